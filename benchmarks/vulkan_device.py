@@ -87,9 +87,9 @@ def measure(name: str, rounds: int, fp16: bool) -> dict[str, Any]:
             "eager": seconds(lambda: module(*inputs), rounds),
         }
     runtime, totals, dispatches = VulkanRuntime(), Counter[str](), 0
-    for handle, tensors in zip(handles, calls, strict=False):
-        for item in runtime.dispatches(handle, tensors):
-            totals[item.shader] += item.seconds
+    for handle, (tensors, results) in zip(handles, calls, strict=False):
+        for item in runtime.profile(handle, tensors, results):
+            totals[item.name.rpartition("(")[2].rstrip(")")] += item.seconds
             dispatches += 1
     whole = sum(totals.values()) or 1.0
     return {
@@ -102,7 +102,7 @@ def measure(name: str, rounds: int, fp16: bool) -> dict[str, Any]:
 
 
 def watch(runtime: Any, handles: list[Any], calls: list[Any]) -> None:
-    """Keep the handles that the engine makes, and the inputs of each one's first call."""
+    """Keep the handles that the engine makes, and the inputs of each one's first call, with tensors for its results."""
     init, execute = runtime.init, runtime.execute
 
     def made(self: Any, payload: Any) -> Any:
@@ -111,7 +111,7 @@ def watch(runtime: Any, handles: list[Any], calls: list[Any]) -> None:
 
     def called(self: Any, handle: Any, inputs: Any, outputs: Any) -> None:
         if len(calls) < len(handles):
-            calls.append([tensor.clone() for tensor in inputs])
+            calls.append(tuple([tensor.clone() for tensor in given] for given in (inputs, outputs)))
         execute(self, handle, inputs, outputs)
 
     runtime.init, runtime.execute = made, called

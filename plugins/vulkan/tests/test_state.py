@@ -164,14 +164,6 @@ def test_state_is_one_for_all_sizes_of_the_inputs() -> None:
         agree(method(x), module(x), 1e-5)
 
 
-def test_times_of_dispatches_leave_the_state_alone(handles: list[Any]) -> None:
-    module = copy.deepcopy(STATEFUL["an average"])
-    method = delegatekit.load(lowered(module, X).buffer)["forward"]
-    agree(method(X), module(X))
-    assert VulkanRuntime().dispatches(handles[0], [X])
-    agree(method(X), module(X))
-
-
 @pytest.mark.parametrize(
     ("buffer", "options", "words"),
     [

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from delegatekit_api import ExecutionError, RuntimeUnavailableError
 
-from . import validation
-
 WHERE: Final = "VulkanBackend"
 #: Chooses the device: its position in the order of preference, or a part of its name. Anything else names the devices.
 CHOICE: Final = "DELEGATEKIT_VULKAN_DEVICE"
@@ -75,17 +73,10 @@ def instance() -> Any:
     vk = vulkan()
     # The structures refer to each other's memory: all must live until the call has returned.
     application = vk.VkApplicationInfo(pApplicationName="delegatekit", apiVersion=_VERSION)
-    layers, extensions = validation.layers(vk)
-    flags, more = _portability(vk)
-    extensions += more
-    info = vk.VkInstanceCreateInfo(
-        pApplicationInfo=application, flags=flags, ppEnabledLayerNames=layers, ppEnabledExtensionNames=extensions
-    )
+    flags, extensions = _portability(vk)
+    info = vk.VkInstanceCreateInfo(pApplicationInfo=application, flags=flags, ppEnabledExtensionNames=extensions)
     try:
-        made = vk.vkCreateInstance(info, None)
-        if layers:
-            validation.listen(vk, made)
-        return made
+        return vk.vkCreateInstance(info, None)
     except vk.VkErrorIncompatibleDriver:
         raise RuntimeUnavailableError(f"no Vulkan driver is installed: {_DRIVER}", where=WHERE) from None
     except vk.VkError as error:

@@ -100,15 +100,6 @@ class States:
         assert self._buffer is not None
         return self._buffer, self._offsets[block]
 
-    def saved(self) -> np.ndarray[Any, Any] | None:
-        """A copy of everything, for `restore`; None if there is nothing."""
-        return None if self._buffer is None else read_words(self._device, self._buffer)
-
-    def restore(self, saved: np.ndarray[Any, Any] | None) -> None:
-        """Let everything be as it was when `saved` gave this."""
-        if self._buffer is not None and saved is not None:
-            write_words(self._device, self._buffer, [(0, saved)])
-
     def close(self) -> None:
         """Give the memory back; twice is harmless."""
         if self._buffer is not None:
@@ -147,19 +138,6 @@ def write_words(device: Device, buffer: Buffer, parts: Iterable[_Part]) -> None:
         assert staging.view is not None
         _fill(staging.view, parts)
         _copy_now(device, staging, buffer)
-    finally:
-        staging.close()
-
-
-def read_words(device: Device, buffer: Buffer) -> np.ndarray[Any, Any]:
-    """A copy of all words of a buffer. Raises ExecutionError."""
-    if buffer.view is not None:
-        return np.array(_words(buffer.view))
-    staging = Buffer(device, buffer.size, host=True)
-    try:
-        assert staging.view is not None
-        _copy_now(device, buffer, staging)
-        return np.array(_words(staging.view))
     finally:
         staging.close()
 

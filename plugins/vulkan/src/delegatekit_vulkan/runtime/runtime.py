@@ -50,17 +50,6 @@ class _Handle:
     closed: bool = False
 
 
-@dataclass(frozen=True)
-class DispatchTime:
-    """What one dispatch took on the device."""
-
-    #: Position of the call in the blob: the key of `PreprocessResult.debug_handle_map`.
-    call: int
-    operator: str
-    shader: str
-    seconds: float
-
-
 class VulkanRuntime:
     """A `DelegateRuntime` on the Vulkan device of the host."""
 
@@ -114,27 +103,9 @@ class VulkanRuntime:
             _fill(handle, recording, inputs)
             _run(handle, recording)
             _hand_out(handle, recording, results, outputs)
-            times = _dispatch_times(handle, recording, tape)
-        finally:
-            recording.close()
-        return [OperatorTime(f"{item.operator} ({item.shader})", item.seconds, item.call) for item in times]
-
-    def dispatches(self, handle: _Handle, inputs: Sequence[torch.Tensor]) -> tuple[DispatchTime, ...]:
-        """How long each dispatch of a call takes on the device; the delegate's state stays as it is.
-
-        Raises ExecutionError, also where the device has no clock.
-        """
-        if not handle.device.physical.tick:
-            raise ExecutionError(f"{handle.device.physical.name} has no clock", where=WHERE)
-        recording, tape, _ = self._recorded(handle, _key(handle, inputs), timed=True)
-        state = handle.states.saved()
-        try:
-            _fill(handle, recording, inputs)
-            _run(handle, recording)
             return _dispatch_times(handle, recording, tape)
         finally:
             recording.close()
-            handle.states.restore(state)
 
     def destroy(self, handle: _Handle) -> None:
         """Release the delegate; twice is harmless."""
@@ -216,12 +187,12 @@ def _hand_out(handle: _Handle, recording: Recording, results: Sequence[Value], o
         from_device(recording.output_words(index), declared, output)
 
 
-def _dispatch_times(handle: _Handle, recording: Recording, tape: Tape) -> tuple[DispatchTime, ...]:
+def _dispatch_times(handle: _Handle, recording: Recording, tape: Tape) -> list[OperatorTime]:
     operators = [node.operator for node in handle.graph.nodes]
-    return tuple(
-        DispatchTime(item.call, operators[item.call], item.shader, seconds)
+    return [
+        OperatorTime(f"{operators[item.call]} ({item.shader})", seconds, item.call)
         for item, seconds in zip(tape.dispatches, recording.seconds(), strict=True)
-    )
+    ]
 
 
 def _key(handle: _Handle, inputs: Sequence[torch.Tensor]) -> _Key:

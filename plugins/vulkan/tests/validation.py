@@ -1,12 +1,13 @@
-"""Vulkan's validation layer: what it says of our use of a driver becomes an error. For tests, and for new drivers."""
+"""Vulkan's validation layer: what it says of the runtime's use of a driver fails a test.
+
+Debian: apt-get install vulkan-validationlayers. Where it is not installed, it says nothing.
+"""
 
 from __future__ import annotations
 
 import os
 from typing import Any, Final
 
-#: Set to anything to have the layer watch (Debian: apt-get install vulkan-validationlayers).
-VALIDATE: Final = "DELEGATEKIT_VULKAN_VALIDATE"
 _LAYER: Final = "VK_LAYER_KHRONOS_validation"
 _EXTENSION: Final = "VK_EXT_debug_utils"
 #: Has the layer look for missing barriers, too.
@@ -19,23 +20,30 @@ messages: Final[list[str]] = []
 _kept: Final[list[Any]] = []
 
 
-def wanted() -> bool:
-    """Whether the environment asks for the layer."""
-    return bool(os.environ.get(VALIDATE))
-
-
-def layers(vk: Any) -> tuple[list[str], list[str]]:
-    """The layers and extensions to make an instance with: none where they are not wanted or not installed."""
-    if not wanted():
-        return [], []
-    os.environ.setdefault(_ENABLES, _SYNCHRONIZATION)
+def watch() -> None:
+    """Let the layer watch the instances that this process makes from now on."""
+    try:
+        import vulkan as vk
+    except (ImportError, OSError):
+        return
     if _LAYER not in {item.layerName for item in vk.vkEnumerateInstanceLayerProperties()}:
-        messages.append(f"{VALIDATE} is set, but {_LAYER} is not installed: apt-get install vulkan-validationlayers")
-        return [], []
-    return [_LAYER], [_EXTENSION]
+        return
+    os.environ.setdefault(_ENABLES, _SYNCHRONIZATION)
+    described, create = vk.VkInstanceCreateInfo, vk.vkCreateInstance
+
+    def watched(ppEnabledExtensionNames: list[str], **fields: Any) -> Any:
+        extensions = [*ppEnabledExtensionNames, _EXTENSION]
+        return described(ppEnabledLayerNames=[_LAYER], ppEnabledExtensionNames=extensions, **fields)
+
+    def created(info: Any, allocator: Any) -> Any:
+        made = create(info, allocator)
+        _listen(vk, made)
+        return made
+
+    vk.VkInstanceCreateInfo, vk.vkCreateInstance = watched, created
 
 
-def listen(vk: Any, instance: Any) -> None:
+def _listen(vk: Any, instance: Any) -> None:
     """Collect what the layer says of an instance."""
 
     def heard(severity: int, kind: int, data: Any, user: Any) -> int:
