@@ -193,6 +193,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         "aten::avg_pool2d.out",
     ),
     "mean to a size": (lambda x: functional.adaptive_avg_pool2d(x, (4, 3)), (IMAGE,), "aten::_adaptive_avg_pool2d.out"),
+    "linear by a vector": (lambda x: functional.linear(x, MATRIX[:, 0]), (X,), "aten::mul.out"),
     "resize": (lambda x: functional.interpolate(x, (9, 5), mode="bilinear"), (IMAGE,), ""),
     "resize, corners aligned": (
         lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True),

@@ -120,12 +120,15 @@ class SizeBounds:
             return size
         expression = size.node.expr
         bounds = size.node.shape_env.bound_sympy(expression)
-        if not bounds.upper.is_Integer:
+        from .sizes import most  # runtimes, which read signatures, need no SymPy
+
+        upper = most(size)
+        if upper is None:
             raise LoweringError(f"has a size without an upper bound: {size}", where=operand.description)
         # PyTorch traces changing sizes as if they were at least 2, whatever the user's range: that is not a bound.
         lower = int(bounds.lower) if expression.is_Symbol and bounds.lower.is_Integer and bounds.lower > 2 else 0
         symbol = self._symbols.setdefault(expression, len(self._symbols))
-        return Range(lower, int(bounds.upper), symbol)
+        return Range(lower, upper, symbol)
 
 
 def check_payload(payload: DelegatePayload, signature: Signature, where: str = "blob") -> None:

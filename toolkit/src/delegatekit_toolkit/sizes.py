@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, Final, TypeAlias
 
 import sympy  # type: ignore[import-untyped]
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from delegatekit_api import LoweringError, Operand
 
@@ -158,6 +159,29 @@ def size_of(size: Any) -> Size:
 def shape_of(operand: Operand) -> tuple[Size, ...]:
     """The sizes of a tensor of the program. Raises LoweringError for one without an upper bound."""
     return tuple(map(size_of, operand.value.shape))
+
+
+def most(size: Any) -> int | None:
+    """The largest value of an int or SymInt; None if it has no upper bound.
+
+    A size that shrinks where another one grows is largest where that is least, which PyTorch takes for 2 or more.
+
+    >>> most(7)
+    7
+    """
+    if isinstance(size, int):
+        return size
+    environment, expression = size.node.shape_env, size.node.expr
+    # Where nothing is divided by it, a size may be 0.
+    for least in (0, 1):
+        ranges = {}
+        for symbol in expression.free_symbols:
+            known = environment.bound_sympy(symbol)
+            ranges[symbol] = ValueRanges(least, known.upper) if known.lower <= 2 <= known.upper else known
+        bound = bound_sympy(expression, ranges).upper
+        if getattr(bound, "is_Integer", False):
+            return int(bound)
+    return None
 
 
 def is_bounded(size: Any) -> bool:

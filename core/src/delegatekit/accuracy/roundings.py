@@ -190,6 +190,6 @@ def _largest(size: Any) -> int:
     bound = size.node.shape_env.bound_sympy(size.node.expr).upper
     try:
         upper = int(bound)
-    except (TypeError, ValueError, OverflowError):
+    except (AttributeError, TypeError, ValueError, OverflowError):  # infinities of SymPy and of PyTorch
         upper = int(size.node.hint)
     return upper if upper < 1 << 31 else int(size.node.hint)

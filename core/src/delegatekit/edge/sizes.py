@@ -18,6 +18,7 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from delegatekit_api import UnsupportedError
+from delegatekit_toolkit.sizes import most
 
 aten = torch.ops.aten
 
@@ -127,9 +128,8 @@ def upper_bound(size: Size) -> int | None:
     """The largest value that a size can have; None if it has no bound."""
     if isinstance(size, int):
         return size
-    node = size.node
-    bound = node.shape_env.bound_sympy(node.expr).upper
-    return int(bound) if getattr(bound, "is_Integer", False) and bound < (1 << 48) else None
+    bound = most(size)
+    return bound if bound is not None and bound < (1 << 48) else None
 
 
 def upper_shape(shape: Iterable[Size], where: str) -> tuple[int, ...]:

@@ -177,8 +177,8 @@ def _empty_sum(node: Node, left: torch.Tensor | None) -> str | None:
 
 
 def _linear_limit(node: Node) -> str | None:
-    x = _operand(node, "input")
-    vector = x is not None and x.dim() < 2
+    x, weight = _operand(node, "input"), _operand(node, "weight")
+    vector = any(item is not None and item.dim() < 2 for item in (x, weight))
     return "the runtime's linear takes no single vector" if vector else _empty_sum(node, x)
 
 

@@ -9,7 +9,7 @@ import sympy  # type: ignore[import-untyped]
 import torch
 
 from delegatekit_api import Operand, OptionError, ProgramView
-from delegatekit_toolkit.sizes import largest, smallest
+from delegatekit_toolkit.sizes import largest, most, smallest
 from delegatekit_toolkit.sizes import size_of as sampled
 
 from ..ir.builder import Input
@@ -108,8 +108,7 @@ def _range(size: int | torch.SymInt) -> tuple[int, int]:
     if isinstance(size, int):
         return size, size
     found = sampled(size)
-    bounds = size.node.shape_env.bound_sympy(size.node.expr)
-    high = max(int(bounds.upper), largest(found))
+    high = max(most(size) or 0, largest(found))
     # Only where a size grows with its symbols, it is the least where they are.
     grows = all(sympy.diff(size.node.expr, symbol).is_positive for symbol in size.node.expr.free_symbols)
     return max(smallest(found), 1) if grows else 1, high
