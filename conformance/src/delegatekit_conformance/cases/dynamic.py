@@ -701,6 +701,44 @@ def one_row_only() -> Built:
     return Model(), calls, ({0: rows},)
 
 
+@dynamic("sizes-against-each-other")
+def sizes_against_each_other() -> Built:
+    """Sizes that shrink where others grow, pads and windows that follow them, five axes that are joined."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Buffer(torch.randn(9, 4))
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            n = x.shape[0]
+            deep = x.reshape(n, 1, 2, 1, 2)
+            return (
+                *(self.table[n:] * 2, nn.functional.pad(x, (0, 0, 0, 9 - n)) + 1, torch.cat([deep, deep * 2], 1)),
+                nn.functional.adaptive_avg_pool2d(y, (2, 1)),
+            )
+
+    rows = torch.export.Dim("rows", min=1, max=7)
+    calls = [(torch.randn(n, 4), torch.randn(1, 2, 2 * n, 3)) for n in (4, 1, 7, 2, 4)]
+    return Model(), calls, ({0: rows}, {2: 2 * rows})
+
+
+@dynamic("written-at-places")
+def written_at_places() -> Built:
+    """Rows written at places, whose number changes: in one and in two axes, repeated, and where a mask says."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, at: torch.Tensor, v: torch.Tensor) -> Any:
+            return (
+                *(x.index_put((at,), v), x.index_put((at[None],), v[None]), x.index_put((at,), v[:, :1])),
+                x.index_put((x[:, 0] > 0,), v[0, 0]),
+            )
+
+    rows = torch.export.Dim("rows", min=1, max=7)
+    calls = [(torch.randn(9, 4), torch.randperm(9)[:n], torch.randn(n, 4)) for n in (3, 1, 7, 2, 3)]
+    return Model(), calls, (None, {0: rows}, {0: rows})
+
+
 def cases() -> Iterator[Case]:
     """All of them."""
     yield from dynamic.cases.values()

@@ -127,6 +127,7 @@ _PATTERNS = (
     "resize-bilinear",
     "transposed-conv-relu",
     "transposed-conv-groups",
+    "one-image",
     "channel-shuffle",
     "linear-gelu",
     "linear-over-pixels",

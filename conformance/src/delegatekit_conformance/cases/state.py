@@ -297,6 +297,28 @@ def length_changes() -> Built:
     return Model(), [(torch.randn(n, 4),) for n in (3, 1, 7, 2, 1)], ({0: rows},)
 
 
+@state("kinds-of-buffers")
+def kinds_of_buffers() -> Built:
+    """Buffers that few devices keep: float64, nine axes, truth values, no elements."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide = nn.Buffer(torch.zeros(3, dtype=torch.float64))
+            self.deep = nn.Buffer(torch.zeros(1, 1, 1, 1, 1, 1, 1, 1, 3))
+            self.truth = nn.Buffer(torch.tensor([True, False, True]))
+            self.empty = nn.Buffer(torch.zeros(0, 3))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            self.wide.add_(x)
+            self.deep.add_(x)
+            self.truth.logical_xor_(x > 0)
+            self.empty.mul_(x)
+            return x + self.deep, x * self.wide, torch.where(self.truth, x, 0.0), self.empty.sum(0) + x
+
+    return Model(), [(torch.randn(3),) for _ in range(3)]
+
+
 def cases() -> Iterator[Case]:
     """All of them, and the same where delegates keep buffers only with an option."""
     yield from state.cases.values()

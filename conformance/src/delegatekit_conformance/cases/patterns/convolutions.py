@@ -385,6 +385,22 @@ def transposed_conv_groups() -> Built:
     return nn.Sequential(nn.Conv2d(3, 4, 3), layer, nn.ReLU()), [(torch.randn(2, 3, 6, 5),)]
 
 
+@pattern("one-image")
+def one_image() -> Built:
+    """Convolutions of one image in groups of odd numbers of channels, one for each channel, and one transposed."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.groups, self.each = nn.Conv2d(6, 6, 3, groups=3), nn.Conv2d(6, 6, 3, padding=1, groups=6)
+            self.larger = nn.ConvTranspose2d(6, 4, 3, 2, 1, 1, groups=2)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.larger(nn.functional.relu(self.each(nn.functional.relu(self.groups(x)))))
+
+    return Model(), [(torch.randn(1, 6, 7, 6),)]
+
+
 @pattern("transposed-conv-relu")
 def transposed_conv_relu() -> Built:
     """A transposed convolution that doubles the size."""

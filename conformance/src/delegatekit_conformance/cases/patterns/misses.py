@@ -12,6 +12,19 @@ from ..subjects import Built
 from .register import pattern
 
 
+@pattern("axes-in-turns")
+def axes_in_turns() -> Built:
+    """Eight axes along which operands are repeated in turns; a weight that is a vector; a root by its exponent."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+            rows = x.flatten(0, 5)
+            return torch.where(z, x, y), x - y, F.linear(rows.squeeze(-1), y.flatten()[:2]), rows.abs().add(0.1) ** -0.5
+
+    odd, even = (2, 1, 2, 1, 2, 1, 2, 1), (1, 2, 1, 2, 1, 2, 1, 2)
+    return Model(), [(torch.randn(odd), torch.randn(even), torch.rand(odd[:4] + even[4:]) > 0.5)]
+
+
 @pattern("two-pads")
 def two_pads() -> Built:
     """Two pads in a row, different on each side, before what has pads of its own."""
