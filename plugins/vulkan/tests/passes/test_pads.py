@@ -79,13 +79,6 @@ def test_a_padding_stays_for_its_other_readers() -> None:
     assert graph.nodes == [pad, node] and node.arguments[0] is pad.arguments[0]
 
 
-def test_padding_by_nothing_vanishes() -> None:
-    pad = padded(tensor(1, 3, 8, 8), 0, 0, 0, 0)
-    pool = Node("aten.relu.default", [pad.result], tensor(1, 3, 8, 8))
-    assert folded(pad, pool).nodes == [pool] and pool.arguments == [pad.arguments[0]]
-
-
-@pytest.mark.needs_device
 def test_results_are_those_of_padding_and_convolution() -> None:
     model = nn.Sequential(
         nn.ZeroPad2d((2, 2, 1, 1)), nn.Conv2d(3, 4, 3, padding=1), nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(4, 4, 3, 2)

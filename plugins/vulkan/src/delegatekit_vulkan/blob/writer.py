@@ -131,10 +131,6 @@ def _scalar_table(value: Any) -> Any:
 def _list_table(items: tuple[Any, ...], numbers: list[int] | None) -> Any:
     if numbers is not None:
         return schema.ValueList(items=numbers)
-    if items and all(isinstance(item, bool) for item in items):
-        return schema.BoolList(items=list(items))
     if all(isinstance(item, int) for item in items):
         return schema.IntList(items=list(items))
-    if all(isinstance(item, int | float) for item in items):
-        return schema.DoubleList(items=[float(item) for item in items])
     raise LoweringError("has no form in the blob", where=repr(items))

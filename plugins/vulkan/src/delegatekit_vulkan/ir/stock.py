@@ -23,9 +23,6 @@ class Form:
     storage: Storage
     layout: Layout
 
-    def __str__(self) -> str:
-        return f"{self.storage.name} {self.layout.name}"
-
     def fits(self, sizes: Sequence[int], texture: tuple[int, int, int]) -> bool:
         """Whether a device whose textures have so many texels at most can keep a tensor of these sizes so.
 

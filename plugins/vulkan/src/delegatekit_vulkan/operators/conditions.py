@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Final
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import dtypes
-from delegatekit_toolkit.sizes import dynamic_count, largest, shape_of
+from delegatekit_toolkit.sizes import dynamic_count, shape_of
 from delegatekit_toolkit.support import Constraint
 
 from ..targets import MOST_ROUNDS, rounds
@@ -54,14 +53,3 @@ def short_loops(*loops: int) -> str | None:
         if count > MOST_ROUNDS
         else None
     )
-
-
-def exact_count(most: int = 1 << 24) -> Constraint:
-    """What is counted in float32 stays exact."""
-
-    def check(call: Call) -> str | None:
-        count = math.prod(map(largest, shape_of(call["self"])))
-        return f"counts up to {count}: float32 counts to {most} exactly" if count > most else None
-
-    check.__doc__ = f"At most {most} elements."
-    return check

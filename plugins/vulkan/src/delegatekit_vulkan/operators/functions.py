@@ -135,14 +135,6 @@ def _product(b: ProgramBuilder, x: Tensor, factors: int) -> Tensor:
     return square if factors == 2 else mul(b, square, x if factors == 3 else square)
 
 
-def power_of_numbers(call: Call) -> str | None:
-    """Powers of integers have exponents of 0 or more."""
-    exponent = call["exponent"]
-    if call["self"].dtype_name in INTEGERS and call.result.dtype_name in INTEGERS and exponent < 0:
-        return f"exponent = {exponent} of integers"
-    return None
-
-
 def negative_bases(call: Call) -> str:
     """Where the function of GPUs is not PyTorch's."""
     exponent = call["exponent"]
@@ -239,7 +231,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("expm1.default", lowered_by(expm1), *_FROM_ANY, four_axes),
     row("reciprocal.default", lowered_by(_reciprocal), *_FROM_ANY),
     row("tan.default", lowered_by(_tangent), *_FROM_ANY),
-    row("pow.Tensor_Scalar", _power, *_NUMBERS, power_of_numbers, narrow_product, special_values=negative_bases),
+    row("pow.Tensor_Scalar", _power, *_NUMBERS, narrow_product, special_values=negative_bases),
     row("pow.Tensor_Tensor", _power_of_tensors, types(*FLOATS)),
     row("pow.Scalar", _power_of_number, types(*FLOATS)),
 )

@@ -11,7 +11,6 @@ from delegatekit_toolkit.sizes import Size, dynamic_count, largest, shape_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Argument, Tensor
-from ..ir.types import DataType
 from .conditions import short_loops
 from .program import Lower, ProgramBuilder
 
@@ -44,8 +43,6 @@ def _maximum(b: ProgramBuilder, call: Call) -> Tensor:
 def _maximum_with_indices(b: ProgramBuilder, call: Call) -> tuple[Tensor, ...]:
     arguments = _maximum_arguments(b, call)
     results = [(shape_of(result), b.datatype(result.dtype)) for result in call.results]
-    if len(results) == 1:
-        results.append((results[0][0], DataType.INT32))
     return b.calls("aten.max_pool2d_with_indices.default", arguments, results)
 
 

@@ -13,17 +13,12 @@ _PADDING, _TRANSPOSED = 4, 6
 
 
 def fold_pads(graph: Graph) -> None:
-    """Fold paddings into the convolutions that read them, and drop those that add nothing or that nothing reads."""
+    """Fold paddings into the convolutions that read them, and drop those that nothing reads."""
     match = Matcher(graph)
-    nodes = []
     for node in graph.nodes:
-        if _adds_nothing(node) and node.result not in graph.outputs:
-            _replace_everywhere(graph, node)
-            continue
         if node.operator in (CONVOLUTION, CLAMPED_CONVOLUTION):
             _fold(node, match)
-        nodes.append(node)
-    graph.nodes = list(reversed(list(_read(reversed(nodes), set(graph.outputs)))))
+    graph.nodes = list(reversed(list(_read(reversed(graph.nodes), set(graph.outputs)))))
 
 
 def _fold(node: Node, match: Matcher) -> None:
@@ -70,14 +65,3 @@ def _symmetric(pad: Node, axes: int) -> tuple[int, ...] | None:
     if any(before != after for before, after in pairs) or any(pair != (0, 0) for pair in pairs[axes:]):
         return None
     return tuple(before for before, _ in reversed(pairs[:axes]) if isinstance(before, int))
-
-
-def _adds_nothing(node: Node) -> bool:
-    return node.operator == PAD and isinstance(node.arguments[1], tuple) and not any(node.arguments[1])
-
-
-def _replace_everywhere(graph: Graph, node: Node) -> None:
-    source, result = node.arguments[0], node.result
-    assert isinstance(source, Tensor) and isinstance(result, Tensor)
-    for reader in graph.users().get(result, ()):
-        reader.replace(result, source)

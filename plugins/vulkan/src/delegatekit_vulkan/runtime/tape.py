@@ -202,10 +202,9 @@ class Tape:
         constants: Sequence[int | float | bool] = (),
         *,
         items: int = 0,
-        groups: tuple[int, int, int] | None = None,
         written: int = 1,
     ) -> None:
-        """Run a shader over `items` invocations in groups of 64, or in so many `groups`.
+        """Run a shader over `items` invocations in groups of 64.
 
         `push` and `constants` are words: ints as they are, floats as their bits. The last `written` buffers are
         written. Shaders find their number with `item()` of common.glsl.
@@ -213,16 +212,10 @@ class Tape:
         data = b"".join(map(word, push))
         if len(data) > PUSH_BYTES:
             raise FormatError(f"needs {len(data)} bytes of parameters: {PUSH_BYTES} are the most", where=self.where)
-        if groups is None:
-            if items <= 0:
-                return
-            count = -(-items // GROUP)
-            across = min(count, _MOST_GROUPS)
-            groups = (across, -(-count // across), 1)
-        if 0 in groups:
-            return
-        if max(groups) > _MOST_GROUPS:
-            raise FormatError(f"needs {groups} work groups: {_MOST_GROUPS} are the most", where=self.where)
+        # Vulkan takes no groups at all, too; MOST_BYTES lets there be few across and few down.
+        count = -(-items // GROUP)
+        across = min(max(count, 1), _MOST_GROUPS)
+        groups = (across, -(-count // across), 1)
         for value in buffers:
             if value.block.bytes > MOST_BYTES:
                 raise FormatError(f"has a tensor of {value.block.bytes} bytes", where=self.where)
