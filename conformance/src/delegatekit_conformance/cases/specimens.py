@@ -291,6 +291,18 @@ QUESTIONS: Mapping[str, Recipe] = {
     "scalar": recipe_of({"x": tensor_of()}, ("a", "aten.add.Tensor", _X, 2)),
     "rank 6": recipe_of({"x": tensor_of(1, 2, 1, 2, 1, 2)}, ("a", "aten.relu.default", _X), exact=True),
     "no elements": recipe_of({"x": tensor_of(0, 3)}, ("a", "aten.add.Tensor", _X, _X), exact=True),
+    "special values": recipe_of(
+        {"x": tensor_of(5), "i": tensor_of(2, dtype="int64", values=("integers", 0, 4))},
+        ("a", "aten.gelu.default", _X, {"approximate": "none"}),
+        ("b", "aten.gelu.default", _X, {"approximate": "tanh"}),
+        ("c", "aten.pow.Tensor_Scalar", _X, 2),
+        ("d", "aten.pow.Tensor_Scalar", _X, 0.5),
+        ("e", "aten.pow.Tensor_Scalar", _X, 1.5),
+        ("f", "aten._to_copy.default", _X, {"dtype": torch.int64}),
+        ("g", "aten.index.Tensor", _X, (Ref("i"),)),
+        ("h", "aten.index_put.default", _X, (Ref("i"),), Ref("g")),
+        outputs=tuple(map(Ref, "abcdefgh")),
+    ),
     "indices": recipe_of(
         {"x": tensor_of(3, dtype="int64", values=("integers", 0, 4)), "w": tensor_of(5, 2, constant=True)},
         ("a", "aten.embedding.default", Ref("w"), _X),

@@ -178,6 +178,21 @@ def positions_by_halves() -> Built:
     return Model(), [(torch.randn(1, 3, 4, 16), torch.randn(1, 3, 2, 16))]
 
 
+def chosen_words() -> Built:
+    """The numbers of some words from those of all, and which of them are not 0."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.chosen = nn.Buffer(torch.tensor([3, 0, 6], dtype=torch.int32))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            found = x.index_select(1, self.chosen)
+            return found, (found * 3).to(torch.bool)
+
+    return Model(), [(torch.randn(4, 7),)]
+
+
 def attention_as_one() -> Built:
     """Attention as one operator: without a mask, with one for all heads, and with one for each."""
     import executorch.backends.vulkan.custom_ops_lib  # noqa: F401 - defines the operator
@@ -212,16 +227,17 @@ def attention_with_caches() -> Built:
             self.keys, self.values = nn.Buffer(torch.zeros(1, 7, 2, 8)), nn.Buffer(torch.zeros(1, 7, 2, 8))
 
         def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, at: torch.Tensor) -> Any:
-            first = at[-1].item()
-            torch._check(first >= 0)
-            torch._check(first <= 5)
+            first: Any = at[-1].item()
+            torch._check(first >= 0)  # type: ignore[no-untyped-call]
+            torch._check(first <= 5)  # type: ignore[no-untyped-call]
             if q.dtype == torch.float64:
                 # The operators take float32: the exact form says what they compute.
                 self.keys[:, first : first + 2], self.values[:, first : first + 2] = k, v
-                seen = [x[:, : first + 2].transpose(1, 2) for x in (self.keys, self.values)]
-                mask = torch.ones(2, first + 2, dtype=torch.bool).tril(first)
-                found = nn.functional.scaled_dot_product_attention(q.transpose(1, 2), *seen, mask, enable_gqa=True)
-                return found.transpose(1, 2)
+                seen = first + 2
+                keys, values = (x[:, :seen].transpose(1, 2) for x in (self.keys, self.values))
+                mask = torch.ones(2, seen, dtype=torch.bool).tril(first)
+                attend = nn.functional.scaled_dot_product_attention
+                return attend(q.transpose(1, 2), keys, values, mask, enable_gqa=True).transpose(1, 2)
             torch.ops.llama.update_cache(k, self.keys, first)
             torch.ops.llama.update_cache(v, self.values, first)
             return torch.ops.llama.custom_sdpa(q, self.keys, self.values, first, None, 0.0, True)
@@ -242,4 +258,5 @@ MODELS: Final[tuple[Builder, ...]] = (
     words,
     positions,
     positions_by_halves,
+    chosen_words,
 )
