@@ -193,30 +193,6 @@ def chosen_words() -> Built:
     return Model(), [(torch.randn(4, 7),)]
 
 
-def attention_as_one() -> Built:
-    """Attention as one operator: without a mask, with one for all heads, and with one for each."""
-    import executorch.backends.vulkan.custom_ops_lib  # noqa: F401 - defines the operator
-
-    class Model(nn.Module):
-        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, m: torch.Tensor, b: torch.Tensor) -> Any:
-            attend = torch.ops.et_vk.sdpa.default
-            return attend(q, k, v), attend(q, k, v, m, 0.3), attend(q, k, v, b)
-
-    inputs = (torch.randn(2, 3, 5, 8), torch.randn(2, 3, 7, 8), torch.randn(2, 3, 7, 8))
-    return Model(), [(*inputs, torch.randn(5, 7), torch.randn(2, 1, 5, 7))]
-
-
-def positions_of_neighbours() -> Built:
-    """A rotary embedding of neighbours as one operator, with cosines and sines in turn."""
-    import executorch.backends.vulkan.custom_ops_lib  # noqa: F401 - defines the operator
-
-    class Model(nn.Module):
-        def forward(self, x: torch.Tensor, angles: torch.Tensor) -> Any:
-            return torch.ops.et_vk.apply_rotary_emb_interleaved.default(x, angles)
-
-    return Model(), [(torch.randn(2, 3, 8), torch.randn(1, 3, 4, 2))]
-
-
 def attention_with_caches() -> Built:
     """Attention to caches that each call writes at a given position: heads in groups see no later positions."""
     import executorch.extension.llm.custom_ops.custom_ops  # noqa: F401 - defines the operators

@@ -1055,11 +1055,7 @@ MODULES: Final[Mapping[str, tuple[Module, ...]]] = {
         Module(_bytes_kept),
     ),
     "language": tuple(map(Module, language.MODELS)),
-    "fused": (
-        Module(language.attention_as_one),
-        Module(language.positions_of_neighbours),
-        Module(language.attention_with_caches, stateful=True),
-    ),
+    "fused": (Module(language.attention_with_caches, stateful=True),),
     "functions": (
         Module(_functions_activations),
         Module(_functions_of_channels),
