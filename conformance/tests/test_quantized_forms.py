@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from delegatekit_conformance.cases.quantized_forms import FormsCase, axes, cases, choices, sizes
+from delegatekit_conformance.cases.quantized_forms import FormsCase, axes, cases, choices, comparisons, sizes
 from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.outcome import Verdict
 from delegatekit_ethosu.operators import masks
@@ -13,7 +13,7 @@ from delegatekit_ethosu.operators import masks
 QUICK = PROFILES["quick"]
 
 
-@pytest.mark.parametrize("build", [choices, sizes, axes])
+@pytest.mark.parametrize("build", [comparisons, choices, sizes, axes])
 def test_the_programs_are_finite_and_small(build: object) -> None:
     assert callable(build)
     torch.manual_seed(0)

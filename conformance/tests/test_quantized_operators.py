@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from delegatekit_conformance.cases import quantized
-from delegatekit_conformance.cases.patterns import pattern
 from delegatekit_conformance.cases.quantized_operators import QuantizedOperator, cases, is_plain, show
 from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.drawing import draw
@@ -91,14 +90,3 @@ def test_a_wrong_quantized_kernel_is_found_and_shown(
 def test_names_are_of_the_room() -> None:
     names = [item.name for item in cases()]
     assert "quantized/aten.mul.Tensor" in names and len(set(names)) == len(names)
-
-
-def test_choices_are_tried_for_the_last_target() -> None:
-    found = quantized.LastTargetCase(pattern.cases["choices"])
-    assert found.name == "quantized/choices-for-the-last-target"
-    context = Context("vulkan", PROFILES["quick"], stock=False)
-    assert list(found.examples(context)) == ["int8"]
-    outcome = found.run("int8", context)
-    assert outcome.verdict in (Verdict.DELEGATED, Verdict.PARTLY), outcome.detail
-    (none,) = found.examples(QUICK)
-    assert found.run(none, QUICK).verdict is Verdict.NOT_APPLICABLE

@@ -225,38 +225,6 @@ class QuantizedCase(SchemeCase):
         return f"{before}{line}module = delegatekit.quantize(module, calls[:1], {scheme})\n{after}"
 
 
-class LastTargetCase(QuantizedCase):
-    """A pattern of operators that often only the newest device has, for the last target that the backend lists."""
-
-    no_schemes = "the backend lists no other target that has schemes"
-
-    def __init__(self, pattern: SubjectCase) -> None:
-        super().__init__(pattern)
-        self.name += "-for-the-last-target"
-
-    def schemes(self, context: Context) -> Sequence[str]:
-        """The schemes of that target, if it is not the run's own; in the quick profile the first."""
-        backend, chosen = discovery.get_backend(context.backend), _for_the_last_target(context)
-        if backend.make_options(chosen.options) == backend.make_options(context.options):
-            return ()
-        names = scheme_names(chosen)
-        return names[:1] if context.profile.joined == 1 else names
-
-    def try_scheme(self, scheme: str, context: Context) -> Outcome:
-        """Quantize, lower, run, compare, with the options of that target."""
-        return super().try_scheme(scheme, _for_the_last_target(context))
-
-    def snippet(self, example: str, context: Context) -> str:
-        """The pattern's text, quantized for that target."""
-        return super().snippet(example, _for_the_last_target(context))
-
-
-def _for_the_last_target(context: Context) -> Context:
-    """The context for the last target that the backend lists; as it is, if it lists none."""
-    targets = discovery.get_backend(context.backend).targets()
-    return context.for_target(targets[-1]) if targets else context
-
-
 def try_quantized(
     module: torch.nn.Module,
     inputs: tuple[Any, ...],
@@ -490,4 +458,3 @@ def cases() -> Iterator[Case]:
     """The patterns above."""
     for name in _PATTERNS:
         yield QuantizedCase(pattern.cases[name])
-    yield LastTargetCase(pattern.cases["choices"])

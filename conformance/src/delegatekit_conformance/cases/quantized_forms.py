@@ -1,7 +1,7 @@
 """Quantized programs for two targets: what one accelerator refuses, another may compute with kernels of its own.
 
-Each program has many forms of one family, of which a target takes some: rows chosen by indices, masks that are
-computed, sizes of images, axes. It is tried with the run's own options, and with those of the last target that the
+Each program has many forms of one family, of which a target takes some: comparisons, rows chosen by indices, masks that
+are computed, sizes of images, axes. It is tried with the run's own options, and with those of the last target that the
 backend lists.
 """
 
@@ -19,6 +19,7 @@ from torch.nn.functional import embedding, interpolate
 from ..context import Context
 from ..outcome import Outcome, Verdict
 from .base import Case
+from .patterns import pattern
 from .quantized import NO_SCHEMES, scheme_names, try_quantized
 from .quantized_operators import other_targets, snippet_of
 
@@ -133,8 +134,15 @@ def axes() -> Built:
     return Model(), (torch.randn(2, 1, 3, 2, 2, 4), torch.randn(2, 300))
 
 
+def comparisons() -> Built:
+    """The pattern of comparisons, logic and what is chosen by these."""
+    module, (inputs, *_), *_ = pattern.cases["choices"].build()
+    return module, inputs
+
+
 def cases() -> Iterator[Case]:
     """One for each family."""
+    yield FormsCase("comparisons", comparisons)
     yield FormsCase("choices", choices)
     yield FormsCase("sizes", sizes)
     yield FormsCase("axes", axes)
