@@ -906,7 +906,7 @@ def _functions_mathematics() -> Built:
                 (x * 0.2).asin(),
                 (x * 0.2).acos(),
                 (x * 0.2).atanh(),
-                # So far from 0 that an epsilon, which Core ML's has, is nothing.
+                # So far from 0 that an epsilon, which a device's operation may add, is nothing.
                 (x.abs() + 1000).reciprocal(),
             )
 
