@@ -260,8 +260,8 @@ def test_the_command_line(estimating: None, tmp_path: Path, monkeypatch: pytest.
 def test_targets_are_listed(estimating: None, install_plugin: Any) -> None:
     install_plugin("plain")
     found = json.loads(run_cli("targets", "--json", "guess").output)
-    small = {"name": "small", "summary": "the small one", "options": {"weights": "float16"}}
-    assert found == {"guess": [small, {"name": "large", "summary": "the large one", "options": {}}]}
+    small = {"name": "small", "summary": "the small one", "options": {"weights": "float16"}, "on_host": {}}
+    assert found == {"guess": [small, {"name": "large", "summary": "the large one", "options": {}, "on_host": {}}]}
     assert "plain lists no targets" in run_cli("targets", "plain").output
     assert json.loads(run_cli("targets", "--json").output)["plain"] == []
     lines = "guess: small  the small one  (--option guess.weights=float16)\nguess: large  the large one\n"
