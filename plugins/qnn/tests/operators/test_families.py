@@ -294,7 +294,7 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         lambda x: (
             *(F.max_pool2d(x, 2), F.max_pool2d(x - 9, 3, 2, 1), F.max_pool2d(x, 3, 2, ceil_mode=True)),
             *(F.avg_pool2d(x, 2), F.avg_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)),
-            *(F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), F.avg_pool2d(x, 3, 2, 1, divisor_override=2)),
+            *(F.avg_pool2d(x, 2, 3, 1, ceil_mode=True), F.avg_pool2d(x, 3, 2, 1, divisor_override=2)),
             *(F.adaptive_avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, (3, 5)), F.adaptive_max_pool2d(x, 2)),
             F.avg_pool2d(x[0], 3, 2),
         ),
@@ -317,7 +317,7 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         (IMAGES,),
     ),
     "pools over one axis": (
-        lambda x: (F.max_pool1d(x, 2), F.avg_pool1d(x, 3, 2, 1), F.adaptive_avg_pool1d(x, 3)),
+        lambda x: (F.max_pool1d(x, 2), F.avg_pool1d(x, 3, 1, 1), F.adaptive_avg_pool1d(x, 3)),
         (drawn(2, 3, 10),),
     ),
     "resizing": (
@@ -379,6 +379,11 @@ def test_what_the_processor_computes_otherwise_is_refused_in_words() -> None:
     many = drawn(5000, 2, 2)
     assert refusals(partitioner, torch.bmm, many, many) == ["5000 products of matrices: 4096 are taken"]
     assert refusals(partitioner, nn.Linear(2, 2), many) == []
+    assert refusals(partitioner, nn.AvgPool2d(5, 4, ceil_mode=True), drawn(1, 3, 8, 8)) == [
+        "windows reach 1 beyond the padding"
+    ]
+    (reason,) = refusals(partitioner, nn.AvgPool3d(2, padding=(1, 0, 0)), drawn(1, 3, 2, 2, 2))
+    assert reason == "padding (1, 0, 0), of the first axis without another's"
     assert refusals(partitioner, nn.AdaptiveAvgPool2d((8193, 2)), drawn(1, 3, 4)) == [
         "8193 windows of several sizes: 8192 are taken"
     ]

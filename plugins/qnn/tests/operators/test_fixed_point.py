@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.ao.quantization.fx._decomposed  # defines the operators
 from torch import nn
 from torch.nn import functional as F
 
@@ -51,6 +52,13 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
     "convolution over one axis": (nn.Conv1d(6, 4, 3, padding=1), (ROWS,)),
     "transposed convolution": (nn.ConvTranspose2d(4, 4, 3, 2, 1, 1), (IMAGES,)),
     "pools": (lambda x: (F.avg_pool2d(x, 2), F.max_pool2d(x + 1, 3, 2, 1), F.adaptive_avg_pool2d(x, 1)), (IMAGES,)),
+    "averages at borders": (
+        lambda x: (
+            F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+            F.avg_pool2d(x[..., :7, :7], 5, 3, 2, count_include_pad=False),
+        ),
+        (IMAGES,),
+    ),
     "pools with other divisors": (lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=3), (IMAGES,)),
     "moves": (lambda x: (x.transpose(1, 2).reshape(2, 48) + 1, x[:, 1:3] + 1, torch.cat([x, x], 1) + 1), (ROWS,)),
     "one output channel": (nn.Sequential(nn.Linear(8, 1), nn.Linear(1, 4)), (ROWS,)),

@@ -289,7 +289,10 @@ def averages_at_borders() -> Built:
         def forward(self, x: torch.Tensor) -> Any:
             y = nn.functional.relu(self.conv(x))
             inside = nn.functional.avg_pool2d(y, (3, 2), stride=(2, 1), padding=1, count_include_pad=False)
-            return inside, nn.functional.avg_pool2d(y, 2, stride=(4, 5), ceil_mode=True)
+            all_of_it = nn.functional.avg_pool2d(y, (3, 2), stride=(2, 3), padding=1)
+            over = nn.functional.avg_pool2d(y, 2, stride=(4, 5), ceil_mode=True)
+            both = nn.functional.avg_pool2d(y, 3, 2, 1, ceil_mode=True, count_include_pad=False)
+            return inside, all_of_it, over, both
 
     return Model(), [(torch.randn(1, 2, 9, 10),)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import reduce
 from typing import Final
@@ -32,8 +31,6 @@ def pooled(
     windows: tuple[Sequence[int], Sequence[int], Sequence[int]],
     sizes: Sequence[int],
     result: tuple[DataType, Encoding | None],
-    *,
-    counts_padding: bool = False,
 ) -> Value:
     """Windows (their sizes, strides and padding) over the last two or three axes, so many of them.
 
@@ -61,7 +58,8 @@ def pooled(
         "pad_amount": np.array(pads, dtype=np.uint32),
     }
     if kind == "Avg":
-        parameters["count_pad_for_edges"] = Scalar(DataType.BOOL, counts_padding)
+        # Where it is counted, the library's averages of one row are wrong.
+        parameters["count_pad_for_edges"] = Scalar(DataType.BOOL, False)
     datatype, encoding = result
     shape = (batch, *sizes, channels)
     made = Value(b.emit(f"Pool{kind}{len(window)}d", [tensor], shape, datatype, encoding, **parameters), last)
@@ -113,15 +111,13 @@ def _average(b: ProgramBuilder, call: Call) -> Value:
     divisor = np.full_like(there, call["divisor_override"] or 0)
     if not divisor.any():
         divisor = everywhere if call["count_include_pad"] else there
-    result = b.result_type(call)
-    if (divisor == there).all():
-        return pooled(b, "Avg", x, windows, sizes, result)
-    # Over three axes the processor's windows with padding are 0.
-    if len(sizes) == 2 and (divisor == math.prod(windows[0])).all():
-        return pooled(b, "Avg", x, windows, sizes, result, counts_padding=True)
+    if (divisor == there).all() and (there == there.flat[0]).all():
+        return pooled(b, "Avg", x, windows, sizes, b.result_type(call))
+    # Of integers, the library gives wrong averages where some windows have fewer elements: 3 x 3, every second.
     found = pooled(b, "Avg", b.floats(x), windows, sizes, (DataType.FLOAT32, None))
-    share = b.constant((there / divisor).astype(np.float32))
-    return as_result(b, call, mul(b, found, Value(share, identity(len(sizes)))))
+    if (divisor != there).any():
+        found = mul(b, found, Value(b.constant((there / divisor).astype(np.float32)), identity(len(sizes))))
+    return as_result(b, call, found)
 
 
 def _adaptive_average(b: ProgramBuilder, call: Call) -> Value:
@@ -193,6 +189,20 @@ def windows_inside(call: Call) -> str | None:
     return f"windows of {window} over images of {tuple(image)}" if larger else None
 
 
+def windows_within_padding(call: Call) -> str | None:
+    """No window of ceil_mode reaches beyond the padding: the library reads there what may be no memory of its own."""
+    sizes, counts = (shape[-_axes(call) :] for shape in (call["self"].shape, call.result.shape))
+    places = zip(sizes, counts, *_windows(call), strict=True)
+    ends = [(count - 1) * step + wide - size - 2 * pad for size, count, wide, step, pad in places]
+    return f"windows reach {max(ends)} beyond the padding" if max(ends) > 0 else None
+
+
+def depth_beside_padding(call: Call) -> str | None:
+    """The first of three axes has no padding, or all have some: else the library divides by whole windows there."""
+    first, *others = _windows(call)[2]
+    return f"padding {(first, *others)}, of the first axis without another's" if first and 0 in others else None
+
+
 def divides(call: Call) -> bool:
     """Whether each size of the image is a multiple of the result's."""
     axes = _axes(call)
@@ -233,7 +243,17 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         fixed=True,
     ),
     row("max_pool3d.default", _largest, _BLOCKS, REAL, no_gaps, windows_inside, keep=True, fixed=True),
-    row("avg_pool3d.default", _average, _BLOCKS, REAL, windows_inside, keep=True, fixed=True),
+    row(
+        "avg_pool3d.default",
+        _average,
+        _BLOCKS,
+        REAL,
+        windows_inside,
+        windows_within_padding,
+        depth_beside_padding,
+        keep=True,
+        fixed=True,
+    ),
     row(
         "_adaptive_avg_pool3d.default",
         _adaptive_average,
@@ -243,7 +263,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         keep=True,
         fixed=True,
     ),
-    row("avg_pool2d.default", _average, _IMAGES, REAL, windows_inside, fixed=True),
+    row("avg_pool2d.default", _average, _IMAGES, REAL, windows_inside, windows_within_padding, fixed=True),
     row("_adaptive_avg_pool2d.default", _adaptive_average, _IMAGES, REAL, few_windows, fixed=True),
     row(
         "pixel_shuffle.default",
