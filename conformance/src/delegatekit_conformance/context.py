@@ -97,9 +97,13 @@ class Context:
         """The options as `delegatekit.lower` takes them for its backends; None if there are none."""
         return {self.backend: self.options} if self.options else None
 
+    def beside(self, options: Mapping[str, Any]) -> Context:
+        """The context with other options beside those of the run, or instead of these where they have one name."""
+        return replace(self, options={**self.options, **options})
+
     def for_target(self, target: TargetInfo) -> Context:
         """The context with the options of another target, and those with which its programs run here."""
-        return replace(self, options={**self.options, **target.options, **target.on_host})
+        return self.beside({**target.options, **target.on_host})
 
     @property
     def option_items(self) -> tuple[tuple[str, Any], ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -71,7 +70,7 @@ class EffectCase(Case):
         )
 
     def _with(self, value: Any, context: Context) -> Context:
-        return replace(context, options={**context.options, self._option: value})
+        return context.beside({self._option: value})
 
     def _programs(self, context: Context) -> dict[str, Recipe]:
         names = _SHORT if context.profile.name == "quick" else tuple(_PROGRAMS)

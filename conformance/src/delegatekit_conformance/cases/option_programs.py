@@ -142,7 +142,7 @@ class ProgramCase(Case):
     def run(self, example: Choice, context: Context) -> Outcome:
         """Lower it with the options, and call it with the sizes."""
         with TemporaryDirectory(prefix="conformance-options-") as folder:
-            chosen = replace(context, options={**context.options, **example.options_in(Path(folder))})
+            chosen = context.beside(example.options_in(Path(folder)))
             outcome = _refused(example, chosen) if example.error else _lowered(example, chosen)
         return replace(outcome, example=example.describe(), detail=outcome.detail.replace(folder, "."))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import random
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,9 +23,9 @@ from ..declaration import Measured
 from ..outcome import Outcome, Verdict, worst_of
 from ..recipe import Recipe
 from ..trial import try_recipe, try_subject
-from .base import Case, NotApplicable
+from .base import Case
 from .contract.options import values_of
-from .specimens import DECODER, DYNAMIC, JOINED_SIZES, LARGE, QUANTIZED_SPECIMENS, SPECIMENS, taken
+from .specimens import DECODER, DYNAMIC, JOINED_SIZES, LARGE, QUANTIZED_SPECIMENS, SPECIMENS, takes
 from .state import accumulate
 from .subjects import subject_of
 
@@ -98,7 +98,7 @@ def _chosen(context: Context, option: str, value: Any) -> Context:
     """The context with the option; where that chooses a target, so that its programs run here."""
     targets = discovery.get_backend(context.backend).targets()
     target = next((one for one in targets if one.options == {option: value}), None)
-    return context.for_target(target) if target else replace(context, options={**context.options, option: value})
+    return context.for_target(target) if target else context.beside({option: value})
 
 
 def _short(context: Context) -> Sequence[str]:
@@ -107,16 +107,11 @@ def _short(context: Context) -> Sequence[str]:
 
 
 def _integers(context: Context) -> Sequence[str]:
-    """The quantized programs, if the backend takes no others; none else."""
-    return () if any(name not in QUANTIZED_SPECIMENS for name in _taken(context)) else tuple(QUANTIZED_SPECIMENS)
-
-
-def _taken(context: Context) -> Collection[str]:
-    """The small programs of which the backend takes something; of one that compiles none, all."""
-    try:
-        return taken(context)
-    except NotApplicable:
-        return SPECIMENS
+    """The quantized programs, if the backend takes some of these and no others; none else."""
+    others = [name for name in SPECIMENS if name not in QUANTIZED_SPECIMENS]
+    if any(takes(name, context) for name in others) or not any(takes(name, context) for name in QUANTIZED_SPECIMENS):
+        return ()
+    return tuple(QUANTIZED_SPECIMENS)
 
 
 def _program(name: str) -> Recipe:
@@ -170,7 +165,7 @@ class TogetherCase(Case):
 
     def run(self, example: Together, context: Context) -> Outcome:
         """Try the programs with the options; the gravest outcome."""
-        chosen = replace(context, options={**context.options, **dict(example.options)})
+        chosen = context.beside(dict(example.options))
         refusal = _refusal(chosen)
         if refusal is not None:
             return Outcome(Verdict.NOT_APPLICABLE, refusal, example=example.describe())

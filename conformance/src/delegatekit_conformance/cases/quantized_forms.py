@@ -55,7 +55,7 @@ class FormsCase(Case):
         """The first scheme; the first and the last of the last target."""
         found = [Tried(name) for name in scheme_names(context)[:1]]
         for options in other_targets(context)[-1:]:
-            names = scheme_names(replace(context, options=dict(options)))
+            names = scheme_names(context.beside(dict(options)))
             found += [Tried(name, options) for name in dict.fromkeys((*names[:1], *names[-1:]))]
         return found or (Tried(NO_SCHEMES),)
 
@@ -64,7 +64,7 @@ class FormsCase(Case):
         start = time.perf_counter()
         if example.scheme == NO_SCHEMES:
             return Outcome(Verdict.NOT_APPLICABLE, NO_SCHEMES, example=NO_SCHEMES)
-        chosen = replace(context, options={**context.options, **dict(example.options)})
+        chosen = context.beside(dict(example.options))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             outcome = try_quantized(*self._build(), example.scheme, chosen)

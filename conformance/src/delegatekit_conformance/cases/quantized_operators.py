@@ -140,7 +140,7 @@ def _try(recipe: Recipe, example: Quantized, context: Context) -> Outcome:
     except Exception as error:
         return Outcome(Verdict.NOT_EXPORTABLE, f"the example cannot be built: {words(error)}")
     if example.options:
-        context = replace(context, options={**context.options, **dict(example.options)})
+        context = context.beside(dict(example.options))
     return try_quantized(module, inputs, example.scheme, context, decibels=_NO_DECIBELS)
 
 

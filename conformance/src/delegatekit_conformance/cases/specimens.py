@@ -419,6 +419,14 @@ def delegates(program: LoweredProgram, backend: str) -> list[Delegate]:
     ]
 
 
+def takes(name: str, context: Context) -> bool:
+    """Whether the backend takes something of a specimen; nothing of one that cannot be lowered."""
+    try:
+        return bool(delegates(lowered(name, context), context.backend))
+    except Exception:  # the rule contract/compiles-what-it-takes reports it
+        return False
+
+
 def taken(context: Context) -> dict[str, LoweredProgram]:
     """The specimens of which the backend takes something. Raises NotApplicable if it takes none.
 

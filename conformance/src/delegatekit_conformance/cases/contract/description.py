@@ -158,7 +158,8 @@ def verification(context: Context) -> str:
     """With every value of every option a judge is named, and the reason where it does not judge, and only there."""
     backend = backend_of(context)
     known = backend.description.options
-    chosen = [backend.make_options(context.options), *(known.from_mapping(dict([item])) for item in values_of(known))]
+    others = (known.from_mapping({name: value}) for name, value in values_of(known))
+    chosen = [backend.make_options(context.options), *others]
     for options in chosen:
         told = backend.verification(options)
         if told is None:

@@ -110,7 +110,7 @@ def options_name_something(context: Context) -> str:
     program = next(iter(taken(context)))
     for name in names:
         try:
-            lower(SPECIMENS[program], replace(context, options={**context.options, name: [_NOTHING]}))
+            lower(SPECIMENS[program], context.beside({name: [_NOTHING]}))
         except OptionError as error:
             _check_named(error, name, _NOTHING)
         else:

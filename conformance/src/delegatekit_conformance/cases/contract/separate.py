@@ -88,7 +88,7 @@ def options_compile(context: Context) -> str:
     tried = 0
     prevented: dict[str, str] = {}
     for name, value in _other_values(context):
-        chosen = replace(context, options={**context.options, name: value}, stock=False)
+        chosen = replace(context.beside({name: value}), stock=False)
         missing = _missing_tool(chosen)
         for program in list(taken(context))[: 0 if missing else _PROGRAMS]:
             outcome = try_recipe(SPECIMENS[program], chosen)
@@ -120,7 +120,7 @@ def options_stay_apart(context: Context) -> str:
     first = {name: lower(SPECIMENS[name], context).buffer for name in names}
     tried = 0
     for option, value in _other_values(context):
-        chosen = replace(context, options={**context.options, option: value})
+        chosen = context.beside({option: value})
         for name in names:
             try:
                 lower(SPECIMENS[name], chosen).buffer  # noqa: B018  the file is made when it is asked for
