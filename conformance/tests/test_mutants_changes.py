@@ -141,6 +141,37 @@ def test_where_the_order_has_no_meaning_elements_stay(text: str, has_order: bool
     assert any("b, a" in changed for changed in sources(text, "elements")) is has_order
 
 
+@pytest.mark.parametrize(
+    ("text", "has_order"),
+    [
+        ("rule = Rule(('relu', 'aten.add.Tensor'), shares=True)", False),
+        ("rule = Rule((*_MORE, 'relu', 'aten.add.Tensor'))", False),
+        ("_NAMES: Final = ('relu', 'aten.add.Tensor')\nrule = Rule((*_NAMES, 'mm'))", False),
+        ("rules = tuple(Rule(name) for name in ('relu', 'aten.add.Tensor'))", False),
+        ("rule = Rule(('relu', 'per_channel'))", True),
+        ("_NAMES = ('relu', 'aten.add.Tensor')\ndef f(): return names == _NAMES", True),
+        ("NAMES = ('relu', 'aten.add.Tensor')", True),
+        ("table = dict(zip(('relu', 'aten.add.Tensor'), KINDS))", True),
+        ("table = {a: b for a, b in (('relu', 'aten.add.Tensor'),)}", True),
+        ("low, high = ('min', 'max')", True),
+    ],
+)
+def test_operators_that_are_looked_up_by_name_stay_where_they_are(text: str, has_order: bool) -> None:
+    assert (
+        any(
+            "'aten.add.Tensor', 'relu'" in one or "'max', 'min'" in one or "'per_channel', 'relu'" in one
+            for one in sources(text, "elements")
+        )
+        is has_order
+    )
+
+
+@pytest.mark.parametrize("parameters", ["*names", "first, *names"])
+def test_names_of_operators_stay_where_one_parameter_takes_them_all(parameters: str) -> None:
+    text = f"def rule({parameters}): ...\nx = rule('relu', 'aten.add.Tensor')"
+    assert bool(sources(text, "arguments")) is (parameters != "*names")
+
+
 # -- shaders
 
 

@@ -8,12 +8,15 @@ arguments, wrong keys, missing copies, locks and resets, or caches that are keye
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+
+import torch
 
 
 @dataclass(frozen=True)
@@ -424,7 +427,7 @@ def _arguments(node: ast.AST, source: Source) -> Iterator[Edit]:
     """Two neighboring arguments of a call exchanged."""
     if isinstance(node, ast.Call) and _name(node) not in _ORDERLESS:
         # Conditions of a support table's row follow operator and function; all must hold, in whatever order.
-        yield from _exchanged(node.args[:2] if _name(node) == "row" else node.args, source)
+        yield from _exchanged(node.args[:2] if _is_row(node) else node.args, source, names=_takes_many(node, source))
 
 
 #: Longer tuples list things, in an order that rarely has a meaning; shorter ones are shapes, axes and pairs.
@@ -434,7 +437,7 @@ _LISTING = 5
 def _elements(node: ast.AST, source: Source) -> Iterator[Edit]:
     """Two neighboring elements of a tuple or list exchanged: axes, indices, names that are assigned to."""
     if isinstance(node, ast.Tuple | ast.List) and len(node.elts) <= _LISTING and not _is_set(node, source):
-        yield from _exchanged(node.elts, source)
+        yield from _exchanged(node.elts, source, names=_is_list(node, source))
 
 
 def _is_set(node: ast.AST, source: Source) -> bool:
@@ -463,13 +466,59 @@ def _is_set(node: ast.AST, source: Source) -> bool:
 _WITHOUT_ORDER = ("isinstance", "issubclass", "set", "frozenset", "any", "all", "sum")
 
 
+def _takes_many(call: ast.Call, source: Source) -> bool:
+    """Whether all positional arguments of a call are elements of one parameter: `def f(*names)`."""
+    return any(
+        isinstance(node, ast.FunctionDef) and node.name == _name(call) and node.args.vararg and not node.args.args
+        for node in source.tree.body
+    )
+
+
+def _is_list(node: ast.AST, source: Source) -> bool:
+    """Whether a table or rule of a module has the elements of a tuple or list, which it does not read by place."""
+    match source.parents.get(node):
+        case ast.Starred() | ast.keyword():
+            return True
+        case ast.Call(func=called):
+            return not hasattr(builtins, _name(called))
+        case ast.comprehension(iter=iterated, target=target):
+            return iterated is node and isinstance(target, ast.Name)
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+            uses = source.uses(name)
+            # Another module reads no name that begins so; a function reads it as it likes.
+            return (
+                name.startswith("_")
+                and bool(uses)
+                and all(source.function(use) is None and _is_list(use, source) for use in uses)
+            )
+        case ast.BinOp(op=ast.Add()) | ast.Tuple() as outer:
+            return isinstance(node, ast.Name) and _is_list(outer, source)
+    return False
+
+
+def _name_operators(*nodes: ast.expr) -> bool:
+    """Whether all are texts that name PyTorch's operators: tables and rules find theirs by names, in whatever order.
+
+    >>> _name_operators(*ast.parse("'relu', 'aten.add.Tensor'", mode="eval").body.elts)
+    True
+    """
+    values = (node.value if isinstance(node, ast.Constant) else None for node in nodes)
+    return all(
+        isinstance(value, str) and hasattr(torch.ops.aten, value.removeprefix("aten.").partition(".")[0])
+        for value in values
+    )
+
+
 def _is_row(node: ast.AST) -> bool:
     """Whether it is a row of a support table, which finds its rows by their names."""
     return isinstance(node, ast.Call) and _name(node) == "row"
 
 
-def _exchanged(nodes: Sequence[ast.expr], source: Source) -> Iterator[Edit]:
+def _exchanged(nodes: Sequence[ast.expr], source: Source, *, names: bool) -> Iterator[Edit]:
+    """Neighbors exchanged; with `names` those that name operators stay, since their order has no meaning."""
     for left, right in pairwise(nodes):
+        if names and _name_operators(left, right):
+            continue
         if isinstance(left, ast.Starred) or isinstance(right, ast.Starred) or (_is_row(left) and _is_row(right)):
             continue
         (start, middle), (after, end) = source.span(left), source.span(right)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
@@ -89,7 +90,7 @@ class Chooser:
         yield from _mixed((example for example in direct if _option_of(example) in read), around)
         using = [example for example in self._examples if any(example.reaches(*user) for user in users.items())]
         if not known.once:
-            yield from _mixed(direct, around)
+            yield from self._by_turns(direct, around)
             # What a module makes by it at import, others use.
             yield from islice(_mixed(using, users), _FIRST)
             return
@@ -104,6 +105,17 @@ class Chooser:
         yield from first
         yield from _alternately(_mixed(named, users), _mixed(using, users))
         yield from self.sample
+
+    def _by_turns(self, direct: Sequence[Example], around: dict[str, int]) -> Iterator[Example]:
+        """Rules, programs that differ in the place, and programs that differ elsewhere: each has its share of time.
+
+        A place that all programs reach alike is told by a rule, or by what else the program has.
+        """
+        programs = [example for example in direct if not example.is_rule]
+        here = frozenset(map(id, programs))
+        different = (example for example in self.sample if id(example) in here)
+        rules = _mixed((example for example in direct if example.is_rule), around)
+        yield from _shared(rules, _mixed(programs, around), different)
 
     def _reaching(self, file: str, lines: int) -> list[Example]:
         return [example for example in self._examples if example.reaches(file, lines)]
@@ -167,6 +179,17 @@ def _diverse(examples: Sequence[Example]) -> Iterator[Example]:
             reached[file] = reached.get(file, 0) | lines
         left.remove(best)
         yield best
+
+
+def _shared(*sources: Iterator[Example]) -> Iterator[Example]:
+    """All examples; the next one is always of the source that has had least time."""
+    waiting = [(0.0, place) for place in range(len(sources))]
+    while waiting:
+        used, place = heapq.heappop(waiting)
+        example = next(sources[place], None)
+        if example is not None:
+            yield example
+            heapq.heappush(waiting, (used + example.seconds, place))
 
 
 def _alternately(*sources: Iterator[Example]) -> Iterator[Example]:
