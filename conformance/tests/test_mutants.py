@@ -268,6 +268,35 @@ def test_examples_that_make_no_difference_to_a_changed_expression_are_not_tried(
     assert found.order(overlapping, wanted[2][1]) == wanted[2][1], "of what has no probe nothing is known"
 
 
+def test_of_a_constant_the_expressions_count_that_read_it(toy: Plugin, tmp_path: Path) -> None:
+    chooser = Chooser(toy, reach.record(toy, CONTEXT, tmp_path / "map", source=mutant_cases.in_this_process))
+    higher = mutant(toy, "number", "5", "6")
+    reaching = chooser.attempts(higher)
+    found = infection.record(toy, CONTEXT, [(higher, reaching)], source=mutant_cases.in_this_process)
+    assert len(found.known[higher.name]) == 3
+    assert found.order(higher, reaching) == [], "nobody doubles 6"
+
+
+@pytest.mark.parametrize(
+    ("more", "reads"),
+    [
+        ("def half(x):\n    return x // 2 if x > LIMIT and 2 * LIMIT > x else LIMIT", 2),
+        ("HALF = LIMIT // 2", 0),
+        ("def limits(x):\n    return f'{LIMIT} {x}'", 0),
+        ("@cache\ndef half(x):\n    return LIMIT // x", 0),
+    ],
+)
+def test_a_constant_is_followed_where_functions_read_it_in_each_example(toy: Plugin, more: str, reads: int) -> None:
+    (Path(toy.folder) / "sums.py").write_text(f"{SUMS}\n\n{more}\n")
+    plugin = Plugin.of("seeded")
+    probe = infection.probe_of(plugin, mutant(plugin, "number", "5", "6"), 7)
+    assert len(probe.sites if probe else ()) == reads
+    if probe is not None:
+        assert ("sums.py", "x // 2 if x > {0} and 2 * {0} > x else {0}") in [
+            (file, place.after.replace(f"{infection.MODULE}.constants[7]", "{0}")) for file, place in probe.sites
+        ]
+
+
 def test_of_what_other_examples_evaluated_in_the_place_of_these_nothing_is_known(toy: Plugin) -> None:
     these = [attempt("sums/double", 0), attempt("sums/double", 1)]
     once = mutant(toy, "number", "5", "6")
@@ -310,13 +339,13 @@ def test_the_widest_expression_that_changes_nothing_is_evaluated_twice(
 
 
 def test_a_source_with_probes_is_the_same_program() -> None:
-    places = {}
+    places = []
     for number, change in enumerate(changes(FUNCTION.encode())):
         place = infection.site(
             PythonSource(FUNCTION.encode()), change.start, FUNCTION[change.start : change.end], change.after
         )
         if place is not None:
-            places[number] = place
+            places.append((number, place))
     space: dict[str, Any] = {}
     exec(infection.probed(FUNCTION.encode(), places), space)
     exec(FUNCTION, plain := {})
@@ -329,7 +358,7 @@ def test_a_source_with_probes_is_the_same_program() -> None:
         for low, high in ((0, 4), (2, 4)):
             arguments = Builder(), torch.ones(3, 1), low, high
             assert space["f"](*arguments) == plain["f"](*arguments)
-        assert any(seen.values()) and set(seen) < set(places), "the last statement is not reached"
+        assert any(seen.values()) and set(seen) < {number for number, _ in places}, "the last statement is not reached"
 
 
 def test_values_differ_if_their_readers_can_tell() -> None:

@@ -2,8 +2,8 @@
 
 A mutant is found by an example that reaches the change, that infects the state (the changed expression has another
 value), and whose result shows it. `reach` tells the first of all examples. This tells the second, for all mutants in
-one run of a plugin in which each changed expression is evaluated in both forms. An example that does not infect cannot
-kill, and is not tried with the mutant itself.
+one run of a plugin in which each changed expression is evaluated in both forms; of a constant, each expression that
+reads it. An example that does not infect cannot kill, and is not tried with the mutant itself.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 from delegatekit.json_text import to_json
@@ -29,13 +31,16 @@ from ..runner import Pool, Source
 from .around import Around
 from .changes import Source as PythonSource
 from .chosen import Attempt, Chosen, chosen_cases, placeholders
+from .constants import Constant, constant
 from .overlay import overlay
 from .probe import watching
 from .sites import Mutant, Plugin, runs_at_import
 
 #: So many examples of each mutant are run, in the order in which they would be tried.
 _MOST = 300
-_CALL = '__import__("delegatekit_conformance.mutants.probe", fromlist=["probe"]).probe'
+#: How a source with probes gets at them.
+MODULE = '__import__("delegatekit_conformance.mutants.probe", fromlist=["probe"])'
+_CALL = f"{MODULE}.probe"
 #: A run with probes may take so many times what it takes without.
 _SLOWER = 3.0
 
@@ -75,10 +80,45 @@ class Site:
 
 @dataclass(frozen=True)
 class Probe:
-    """A mutant with its site."""
+    """A mutant with its sites: of a constant one for each expression that reads it."""
 
     mutant: Mutant
-    site: Site
+    #: The sites by file.
+    sites: tuple[tuple[str, Site], ...]
+    #: The value of the constant as the mutant has it; empty for other changes.
+    value: str = ""
+
+
+def probe_of(plugin: Plugin, mutant: Mutant, number: int) -> Probe | None:
+    """The probe of a mutant, or None where it has no sites; it has the number where it is put into sources."""
+    source = plugin.sources.get(mutant.file)
+    if source is None:
+        return None
+    place = site(source, mutant.start, mutant.before, mutant.after)
+    if place is not None:
+        return None if runs_at_import(plugin, mutant) else Probe(mutant, ((mutant.file, place),))
+    found = constant(plugin, mutant)
+    if found is None or not _is_pure_text(found.value):
+        return None
+    sites = _read(plugin, found, f"{MODULE}.constants[{number}]")
+    return Probe(mutant, sites, found.value) if sites else None
+
+
+def _read(plugin: Plugin, found: Constant, value: str) -> tuple[tuple[str, Site], ...]:
+    """The sites that read a constant, with another value in its place; none if one of them cannot be read twice."""
+    sites: dict[tuple[str, int, int], Site] = {}
+    for file, use in found.uses:
+        source = plugin.sources[file]
+        place = site(source, source.span(use)[0], source.text(use), value)
+        if place is None:
+            return ()
+        # All that it reads of the constant is replaced.
+        spans = sorted(source.span(other) for name, other in found.uses if name == file)
+        spans = [span for span in spans if place.start <= span[0] and span[1] <= place.end]
+        kept = pairwise((place.start, *(byte for span in spans for byte in span), place.end))
+        text = value.join(source.data[first:last].decode() for first, last in islice(kept, 0, None, 2))
+        sites[file, place.start, place.end] = replace(place, after=text)
+    return tuple((file, place) for (file, _, _), place in sites.items())
 
 
 #: Expressions that cannot stand alone: of the last one, the parentheses may be those of a call.
@@ -210,11 +250,10 @@ def record(
     probes: list[Probe] = []
     attempts: dict[str, Attempt] = {}
     for mutant, reaching in wanted:
-        text = plugin.sources.get(mutant.file)
-        place = site(text, mutant.start, mutant.before, mutant.after) if text is not None else None
-        if place is None or runs_at_import(plugin, mutant):
+        probe = probe_of(plugin, mutant, len(probes))
+        if probe is None:
             continue
-        probes.append(Probe(mutant, place))
+        probes.append(probe)
         attempts.update((attempt.name, attempt) for attempt in reaching[:_MOST])
     if not attempts:
         return Infections({}, frozenset())
@@ -250,20 +289,28 @@ def record(
 
 def _sources(plugin: Plugin, probes: Sequence[Probe]) -> Mapping[str, bytes]:
     """The sources with probes."""
-    files: dict[str, dict[int, Site]] = {}
+    files: dict[str, list[tuple[int, Site]]] = {}
+    values: dict[str, dict[int, str]] = {}
     for number, probe in enumerate(probes):
-        files.setdefault(probe.mutant.file, {})[number] = probe.site
-    return {file: probed(plugin.sources[file].data, sites) for file, sites in files.items()}
+        for file, place in probe.sites:
+            files.setdefault(file, []).append((number, place))
+        if probe.value:
+            values.setdefault(probe.mutant.file, {})[number] = probe.value
+    return {
+        file: probed(plugin.sources[file].data, files.get(file, ()), values.get(file, {}))
+        for file in files.keys() | values.keys()
+    }
 
 
-def probed(data: bytes, sites: Mapping[int, Site]) -> bytes:
-    """A source in which each expression is evaluated in its own form and in those of the sites, by number.
+def probed(data: bytes, sites: Sequence[tuple[int, Site]], values: Mapping[int, str] = MappingProxyType({})) -> bytes:
+    """A source in which each expression is evaluated in its own form and in those of the sites, with their numbers.
 
-    Expressions lie in one another or apart, so that a probe may be in the own form of another.
+    Expressions lie in one another or apart, so that a probe may be in the own form of another. `values` are other
+    values of the module's constants, by number.
     """
-    groups: dict[tuple[int, int, bool], list[int]] = {}
-    for number, place in sites.items():
-        groups.setdefault((place.start, place.end, place.truth), []).append(number)
+    groups: dict[tuple[int, int, bool], list[tuple[int, str]]] = {}
+    for number, place in sites:
+        groups.setdefault((place.start, place.end, place.truth), []).append((number, place.after))
     # From the outside in: the widest first of those that begin together.
     order = sorted(groups, key=lambda group: (group[0], -group[1]))
 
@@ -275,12 +322,18 @@ def probed(data: bytes, sites: Mapping[int, Site]) -> bytes:
             while inner and inner[0][0] < last:
                 inside.append(inner.pop(0))
             own = text(first, last, inside)
-            others = "".join(f", lambda: ({sites[number].after}\n)" for number in groups[group])
-            found += data[place:first].decode() + f"{_CALL}({groups[group]}, lambda: ({own}\n){others}, truth={truth})"
+            numbers = [number for number, _ in groups[group]]
+            others = "".join(f", lambda: ({after}\n)" for _, after in groups[group])
+            found += data[place:first].decode() + f"{_CALL}({numbers}, lambda: ({own}\n){others}, truth={truth})"
             place = last
         return found + data[place:end].decode()
 
-    return text(0, len(data), list(order)).encode()
+    # A value that cannot be made counts as another one wherever it is read.
+    made = "".join(
+        f"\ntry:\n    {MODULE}.constants[{number}] = ({value}\n)\nexcept Exception:\n    pass\n"
+        for number, value in values.items()
+    )
+    return (text(0, len(data), list(order)) + made).encode()
 
 
 def _lines(folder: Path) -> Iterator[Mapping[str, Any]]:

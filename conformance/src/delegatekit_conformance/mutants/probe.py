@@ -12,6 +12,8 @@ import torch
 
 T = TypeVar("T")
 
+#: The values that mutants' forms of constants have, by number.
+constants: dict[int, Any] = {}
 #: What the current example has shown: a form's number -> whether it ever had another value than the plugin's own.
 _seen: dict[int, bool] = {}
 #: Threads that evaluate a mutant's form: what they meet in the meantime is not what the example does.

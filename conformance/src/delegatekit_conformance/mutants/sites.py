@@ -281,10 +281,9 @@ def surroundings(plugin: Plugin, mutant: Mutant) -> Surroundings:
     node = _innermost(source, mutant.lines[0], mutant.lines[1])
     function = source.function(node)
     if function is not None:
-        kept = any(_last_name(mark) in _KEEPING for mark in function.decorator_list)
-        users = _users(plugin, {function.name}) if kept or _is_imported(plugin, function.name) else frozenset()
+        users = _users(plugin, {function.name}) if runs_once(plugin, function) else frozenset()
         lines = (function.lineno, function.end_lineno or function.lineno)
-        return Surroundings(lines, _own_lines(node), kept, users, frozenset())
+        return Surroundings(lines, _own_lines(node), _is_kept(function), users, frozenset())
     statement = _outermost(source, node)
     names = _defined(statement, node)
     operators = next(filter(None, map(_operators, _parts(statement, *mutant.lines))), frozenset())
@@ -402,6 +401,15 @@ def runs_at_import(plugin: Plugin, mutant: Mutant) -> bool:
     source = plugin.sources[mutant.file]
     function = source.function(_innermost(source, *mutant.lines))
     return function is not None and _is_imported(plugin, function.name)
+
+
+def runs_once(plugin: Plugin, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function runs once for many examples: when it is imported, or since its result is kept."""
+    return _is_kept(function) or _is_imported(plugin, function.name)
+
+
+def _is_kept(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(_last_name(mark) in _KEEPING for mark in function.decorator_list)
 
 
 def _is_imported(plugin: Plugin, name: str) -> bool:
