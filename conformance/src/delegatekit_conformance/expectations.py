@@ -21,7 +21,6 @@ the top of the file it fails, too. A reason that begins with TODO, as those of d
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -34,11 +33,6 @@ from delegatekit_api import BackendOptions, FormatError
 from . import vendor
 from .errors import InputError
 from .outcome import CaseResult, Outcome, Verdict
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
 #: The file's name in the plugin's package.
 FILE = "conformance.toml"
@@ -145,10 +139,7 @@ def load(backend: str, path: Path | None = None) -> Expectations:
 
 def parse(text: str, where: str = FILE) -> Expectations:
     """The expectations in the text of a file, which errors call `where`."""
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"is not TOML: {error}", where=where) from error
+    values = vendor.values_of(text, where)
     unknown = sorted(values.keys() - {"expected", "strict"})
     if unknown:
         raise InputError(f"has {unknown[0]!r}; there may be [[expected]] entries and `strict`", where=where)

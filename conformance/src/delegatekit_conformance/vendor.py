@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from importlib import resources
+from typing import Any
 
 from delegatekit.plugins.entry_points import BACKEND_GROUP, entry_points
 
 from .errors import InputError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
 
 def file_of(backend: str, name: str) -> tuple[str, str] | None:
@@ -25,3 +33,15 @@ def file_of(backend: str, name: str) -> tuple[str, str] | None:
             except UnicodeDecodeError as error:
                 raise InputError(f"cannot be read: {error}", where=f"{package}/{name}") from error
     return None
+
+
+def values_of(text: str, where: str) -> Mapping[str, Any]:
+    """The values in the text of a TOML file. Raises InputError, with `where`, for what is none.
+
+    >>> values_of("[[way]]\nname = 'plain'", "stock.toml")
+    {'way': [{'name': 'plain'}]}
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"is not TOML: {error}", where=where) from error

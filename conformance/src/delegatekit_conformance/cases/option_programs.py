@@ -28,7 +28,6 @@ changes, `calls = [[]]`. Their inputs are called inputs_0, inputs_1 and so on.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,11 +45,6 @@ from ..recipe import Recipe
 from ..trial import try_recipe, words
 from .base import Broken, Case
 from .specimens import CLUSTERS, DYNAMIC, JOINED_SIZES, LARGE, SPECIMENS, TWO_SIZES, delegates, lower
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
 #: The file's name in the plugin's package.
 FILE: Final = "options.toml"
@@ -117,9 +111,9 @@ def choices_of(backend: str) -> Sequence[Choice]:
 
 def parse(text: str, where: str = FILE) -> Sequence[Choice]:
     """What a file's text says. Raises InputError, with `where`."""
+    values = vendor.values_of(text, where)
     try:
-        entries = tomllib.loads(text)["program"]
-        return tuple(_choice(where, **entry) for entry in entries)
+        return tuple(_choice(where, **entry) for entry in values["program"])
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"says no options of programs: {error}", where=where) from error
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError
+from ..vendor import values_of
 from .sites import Mutant, Plugin, every_mark
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
 #: The file's name, in the folder of the plugin's package.
 FILE = "mutants.toml"
@@ -51,9 +46,10 @@ def read(plugin: Plugin) -> tuple[Mark, ...]:
     if not path.exists():
         return ()
     try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"is not TOML: {error}", where=str(path)) from error
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot be read: {error}", where=str(path)) from error
+    content = values_of(text, str(path))
     entries = content.get("equivalent", [])
     if set(content) - {"equivalent"} or not isinstance(entries, list):
         raise InputError("may have nothing but [[equivalent]]", where=str(path))

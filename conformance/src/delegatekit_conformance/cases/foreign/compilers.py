@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -35,11 +34,6 @@ from delegatekit.strict_json import parse_object
 
 from ... import vendor
 from ...errors import InputError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
 #: The file's name in the plugin's package.
 FILE: Final = "stock.toml"
@@ -99,10 +93,10 @@ def ways_of(backend: str) -> Mapping[str, Way]:
 
 def parse(text: str, where: str = FILE) -> Mapping[str, Way]:
     """The ways in a file's text. Raises InputError, with `where`, for what says none."""
+    values = vendor.values_of(text, where)
+    common = {key: value for key, value in values.items() if key != "way"}
     try:
-        values = tomllib.loads(text)
-        entries = values.pop("way")
-        ways = [_way(**{**values, **entry}) for entry in entries]
+        ways = [_way(**{**common, **entry}) for entry in values["way"]]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"says no ways of stock's compiler: {error}", where=where) from error
     return {way.name: way for way in ways}
