@@ -42,6 +42,7 @@ def values_of(text: str, where: str) -> Mapping[str, Any]:
     {'way': [{'name': 'plain'}]}
     """
     try:
-        return tomllib.loads(text)
+        values: Mapping[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"is not TOML: {error}", where=where) from error
+    return values

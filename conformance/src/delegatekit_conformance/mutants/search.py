@@ -164,7 +164,7 @@ def _instrumented(plugin: Plugin) -> tuple[Mapping[str, bytes], int]:
                 sites[number] = place
                 number += 1
         if sites:
-            found[file] = probed(source.data, sites)
+            found[file] = probed(source.data, list(sites.items()))
     return found, number
 
 
