@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -71,7 +72,7 @@ class BlobProgram:
             if value.is_output != (place in outputs):
                 kinds = ("an output", "an input") if value.is_output else ("an input", "an output")
                 raise FormatError(f"is {kinds[0]}, for the program {kinds[1]}", where=f"{_WHERE}, argument {place}")
-        symbols = iter(range(1 << 20))
+        symbols = itertools.count()
         signature = Signature(
             *(
                 tuple(self._described(arguments[place], spec, symbols) for place, spec in specs.items())

@@ -85,15 +85,13 @@ def viewed(axes: Axes, target: Shape) -> Axes | None:
 
 
 def _refined(parts: Shape, target: Shape) -> Axes | None:
-    """`target` in factors that follow each other as `parts` do, some of these cut."""
+    """`target`, of as many elements, in factors that follow each other as `parts` do, some of these cut."""
     left = [size for size in parts if size != 1]
     result: list[Shape] = []
     for size in target:
         rest: Size = size
         group: list[Size] = []
         while rest != 1:
-            if not left:
-                return None
             part = left.pop(0)
             if rest % part == 0:
                 group.append(part)
@@ -105,7 +103,7 @@ def _refined(parts: Shape, target: Shape) -> Axes | None:
             else:
                 return None
         result.append(tuple(group) or (1,))
-    return None if left else tuple(result)
+    return tuple(result)
 
 
 def is_reshaped(axes: Axes) -> bool:

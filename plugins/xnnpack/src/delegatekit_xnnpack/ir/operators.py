@@ -374,7 +374,7 @@ class Slice(Operator):
         result = []
         for offset, size, extent in zip(self.offsets, self.sizes, x, strict=True):
             end = minimum(offset + size, extent) if isinstance(extent, Dynamic) else offset + size
-            _require(offset >= 0 and at_most(end, extent), self, inputs)
+            _require(at_most(end, extent), self, inputs)
             result.append(end - offset)
         return tuple(result)
 

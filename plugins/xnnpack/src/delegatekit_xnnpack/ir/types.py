@@ -96,7 +96,7 @@ class PerTensorQuantization:
 class PerRowQuantization:
     """Scales and zero points that XNNPACK finds in every call, one pair for all elements of the last `axes` axes."""
 
-    axes: int = 1
+    axes: int
 
 
 class _Scales:

@@ -165,7 +165,7 @@ def _in_each_call(b: ProgramBuilder, call: Call, source: Tensor) -> Tensor:
     reader, rank = call.users[0], len(source.shape)
     if reader.operator != _CONVOLUTION:
         order = source.order if source.order[-1] == rank - 1 else identity(rank)  # rows must be stored as rows
-        rows = Format(DataType.QDINT8, PerRowQuantization())
+        rows = Format(DataType.QDINT8, PerRowQuantization(1))
         return Tensor(b.emit(ops.Convert(rows), b.stored(source, order)), order)
     pixels = is_pointwise(reader) and not reader["transposed"]
     format = Format(DataType.QDINT8, PerRowQuantization(1 if pixels else rank - 1))

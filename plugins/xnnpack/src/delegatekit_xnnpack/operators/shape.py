@@ -228,8 +228,6 @@ def chosen(b: ProgramBuilder, x: Tensor, axis: int, indices: Sequence[int]) -> T
 def few_runs(call: Call) -> str | None:
     """The indices are constants that form at most 25 runs of neighbors."""
     indices = selected_indices(call)
-    if indices is None:
-        return "index is computed: XNNPACK has no gather"
     runs = len(index_runs(indices))
     shape = shape_of(call["self"])
     size = shape[axis_of(call["dim"], len(shape))]
@@ -238,16 +236,16 @@ def few_runs(call: Call) -> str | None:
     return None if runs <= RUN_LIMIT else f"{runs} separate runs of indices: XNNPACK has no gather"
 
 
-def selected_indices(call: Call) -> list[int] | None:
-    """The constant indices of `index_select`; None if they are computed."""
+def selected_indices(call: Call) -> list[int]:
+    """The constant indices of `index_select`: no row takes computed integers."""
     indices = call["index"].constant
-    return None if indices is None else [int(index) for index in indices.reshape(-1).tolist()]
+    assert indices is not None
+    return [int(index) for index in indices.reshape(-1).tolist()]
 
 
 def _index_select(b: ProgramBuilder, call: Call) -> Tensor:
-    x, indices = b.tensor(call["self"]), selected_indices(call)
-    assert indices is not None
-    return chosen(b, x, axis_of(call["dim"], len(x.shape)), indices)
+    x = b.tensor(call["self"])
+    return chosen(b, x, axis_of(call["dim"], len(x.shape)), selected_indices(call))
 
 
 def chosen_by_constants(call: Call) -> str | None:
