@@ -421,12 +421,60 @@ def two_sizes_moved() -> Built:
                 *(cut + 1, x.transpose(1, 2).reshape(n, m, 24) * 2, x.reshape(n, 6, m, 2, 2).sum(1), x[:, ::2] - 1),
                 *(x[:, :1].expand(n, 3, m, 4).relu(), x.repeat(1, 2, 1, 1), x[:, 2, :, None] + 1, x.flip(3)),
                 *(x[:, [0, 3, 5]], torch.cat([x, x[:, :2]], 1), x.permute(3, 0, 2, 1), x.select_scatter(x[:, 0], 1, 4)),
-                torch.zeros_like(x).copy_(x[:, :, :1]) + x,
+                *(torch.zeros_like(x).copy_(x[:, :, :1]) + x, cut[:, ::2] * 2),
             )
 
     rows, columns = torch.export.Dim("rows", min=1, max=5), torch.export.Dim("columns", min=2, max=7)
     calls = [(torch.randn(n, 6, m, 4),) for n, m in ((3, 4), (1, 2), (5, 7), (1, 7), (5, 2), (3, 4))]
     return Model(), calls, ({0: rows, 2: columns},)
+
+
+@dynamic("two-sizes-joined")
+def two_sizes_joined() -> Built:
+    """A size that changes is joined to another axis and cut off again, and what lies between is read twice or not."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            n, m, _, _ = x.shape
+            joined = x.flatten(1, 2)
+            halves = y[:, :, None, None].reshape(n * m, 2, 4)
+            return self.layer(joined).view_as(x), joined.relu(), halves.mT, (halves * 2).view_as(y)
+
+    rows, columns = torch.export.Dim("rows", min=2, max=5), torch.export.Dim("columns", min=2, max=7)
+    calls = [
+        (torch.randn(n, m, 2, 8), torch.randn(n, m, 8, dtype=torch.bfloat16))
+        for n, m in ((3, 4), (2, 2), (5, 7), (2, 7), (5, 2), (3, 4))
+    ]
+    return Model(), calls, ({0: rows, 1: columns}, {0: rows, 1: columns})
+
+
+@dynamic("chosen-at-edges")
+def chosen_at_edges() -> Built:
+    """Elements that not every call has, a window that begins anywhere, pixels and parts of axes beside two sizes."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.order = nn.Buffer(torch.tensor([1, 0]))
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            n, m = x.shape[0], x.shape[2]
+            twice = torch.cat([x, x * 2], 2)
+            resize, unshuffle = nn.functional.interpolate, nn.functional.pixel_unshuffle
+            return (
+                *(x.index_select(0, self.order), x[self.order], x[:, [[0, 5], [3, 1]]], x[:, [0, 3], :, [1, 0]]),
+                *(unshuffle(twice, 2), unshuffle(twice[0], 2), twice[:, :, m:], x[:, :, :, None, None][:, ::2]),
+                *(resize(x.permute(3, 0, 1, 2), scale_factor=2), resize(x.half(), scale_factor=2)),
+                *(x.reshape(n, 8 * m, 3), y.reshape(n, m, 65, 2)),
+            )
+
+    rows, columns = torch.export.Dim("rows", min=2, max=4), torch.export.Dim("columns", min=2, max=5)
+    calls = [(torch.randn(n, 6, m, 4), torch.randn(n, m, 130)) for n, m in ((3, 4), (2, 2), (4, 5), (2, 5), (3, 4))]
+    return Model(), calls, ({0: rows, 2: columns}, {0: rows, 1: columns})
 
 
 @dynamic("slice")

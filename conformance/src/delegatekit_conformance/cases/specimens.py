@@ -178,35 +178,41 @@ SPECIMENS: Mapping[str, Recipe] = {
 #: Two numbers, one of them in most places: tables, fewer bits and zeros that are left out all keep such weights.
 _TWO = ("among", (0.0, 0.0, 0.0, 0.5))
 #: Layers with weights that are worth packing, which begins at some thousand numbers, and worth cutting: two in a row
-#: with a function between, which another operator reads or none does, pixels, also in groups, and a stack of matrices.
+#: with functions between, which another operator reads or none does, pixels, also in groups and few of them, a stack
+#: of matrices, and a matrix that is written the other way round.
 LARGE = recipe_of(
     {
         "x": tensor_of(16, 64),
-        "w": tensor_of(48, 64, values=_TWO, constant=True, seed=1),
-        "b": tensor_of(48, constant=True, seed=2),
+        "w": tensor_of(80, 64, values=_TWO, constant=True, seed=1),
+        "b": tensor_of(80, constant=True, seed=2),
         "image": tensor_of(1, 16, 7, 7, seed=3),
         "filters": tensor_of(32, 16, 3, 3, values=_TWO, constant=True, seed=4),
-        "v": tensor_of(32, 48, values=_TWO, constant=True, seed=5),
-        "other": tensor_of(48, 64, values=_TWO, constant=True, seed=6),
+        "v": tensor_of(32, 80, values=_TWO, constant=True, seed=5),
+        "other": tensor_of(80, 64, values=_TWO, constant=True, seed=6),
         "pixels": tensor_of(1, 128, 4, 4, seed=7),
         "points": tensor_of(96, 64, 1, 1, values=_TWO, constant=True, seed=8),
         "stack": tensor_of(2, 64, 16, values=_TWO, constant=True, seed=9),
+        "turned": tensor_of(64, 80, values=_TWO, constant=True, seed=10),
     },
     ("l", "aten.linear.default", _X, Ref("w"), Ref("b")),
     ("s", "aten.tanh.default", Ref("l")),
     ("m", "aten.linear.default", Ref("s"), Ref("v")),
     ("n", "aten.neg.default", Ref("s")),
     ("o", "aten.linear.default", _X, Ref("other")),
-    ("t", "aten.tanh.default", Ref("o")),
+    ("h", "aten.mul.Tensor", Ref("o"), 0.5),
+    ("t", "aten.silu.default", Ref("h")),
     ("u", "aten.linear.default", Ref("t"), Ref("v")),
     ("c", "aten.conv2d.default", Ref("image"), Ref("filters"), None, (1, 1), (1, 1)),
     ("half", "aten.slice.Tensor", Ref("pixels"), 1, 0, 64),
     ("p", "aten.conv2d.default", Ref("half"), Ref("points")),
     ("g", "aten.conv2d.default", Ref("pixels"), Ref("points"), None, (1, 1), (0, 0), (1, 1), 2),
+    ("few", "aten.conv2d.default", Ref("half"), Ref("points"), None, (2, 2)),
     ("k", "aten.matmul.default", _X, Ref("stack")),
+    ("one", "aten.unsqueeze.default", _X, 0),
+    ("y", "aten.matmul.default", Ref("one"), Ref("turned")),
     reduction_length=144,
     depth=3,
-    outputs=tuple(map(Ref, "mnucpgk")),
+    outputs=tuple(map(Ref, (*"mnucpgky", "few"))),
 )
 
 #: A layer whose weights are near four numbers: tables of these are as good as float16.
@@ -322,6 +328,14 @@ QUESTIONS: Mapping[str, Recipe] = {
         {"x": tensor_of(1, 2, 6, 6)}, ("p", "aten.max_pool2d.default", _X, (3, 3), (2, 2)), exact=True
     ),
     "changing sizes": DYNAMIC,
+    # One size may be as large as it likes, beside one that may not.
+    "sizes without a bound": recipe_of(
+        {"x": tensor_of(3, 4)},
+        ("r", "aten.relu.default", _X),
+        ("c", "aten.cat.default", (Ref("r"), _X), 1),
+        sizes=(Size("rows", 2, 1 << 60, (("x", 0),)), Size("columns", 2, 9, (("x", 1),))),
+        exact=True,
+    ),
     # No delegate can have a result whose size is known only after it was computed: every backend refuses something.
     "sizes that depend on numbers": recipe_of(
         {"x": tensor_of(3), "m": tensor_of(3, dtype="bool")},
@@ -485,7 +499,10 @@ def questions(context: Context) -> dict[str, EdgeMethod]:
 
 
 #: Programs of which most backends refuse something, and of the last one every backend.
-_REFUSED = ("double precision", "bool", "complex", "rank 6", "indices", "sizes that depend on numbers")
+_REFUSED = (
+    *("double precision", "bool", "complex", "rank 6", "indices", "sizes without a bound"),
+    "sizes that depend on numbers",
+)
 
 
 def reasons(context: Context) -> list[str]:
