@@ -104,9 +104,14 @@ QUANTIZED_SPECIMENS: Mapping[str, Recipe] = {
         exact=True,
     ),
     "quantized convolution": recipe_of(
-        {"x": _small(1, 3, 9, 9), "w": _small(8, 3, 3, 3, most=2, constant=True, seed=1)},
+        {
+            "x": _small(1, 3, 9, 9),
+            "w": _small(8, 3, 3, 3, most=2, constant=True, seed=1),
+            "scales": tensor_of(8, values=("literal", (1 / 4, 1 / 2) * 4), constant=True),
+            "zeros": tensor_of(8, dtype="int64", values=("literal", (0,) * 8), constant=True),
+        },
         _numbers("x", 1 / 8),
-        _numbers("w", 1 / 4),
+        ("wf", f"{_QUANTIZED}.dequantize_per_channel.default", *map(Ref, ("w", "scales", "zeros")), 0, *_INT8),
         ("c", "aten.conv2d.default", _X_NUMBERS, _W_NUMBERS, None, (1, 1), (1, 1)),
         ("r", "aten.relu.default", Ref("c")),
         _integers("r", 1 / 32, -128),
@@ -286,6 +291,23 @@ DECODER = recipe_of(
     depth=4,
 )
 
+#: Whose blobs have fields that those of the specimens have not: other kinds of convolutions, windows with borders.
+DAMAGED: Mapping[str, Recipe] = {
+    "images": recipe_of(
+        {
+            "x": tensor_of(1, 4, 7, 6),
+            "w": tensor_of(4, 1, 3, 3, constant=True, seed=1),
+            "v": tensor_of(4, 3, 2, 2, constant=True, seed=2),
+        },
+        ("m", "aten.max_pool2d.default", _X, (3, 3), (1, 1), (1, 1)),
+        ("c", "aten.conv2d.default", Ref("m"), Ref("w"), None, (1, 1), (1, 1), (1, 1), 4),
+        ("a", "aten.avg_pool2d.default", Ref("c"), (2, 3), (2, 2), (1, 1), False, False),
+        ("t", "aten.conv_transpose2d.input", Ref("a"), Ref("v"), None, (2, 2), (0, 0), (1, 1)),
+        reduction_length=17,
+        depth=3,
+    ),
+}
+
 #: Programs that a partitioner is asked about, and nothing more: unusual dtypes, ranks and sizes.
 QUESTIONS: Mapping[str, Recipe] = {
     **SPECIMENS,
@@ -420,7 +442,7 @@ def lowered(name: str, context: Context) -> LoweredProgram:
 
 
 def _find(name: str) -> Recipe:
-    return DYNAMIC if name == "dynamic" else SPECIMENS[name]
+    return DYNAMIC if name == "dynamic" else {**SPECIMENS, **DAMAGED}[name]
 
 
 def delegates(program: LoweredProgram, backend: str) -> list[Delegate]:
