@@ -66,7 +66,7 @@ REFUSED = [
     (lambda x: x.repeat(2, 2, 2, 2), (torch.randn(2, 2, 2, 2),), "4 axes, 4 of them repeated, need 8"),
     (lambda x: F.pixel_shuffle(x, 2), (torch.randn(4, 2, 2),), "rank 3: only (N, C, H, W) is taken"),
     # matrix products
-    (lambda b, x, y: torch.addmm(b, x, y, beta=0.5), (torch.randn(2, 2),) * 3, "alpha = 1 and beta = 0.5"),
+    (lambda b, x, y: torch.addmm(b, x, y, beta=0.5), (torch.randn(2, 2),) * 3, "beta = 0.5: only 1 is taken"),
     # feature maps
     (_ComputedFilter(), (IMAGE, torch.randn(3, 2, 3, 3)), "weight is computed: a constant is taken"),
     (nn.Conv3d(1, 1, 2), (torch.randn(1, 1, 3, 3, 3),), "a convolution over 3 axes: XNNPACK supports one or two"),

@@ -130,8 +130,10 @@ def _matmul(b: ProgramBuilder, call: Call) -> Tensor | Joined:
 
 def unscaled(call: Call) -> str | None:
     """alpha and beta are 1."""
-    alpha, beta = call["alpha"], call["beta"]
-    return None if alpha == beta == 1 else f"alpha = {alpha} and beta = {beta}: only 1 is taken"
+    for name in ("alpha", "beta"):
+        if call[name] != 1:
+            return f"{name} = {call[name]}: only 1 is taken"
+    return None
 
 
 def _addmm(b: ProgramBuilder, call: Call) -> Tensor | Joined:
