@@ -225,6 +225,18 @@ def pooling_head() -> Built:
     return model, [(torch.randn(2, 6, 5, 5),)]
 
 
+@pattern("many-windows")
+def many_windows() -> Built:
+    """Averages of many windows: all of one size, and of two sizes."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            pool = nn.functional.adaptive_avg_pool1d
+            return pool(x, 26), pool(y, 28)
+
+    return Model(), [(torch.randn(1, 2, 52), torch.randn(1, 2, 60))]
+
+
 @pattern("mean-head")
 def mean_head() -> Built:
     """The same, written as a mean over height and width."""
