@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from delegatekit.plugins.backend import LoadedBackend
 from delegatekit_api import OptionError
 from delegatekit_conformance.cases import option_programs
-from delegatekit_conformance.cases.option_programs import Choice, ProgramCase, parse
+from delegatekit_conformance.cases.option_programs import Choice, ProgramCase, choices_of, parse
 from delegatekit_conformance.context import Context
 from delegatekit_conformance.errors import InputError
 from delegatekit_conformance.outcome import Outcome, Verdict
@@ -63,6 +64,15 @@ def test_options_name_files_that_are_there_meanwhile(monkeypatch: pytest.MonkeyP
     outcome = ProgramCase(choice).run(choice, CONTEXT)
     assert (outcome.verdict, outcome.detail) == (Verdict.PASSED, f".{os.sep}own.ini says fast")
     assert not read[0].exists()
+
+
+def test_a_version_that_says_nothing_of_a_file_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Context("ethosu", stock=False)
+    choice = next(choice for choice in choices_of("ethosu") if choice.files and choice.calls)
+    assert ProgramCase(choice).run(choice, context).verdict is Verdict.DELEGATED
+    monkeypatch.setattr(LoadedBackend, "compiler_version", lambda *_: "5.1")
+    outcome = ProgramCase(choice).run(choice, context)
+    assert outcome.verdict is Verdict.VIOLATION and "'5.1' whatever own.ini says" in outcome.detail
 
 
 def test_what_is_lowered_and_should_be_refused_is_a_fault() -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from delegatekit_conformance.cases.quantized_forms import FormsCase, axes, cases, choices, comparisons, sizes
+from delegatekit_conformance.cases.quantized_forms import FormsCase, axes, cases, choices, comparisons, sizes, windows
 from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.outcome import Verdict
 from delegatekit_ethosu.operators import masks
+from delegatekit_ethosu.runtime.stream import pooling
+from delegatekit_ethosu.runtime.stream.windows import padded
 
 QUICK = PROFILES["quick"]
 
 
-@pytest.mark.parametrize("build", [comparisons, choices, sizes, axes])
+@pytest.mark.parametrize("build", [comparisons, choices, sizes, windows, axes])
 def test_the_programs_are_finite_and_small(build: object) -> None:
     assert callable(build)
     torch.manual_seed(0)
@@ -47,6 +49,14 @@ def test_without_schemes_nothing_is_tried() -> None:
     for case in cases():
         (none,) = case.examples(context)
         assert case.run(none, context).verdict is Verdict.NOT_APPLICABLE
+
+
+def test_a_border_that_is_not_below_all_numbers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    context, case = Context("ethosu", QUICK, stock=False), FormsCase("windows", windows)
+    here, *_ = case.examples(context)
+    monkeypatch.setattr(pooling, "padded", lambda values, kernel, upscale, _: padded(values, kernel, upscale, 0))
+    outcome = case.run(here, context)
+    assert outcome.verdict is Verdict.MISMATCH and "output 0" in outcome.detail
 
 
 def test_logic_that_reads_one_operand_twice_is_found_on_another_target(monkeypatch: pytest.MonkeyPatch) -> None:

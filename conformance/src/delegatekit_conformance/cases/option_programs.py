@@ -28,13 +28,16 @@ changes, `calls = [[]]`. Their inputs are called inputs_0, inputs_1 and so on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import delegatekit
+from delegatekit.plugins import discovery
 from delegatekit_api import DelegateKitError, OptionError
 
 from .. import vendor
@@ -57,6 +60,8 @@ _PROGRAMS: Final[Mapping[str, Recipe]] = {
     "large weights": LARGE,
     "weights near four numbers": CLUSTERS,
 }
+#: What is changed in a file: where it is valid, so is another number.
+_LAST_DIGIT: Final = re.compile(r"\d(?=\D*\Z)")
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,8 @@ class ProgramCase(Case):
         with TemporaryDirectory(prefix="conformance-options-") as folder:
             chosen = context.beside(example.options_in(Path(folder)))
             outcome = _refused(example, chosen) if example.error else _lowered(example, chosen)
+            if not example.error and not outcome.verdict.is_fault:
+                outcome = _with_other_files(outcome, example, chosen, Path(folder))
         return replace(outcome, example=example.describe(), detail=outcome.detail.replace(folder, "."))
 
     def snippet(self, example: Choice, context: Context) -> str:
@@ -190,6 +197,28 @@ def _check_refused(example: Choice, context: Context) -> None:
         except Exception as error:
             raise Broken(f"a call with sizes {sizes} ends in {words(error)}") from error
         raise Broken(f"a call with sizes {sizes}, which the options leave out, is not refused")
+
+
+def _with_other_files(outcome: Outcome, example: Choice, context: Context, folder: Path) -> Outcome:
+    """The outcome, unless the compiler's version is the same with another digit in a file that options name.
+
+    Results of compilers are kept under that version and the options, which have no more than the file's path.
+    """
+    backend = discovery.get_backend(context.backend)
+    options = backend.make_options(context.options)
+    version = backend.compiler_version(options)
+    for name, content in example.files.items():
+        (folder / name).write_text(_LAST_DIGIT.sub(_next_digit, content), encoding="utf-8")
+        with suppress(OptionError):
+            if version is not None and backend.compiler_version(options) == version:
+                return _broken(
+                    f"the compiler's version is {version!r} whatever {name} says: a kept result may be another's"
+                )
+    return outcome
+
+
+def _next_digit(found: re.Match[str]) -> str:
+    return str(int(found.group()) % 9 + 1)
 
 
 def _broken(detail: str) -> Outcome:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import nn
-from torch.nn.functional import embedding, interpolate
+from torch.nn.functional import avg_pool2d, embedding, interpolate, max_pool1d, max_pool2d
 
 from ..context import Context
 from ..outcome import Outcome, Verdict
@@ -112,11 +112,35 @@ def sizes() -> Built:
                 for size, corners in (((6, 8), False), ((5, 7), False), ((5, 7), True))
             ]
             repeated = [interpolate(computed, size=size) for size in ((9, 12), (6, 12), (5, 7))]
+            larger.append(interpolate(computed, size=(12, 16), mode="bilinear"))
             # Where single precision finds another pixel; and an image that is made very small.
             rounded = interpolate(column[:, :, :2], size=(82, 1))
             return *larger, *repeated, rounded, interpolate(column, size=(4, 1), mode="bilinear")
 
     return Model(), (torch.randn(1, 2, 3, 4) + 0.5, torch.randn(1, 1, 64, 1))
+
+
+def windows() -> Built:
+    """Pools of negative numbers with windows beyond the border, and all settings of averages beside each other."""
+
+    class Model(nn.Module):
+        def forward(self, images: torch.Tensor, rows: torch.Tensor) -> Any:
+            computed = images + images
+            maxima = max_pool2d(computed, 3, 2, 1), max_pool2d(images, (2, 4), 5, (1, 2), ceil_mode=True)
+            averages = [
+                avg_pool2d(one, 3, (2, 4), 1, ceil_mode, counted, divisor)
+                for one, ceil_mode, counted, divisor in (
+                    (computed, True, True, None),
+                    (images[:1], True, False, None),
+                    (computed, False, True, None),
+                    (computed[:1], False, False, None),
+                    (images, True, False, 5),
+                )
+            ]
+            return *maxima, *averages, max_pool1d(rows + rows, 3, 2, 1, ceil_mode=True)
+
+    # 0 is at the end of the range: most integers of such numbers have the other sign.
+    return Model(), (torch.randn(2, 2, 6, 7) * 0.3 - 2.0, torch.randn(2, 3, 8) * 0.3 - 2.0)
 
 
 def axes() -> Built:
@@ -145,4 +169,5 @@ def cases() -> Iterator[Case]:
     yield FormsCase("comparisons", comparisons)
     yield FormsCase("choices", choices)
     yield FormsCase("sizes", sizes)
+    yield FormsCase("windows", windows)
     yield FormsCase("axes", axes)
