@@ -69,8 +69,6 @@ def _binding(*shape: int, element_size: int = 1, address: int = 0, region: int =
         (lambda packed: packed[:48] + struct.pack("<I", 1 << 31) + packed[52:], "exceed the blob"),
         (lambda packed: packed[:53] + b"\1" + packed[54:], "its header is damaged"),
         (lambda packed: packed[:52] + b"\2" + packed[53:], "its header is damaged"),
-        (_with(command_stream=b"COP3"), "block cmd_data: is not a command stream"),
-        (_with(command_stream=b"COP1+"), "block cmd_data: is not a command stream"),
         (_with(scratch_size=64), "lies outside the arena of 64 bytes"),
         (_with(inputs=_binding(1, 1, 1, 1, 1, 0)), r"block inputs: tensor 0 has the shape"),
         (_with(inputs=_binding(1, 1, 1, 1, 1, 4, element_size=3)), "of 3 bytes"),

@@ -6,7 +6,6 @@ data, 11 zero bytes, then the data, filled up to 16 bytes. All numbers are littl
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,8 +36,6 @@ TOSA_SPEC: Final = "tosa"
 #: Compile specs that the runtime on the device does not read: for which accelerator, and by which Vela.
 TARGET_SPEC: Final = "target"
 VELA_SPEC: Final = "vela_version"
-#: Marks of the two forms of a command stream.
-_MARKS: Final = (b"COP1", b"COP2")
 #: The region in which ExecuTorch's runtime puts inputs and outputs.
 _SCRATCH: Final = 1
 
@@ -84,19 +81,17 @@ def pack(blob: Blob) -> bytes:
 
 
 def unpack(blob: bytes | bytearray | memoryview, named_data: Mapping[str, bytes | memoryview] | None = None) -> Blob:
-    """Read a blob, everything checked; blocks that lie outside are taken from `named_data`.
+    """Read a blob, all but the commands checked; blocks that lie outside are taken from `named_data`.
 
     Raises FormatError with the block and its offset.
     """
     found = dict(_blocks(memoryview(blob).cast("B"), named_data or {}))
-    commands, scratch = found["cmd_data"], found["scratch_size"]
-    if commands[:4] not in _MARKS or len(commands) % 4:
-        raise FormatError("is not a command stream", where="block cmd_data")
+    scratch = found["scratch_size"]
     if len(scratch) != 4:
         raise FormatError(f"has {len(scratch)} bytes, not 4", where="block scratch_size")
     size = int.from_bytes(scratch, "little")
     return Blob(
-        commands,
+        found["cmd_data"],
         found["weight_data"],
         size,
         _unpack_bindings(found["inputs"], size, "inputs"),
@@ -104,7 +99,7 @@ def unpack(blob: bytes | bytearray | memoryview, named_data: Mapping[str, bytes 
     )
 
 
-def tosa_key(program: bytes) -> str:
+def tosa_key(program: bytes | memoryview) -> str:
     """The key of a TOSA program in the file: its sha256."""
     return f"{content_key(program)}.tosa"
 
@@ -155,6 +150,8 @@ def _unpack_bindings(data: bytes, scratch_size: int, name: str) -> tuple[Binding
     if len(data) != 4 + count * _BINDING.size:
         raise FormatError(f"has {len(data)} bytes for {count} tensors", where=where)
     bindings = []
+    # The same place twice is one tensor that is returned twice.
+    places: set[tuple[int, int]] = set()
     for index, row in enumerate(_BINDING.iter_unpack(data[4:])):
         binding = Binding(tuple(row[:6]), *row[6:])
         if min(binding.shape) < 1 or binding.element_size not in (1, 2, 4):
@@ -162,12 +159,11 @@ def _unpack_bindings(data: bytes, scratch_size: int, name: str) -> tuple[Binding
                 f"tensor {index} has the shape {binding.shape} of {binding.element_size} bytes", where=where
             )
         count = element_count(binding.shape, f"{where}, tensor {index}", item_bytes=binding.element_size)
-        end = binding.address + count * binding.element_size
-        if binding.region != _SCRATCH or binding.address < 0 or end > scratch_size:
+        size = count * binding.element_size
+        if binding.region != _SCRATCH or binding.address < 0 or binding.address + size > scratch_size:
             raise FormatError(f"tensor {index} lies outside the arena of {scratch_size} bytes", where=where)
         bindings.append(binding)
-    # The same place twice is one tensor that is returned twice.
-    places = {(item.address, math.prod(item.shape) * item.element_size) for item in bindings}
+        places.add((binding.address, size))
     if name == "inputs" and len(places) != len(bindings):
         raise FormatError("two of them have one place", where=where)
     check_disjoint((start, size, f"{where}, bytes {start} to {start + size}") for start, size in places)

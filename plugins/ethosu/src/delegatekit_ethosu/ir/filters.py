@@ -69,9 +69,8 @@ class Filters:
             return Kernels(weight, np.zeros(1, np.int64), steps, self.groups)
         numbers = np.broadcast_to(self.bias.reshape(-1), steps.shape)
         coarser = np.maximum(1.0, np.abs(numbers) / steps / _LARGEST_BIAS[before.dtype])
-        if (coarser > 1).any():
-            weight = np.rint(weight / coarser.reshape(-1, *[1] * (weight.ndim - 1))).astype(weight.dtype)
-            steps = steps * coarser
+        weight = np.rint(weight / coarser.reshape(-1, *[1] * (weight.ndim - 1))).astype(weight.dtype)
+        steps = steps * coarser
         return Kernels(weight, np.rint(numbers / steps).astype(np.int64), steps, self.groups)
 
 

@@ -25,8 +25,6 @@ from .variance import DIFFERENCE, ROOT_BITS, Norm, Root, Statistics, row_roots, 
 #: Results of products, without the sign; and of RESCALE, which TOSA defines up to 2^29 where a scale is a power of two.
 _BITS: Final = 30
 _WIDE_BITS: Final = 29
-#: Up to so many places factors of rows may differ: with more the rows are shifted.
-_SPREAD: Final = 15
 #: Vela (5.1) has the U55 round a product twice if it is shifted farther.
 _MOST_SHIFTED: Final = 31
 
@@ -75,10 +73,7 @@ def _normalized(b: ProgramBuilder, norm: Norm, result: Result) -> Tensor:
     do = Arithmetic(b)
     found = statistics(b, norm)
     root = row_roots(b, norm, found)
-    if norm.before.dtype == DType.INT8 and root.most - root.least <= _SPREAD:
-        ready, factor, shift, unit = _by_factors(b, norm, found, root)
-    else:
-        ready, factor, shift, unit = _by_places(b, norm, found, root)
+    ready, factor, shift, unit = (_by_factors if norm.before.dtype == DType.INT8 else _by_places)(b, norm, found, root)
     # A difference over sqrt(W) is 1 at most: 2^30 here.
     unit *= math.sqrt(norm.size) * 2.0 ** (shift - ROOT_BITS - 15.5 - root.dropped / 2)
     affine = _affine(norm, unit, result.scale.scale)
@@ -94,7 +89,7 @@ def _normalized(b: ProgramBuilder, norm: Norm, result: Result) -> Tensor:
 def _by_factors(b: ProgramBuilder, norm: Norm, found: Statistics, root: Root) -> tuple[Tensor, Tensor, int, float]:
     """Differences, a factor for each row, how far their products are shifted, and the unit: root * 2^half is 1.
 
-    All rows have one shift: the factors of those that vary most have 14 bits, and 20 of those that vary as usual.
+    All rows have one shift: the factors of those that vary most have 13 bits, and 20 of those that vary as usual.
     """
     do = Arithmetic(b)
     bits = _WIDE_BITS - DIFFERENCE[norm.before.dtype]
@@ -111,24 +106,21 @@ def _by_factors(b: ProgramBuilder, norm: Norm, found: Statistics, root: Root) ->
 
 
 def _by_places(b: ProgramBuilder, norm: Norm, found: Statistics, root: Root) -> tuple[Tensor, Tensor, int, float]:
-    """The same with differences times 2^half, so that the factors need not be shifted.
+    """The same for int16: differences times 2^half, so that the factors need not be shifted.
 
     d * 2^(half - dropped / 2) is 2^15.5 at most, as d is sqrt(W) at most, and half is `most` at most. With the bits
     after the point that leaves room for, the whole has 29 bits, and the shift is 29 at most.
     """
     do = Arithmetic(b)
-    width = min(15.5 + root.dropped / 2, DIFFERENCE[norm.before.dtype] + root.most) - root.least
-    bits = math.floor(_WIDE_BITS - width)
-    whole = found.differences
-    if whole is None:
-        whole = do.sub(widened(b, norm.rows, 0, 0), found.centre, "differences")
-    places = do.add(root.half, bits - root.least, "places")
-    x = do.left(b.reshaped(whole, norm.shape), places, "shifted")
+    bits = math.floor(_WIDE_BITS - min(15.5 + root.dropped / 2, DIFFERENCE[norm.before.dtype] + root.most))
+    places = do.add(root.half, bits, "places")
+    assert found.differences is not None
+    x = do.left(b.reshaped(found.differences, norm.shape), places, "shifted")
     if found.rest is not None:
         part = b.rescaled(found.rest, [2.0**_WIDE_BITS / norm.size], name="part")
         part = do.right(part, do.sub(_WIDE_BITS, places, "places"), "part")
         x = do.sub(x, part, "centred")
-    return x, root.root, ROOT_BITS, 2.0 ** (root.least - bits)
+    return x, root.root, ROOT_BITS, 2.0**-bits
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,6 @@ from ..ir.windows import Pair, Windows, fitted, thinned
 from ..targets import KERNEL, PADDED_WINDOW, WINDOW
 from .common import Rows, is_wide, size_obstacle
 
-#: Factors that differ by no more are the same.
-_SAME: Final = 2.0**-40
 #: 1, where averages have divisors of their own.
 _ONE: Final = 1 << 22
 
@@ -129,52 +127,54 @@ def _maximum(b: ProgramBuilder, call: Call, result: Result) -> Value:
 def _average(b: ProgramBuilder, call: Call, result: Result) -> Value:
     x, sizes = _image(b, call)
     windows, before = _windows(call, sizes), b.scale(call["self"])
-    factors = _factors(call, x, windows)
+    divisors = _divisors(call, x, windows)
     # The NPU's own average divides by the elements of each window that are in the image.
     leaves_out = any(windows.pads) and not call["count_include_pad"] and not call.get("divisor_override")
     if before == result.scale and leaves_out and x.shape[0] == 1 and max(windows.kernel) <= PADDED_WINDOW:
         possible, further = windows.possible()
         x, possible = fitted(b, x, possible)
         return _value(b, call, thinned(b, _native(b, x, before, result, possible), further))
-    return _value(b, call, _averaged(b, x, before, result, windows, factors))
+    return _value(b, call, _averaged(b, x, before, result, windows, divisors))
 
 
-def _factors(call: Call, x: Tensor, windows: Windows) -> Array:
-    """1 / divisor for each place of the result, (H, W): what PyTorch makes of ones."""
+def _divisors(call: Call, x: Tensor, windows: Windows) -> Array:
+    """What each place of the result is divided by, (H, W): what PyTorch makes of ones."""
     ones = torch.ones(1, 1, *x.shape[1:3], dtype=torch.float64)
     ceil, counted, override = call["ceil_mode"], call["count_include_pad"], call.get("divisor_override")
     settings = windows.kernel, windows.stride, windows.padding, ceil
     pool = torch.nn.functional.avg_pool2d
-    found: Array = (pool(ones, *settings, counted, override) / pool(ones, *settings, divisor_override=1))[0, 0].numpy()
+    sums, averages = pool(ones, *settings, divisor_override=1), pool(ones, *settings, counted, override)
+    found: Array = (sums / averages)[0, 0].round().numpy()
     return found
 
 
-def _averaged(b: ProgramBuilder, x: Tensor, before: Scale, result: Result, windows: Windows, factors: Array) -> Tensor:
-    """Averages over windows of (N, H, W, C): sums times `factors`, one for each place (H, W).
+def _averaged(b: ProgramBuilder, x: Tensor, before: Scale, result: Result, windows: Windows, divisors: Array) -> Tensor:
+    """Averages over windows of (N, H, W, C): sums by `divisors`, one for each place (H, W).
 
     Where the result has the scale of the input, the NPU's own average is exact. Else it would be rounded twice: sums
     are a depthwise convolution with ones then, and rounded once.
     """
     windows, further = windows.possible()
     x, windows = fitted(b, x, windows)
-    even = float(factors.max()) if np.ptp(factors) < _SAME * factors.max() else None
+    divisor = float(divisors[0, 0])
+    even = bool((divisors == divisor).all())
     alone = not any(windows.pads) and x.shape[0] == 1
-    if before == result.scale and alone and even == 1 / math.prod(windows.kernel):
+    if before == result.scale and alone and even and divisor == math.prod(windows.kernel):
         return thinned(b, _native(b, x, before, result, windows), further)
     channels = x.shape[3]
     ones = np.ones((channels, 1, *windows.kernel), np.int8)
-    if even is not None:
+    if even:
 
         def finish(sums: Tensor, scales: Sequence[float]) -> Tensor:
             return b.stored_as(sums, scales, result)
 
-        filters = Filters(ones, np.full(channels, even), groups=channels)
+        filters = Filters(ones, np.full(channels, 1 / divisor), groups=channels)
         return thinned(b, convolved(b, x, before, filters, windows, finish), further)
     filters = Filters(ones, np.ones(channels), groups=channels)
     sums = convolved(b, x, before, filters, windows, lambda sums, scales: sums)
     sums = thinned(b, sums, further)
     # A divisor for each place: at most 255 * 2^22 here.
-    reciprocals = b.graph.constant(np.rint(factors[None, ..., None] * _ONE), DType.INT32, f"{b.name}.factors")
+    reciprocals = b.graph.constant(np.rint(_ONE / divisors[None, ..., None]), DType.INT32, f"{b.name}.factors")
     products = b.emit(Mul(), (sums, reciprocals, b.number(0)), sums.shape, DType.INT32, "product")
     return b.stored_as(products, [before.scale / _ONE], result)
 
@@ -190,8 +190,8 @@ def _adaptive(b: ProgramBuilder, call: Call, result: Result) -> Value:
     x, sizes = _image(b, call)
     high, wide = (old // new for old, new in zip(x.shape[1:3], sizes, strict=True))
     windows = Windows((high, wide), sizes, (high, wide))
-    factors = np.full(sizes, 1 / (high * wide))
-    return _value(b, call, _averaged(b, x, b.scale(call["self"]), result, windows, factors))
+    divisors = np.full(sizes, float(high * wide))
+    return _value(b, call, _averaged(b, x, b.scale(call["self"]), result, windows, divisors))
 
 
 ROWS: Rows = (

@@ -114,8 +114,8 @@ def _channels(inner: int) -> int:
     """How many of the elements after an axis are channels: all, or so many that there are few enough columns; or 0."""
     if inner <= MAX_AXIS:
         return inner
-    fitting = range(_CHANNELS, MAX_AXIS + 1)
-    return next((some for some in fitting if inner % some == 0 and inner // some <= MAX_AXIS), 0)
+    least = max(_CHANNELS, math.ceil(inner / MAX_AXIS))
+    return next((some for some in range(least, MAX_AXIS + 1) if inner % some == 0), 0)
 
 
 def _extreme(*, largest: bool) -> LowerCall:

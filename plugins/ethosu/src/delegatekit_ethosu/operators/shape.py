@@ -41,14 +41,12 @@ def _permute(b: ProgramBuilder, call: Call, result: Result) -> Value:
 def _slice(b: ProgramBuilder, call: Call, result: Result) -> Value:
     value, before = _source(b, call)
     axis, start, step = axis_of(call["dim"], len(value.order)), call["start"], call["step"]
-    size, kept = value.shape[axis], call.result.shape[axis]
-    start = 0 if start is None else start + size if start < 0 else start
-    place = value.stored_axis(axis)
+    kept, place = call.result.shape[axis], value.stored_axis(axis)
     if step == 1:
         return _moved(b, _part(b, value, place, start, kept), before, result)
     # Every step-th: rows of step elements, of which the first one is kept.
     tensor = value.tensor
-    rows = min(kept, (size - start) // step)
+    rows = min(kept, (value.shape[axis] - start) // step)
     parts = []
     if rows:
         taken = _part(b, value, place, start, rows * step).tensor
@@ -83,9 +81,7 @@ def _part(b: ProgramBuilder, value: Value, place: int, start: int, size: int) ->
 def _select(b: ProgramBuilder, call: Call, result: Result) -> Value:
     value, before = _source(b, call)
     axis = axis_of(call["dim"], len(value.order))
-    index = call["index"]
-    index = index + value.shape[axis] if index < 0 else index
-    part = _part(b, value, value.stored_axis(axis), index, 1)
+    part = _part(b, value, value.stored_axis(axis), call["index"], 1)
     return _moved(b, b.view(part, call.result.shape), before, result)
 
 

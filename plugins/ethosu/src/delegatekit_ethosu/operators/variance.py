@@ -191,12 +191,11 @@ def statistics(b: ProgramBuilder, norm: Norm) -> Statistics:
 class Root:
     """1 / sqrt of each row's sum of squares is `root` * 2^(half - 44.5 - dropped / 2).
 
-    `half` is from `least` to `most` in rows that are not of one value only.
+    `half` is `most` at most in rows that are not of one value only.
     """
 
     root: Tensor
     half: Tensor
-    least: int
     most: int
     dropped: int
 
@@ -209,7 +208,6 @@ def row_roots(b: ProgramBuilder, norm: Norm, found: Statistics) -> Root:
     do, size = Arithmetic(b), norm.size
     dropped = max(0, 2 * math.ceil((math.log2(max(norm.eps_in_steps, 1.0)) - _EPS_BITS) / 2))
     eps = norm.eps_in_steps * 2.0**-dropped
-    largest = size * 2.0 ** (2 * DIFFERENCE[norm.before.dtype] - (2 if norm.centred else 0)) * 2.0**-dropped + eps
     low = found.low if not dropped else b.rescaled(found.low, [2.0**-dropped], name="low")
     low = do.add(low, math.floor(eps), "low")
     # With so many bits after the point rest^2 / n, rest being n/2 + 1 at most, has 29.
@@ -244,9 +242,8 @@ def row_roots(b: ProgramBuilder, norm: Norm, found: Statistics) -> Root:
     again = do.sub(do.add(half, half, "even"), places, "places")
     mantissa = do.do(Maximum(), do.left(total, again, "mantissa"), 1 << 29, "mantissa")
     # A little is left for what rounding makes less of the smallest.
-    least = math.floor((29 - math.log2(largest)) / 2)
     most = math.floor((31 - math.log2(max(eps, 2.0 ** -(1 + dropped)) * 0.9)) / 2)
-    return Root(_inverse_root(b, mantissa), do.do(Minimum(), half, most, "half"), least, most, dropped)
+    return Root(_inverse_root(b, mantissa), do.do(Minimum(), half, most, "half"), most, dropped)
 
 
 def _inverse_root(b: ProgramBuilder, x: Tensor) -> Tensor:

@@ -119,7 +119,7 @@ def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, _Close, str]:
     return *_by_reference(program, payload), "TOSA reference model"
 
 
-def _by_reference(program: bytes, payload: DelegatePayload) -> tuple[_Run, _Close]:
+def _by_reference(program: memoryview, payload: DelegatePayload) -> tuple[_Run, _Close]:
     """Raises FormatError for a program that breaks a rule of TOSA: the model trusts it, and may end the process."""
     graph = read(program)
     try:
@@ -147,7 +147,7 @@ def _nothing() -> None:
     """What the command stream needs to end."""
 
 
-def _sidecar(payload: DelegatePayload) -> bytes | None:
+def _sidecar(payload: DelegatePayload) -> memoryview | None:
     """The TOSA program that travels in the file. Raises FormatError if it is named, but missing or damaged.
 
     The reference model would end the process over some damaged programs.
@@ -156,7 +156,7 @@ def _sidecar(payload: DelegatePayload) -> bytes | None:
     if spec is None:
         return None
     key = spec.decode("ascii", errors="replace")
-    program = bytes(named_bytes(payload, key, where=f"TOSA program of {DELEGATE_ID}"))
+    program = named_bytes(payload, key, where=f"TOSA program of {DELEGATE_ID}")
     if tosa_key(program) != key:
         raise FormatError("the TOSA program is damaged: its sum is not its name", where=DELEGATE_ID)
     return program

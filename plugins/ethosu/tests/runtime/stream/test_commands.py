@@ -53,6 +53,8 @@ def test_commands_have_their_offsets_parameters_and_payloads() -> None:
         (b"", "not a driver payload"),
         (b"COP1", "no CMD_STREAM action"),
         (b"COP1\0\0", "not a driver payload"),
+        (b"COP2\0\0", "not a driver payload"),
+        (b"COP3", "not a driver payload"),
         (payload(_STOP)[:-4], "has 1 words, 0 follow"),
         (payload(_STOP, count=2), "has 2 words, 1 follow"),
         (payload(_STOP, configuration=0x1806 | 9), "Ethos-U55 of 32768 MACs"),

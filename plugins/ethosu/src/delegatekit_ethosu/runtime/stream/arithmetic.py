@@ -11,8 +11,8 @@ from delegatekit_api import ExecutionError
 from .memory import TABLES_BYTES, Bytes, Integers
 from .operations import Activation, FeatureMap, Rounding
 
-#: Products below this fit 64 bits together with what rounding adds.
-_SAFE: Final = 1 << 62
+#: What 64 bits hold.
+_LARGEST: Final = np.iinfo(np.int64).max
 #: Of the table of 16-bit activations: 512 pairs of value and slope, 128 inputs apart.
 _STEP_BITS: Final = 7
 
@@ -25,7 +25,7 @@ def scale(values: Integers, multiplier: Integers | int, shift: Integers | int, r
     multiplier, shift = np.asarray(multiplier, np.int64), np.asarray(shift, np.int64)
     half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
     largest = int(np.abs(values).max(initial=0)) * int(multiplier.max()) + int(half.max()) + (1 << 30)
-    if largest >= _SAFE:
+    if largest > _LARGEST:
         # Python's integers: slow, and only for 16-bit networks.
         values, multiplier, half, shift = (item.astype(object) for item in (values, multiplier, half, shift))
     product = values * multiplier + half

@@ -166,10 +166,11 @@ def decode(data: bytes | memoryview) -> CommandStream:
     Raises FormatError, with the offset, if it is cut short or has a word that is not a command, and NotExecutableError
     if it is for another NPU.
     """
-    if bytes(data[:4]) == b"COP2":
+    mark = bytes(data[:4])
+    if mark not in (b"COP1", b"COP2") or len(data) % 4:
+        raise FormatError("is not a driver payload: whole words that begin with COP1 or COP2", where="command stream")
+    if mark == b"COP2":
         raise NotExecutableError("is of the second form, which no Ethos-U55 has", where="command stream")
-    if len(data) % 4 or bytes(data[:4]) != b"COP1":
-        raise FormatError("is not a driver payload: whole words that begin with COP1", where="command stream")
     words = struct.unpack(f"<{len(data) // 4}I", data)
     configuration = None
     place = 1

@@ -41,10 +41,10 @@ class Machine:
         Raises FormatError for a damaged one or one that reads or writes outside its regions, and NotExecutableError for
         one that is for another NPU or has parts that are not executed here.
         """
+        stream = decode(blob.command_stream)
         if blob.scratch_size > _MOST_SCRATCH:
             what = f"asks for {blob.scratch_size} bytes of scratch memory: the host gives {_MOST_SCRATCH}"
             raise NotExecutableError(what, where="block scratch_size")
-        stream = decode(blob.command_stream)
         self.configuration = stream.configuration
         self.operations = plan(stream)
         self._blob = blob

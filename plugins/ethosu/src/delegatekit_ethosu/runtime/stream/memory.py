@@ -132,7 +132,8 @@ def _pixels(feature_map: FeatureMap) -> Integers:
     right = x >= feature_map.tile_width
     limit = np.where(right, feature_map.tile_heights[1], feature_map.tile_heights[0])
     below = y >= limit
-    bases = np.array(feature_map.bases, np.int64)[right + 2 * below]
+    first, beside, under, last = feature_map.bases
+    bases = np.where(below, np.where(right, last, under), np.where(right, beside, first))
     rows = y - np.where(below, limit, 0)
     columns = x - np.where(right, feature_map.tile_width, 0)
     return bases + rows * feature_map.stride_y + columns * feature_map.stride_x
