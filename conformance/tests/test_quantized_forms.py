@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from delegatekit_conformance.cases.quantized_forms import FormsCase, axes, cases, choices, comparisons, sizes, windows
+from delegatekit_conformance.cases.quantized_forms import (
+    FormsCase,
+    axes,
+    cases,
+    choices,
+    comparisons,
+    sizes,
+    transposed,
+    windows,
+)
 from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.outcome import Verdict
 from delegatekit_ethosu.operators import masks
@@ -15,7 +24,7 @@ from delegatekit_ethosu.runtime.stream.windows import padded
 QUICK = PROFILES["quick"]
 
 
-@pytest.mark.parametrize("build", [comparisons, choices, sizes, windows, axes])
+@pytest.mark.parametrize("build", [comparisons, choices, sizes, windows, transposed, axes])
 def test_the_programs_are_finite_and_small(build: object) -> None:
     assert callable(build)
     torch.manual_seed(0)

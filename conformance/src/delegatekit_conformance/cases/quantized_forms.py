@@ -143,6 +143,28 @@ def windows() -> Built:
     return Model(), (torch.randn(2, 2, 6, 7) * 0.3 - 2.0, torch.randn(2, 3, 8) * 0.3 - 2.0)
 
 
+def transposed() -> Built:
+    """Transposed convolutions: strides that differ, of one row, to one column, beyond the kernel, of one axis."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.ConvTranspose2d
+            self.plain, self.apart = layer(2, 3, (3, 2), padding=(2, 0)), layer(2, 3, 3, (3, 2), output_padding=(2, 0))
+            self.wide, self.high = layer(2, 2, (1, 3), (1, 2), (0, 1)), layer(2, 2, (2, 3), (1, 2))
+            self.column = layer(2, 2, (2, 3), 2, (0, 1), bias=False)
+            self.rows = nn.ConvTranspose1d(2, 3, 2, 2, 1)
+
+        def forward(self, images: torch.Tensor) -> Any:
+            computed = images + images
+            row, column = computed[:, :, :1], computed[..., :1]
+            rows = self.wide(row), self.high(row), self.rows(computed[:, :, 1])
+            columns = self.wide(column[:, :, :1]), self.column(column)
+            return self.plain(computed), self.apart(computed), *rows, *columns
+
+    return Model(), (torch.randn(1, 2, 3, 4),)
+
+
 def axes() -> Built:
     """As many axes as there may be, axes that are long, and numbers that are far apart."""
 
@@ -170,4 +192,5 @@ def cases() -> Iterator[Case]:
     yield FormsCase("choices", choices)
     yield FormsCase("sizes", sizes)
     yield FormsCase("windows", windows)
+    yield FormsCase("transposed", transposed)
     yield FormsCase("axes", axes)

@@ -62,6 +62,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "transposed, groups, longer than its kernel": (lambda: nn.ConvTranspose2d(4, 6, 2, 2, 0, 1, 2), (2, 4, 3, 5)),
     "transposed, padded more than its kernel adds": (lambda: nn.ConvTranspose2d(8, 4, 1, 2, 1), (1, 8, 5, 6)),
     "transposed, to one column": (lambda: nn.ConvTranspose2d(8, 4, 3, 2, 1), (1, 8, 7, 1)),
+    "transposed, of one row to several": (lambda: nn.ConvTranspose2d(8, 4, (2, 3), (1, 2)), (1, 8, 1, 6)),
     "transposed, padded so along one axis": (lambda: nn.ConvTranspose2d(8, 4, (1, 3), 1, 1), (2, 8, 5, 6)),
     "transposed, stride 3": (lambda: nn.ConvTranspose2d(8, 6, 3, 3), (2, 8, 5, 6)),
     "transposed, stride 4": (lambda: nn.ConvTranspose2d(8, 6, 8, 4, 2), (1, 8, 5, 6)),

@@ -189,8 +189,8 @@ def _transposed(
     each, (stride, padding, sizes) = inputs // groups, (windows.stride, windows.padding, windows.sizes)
     weight = filters.weight.reshape(groups, each, count, *kernel).swapaxes(1, 2)
     kernels = replace(filters, weight=weight.reshape(groups * count, each, *kernel)).kernels(before)
-    own = (1, 2) if x.shape[1] == 1 else (2, 2)
-    # (Vela refuses a stride that makes one column.)
+    # (Vela refuses a stride that makes one column, and one along rows alone that reads or makes several.)
+    own = (1, 2) if x.shape[1] == kernel[0] == 1 else (2, 2)
     strange = stride not in ((1, 1), own) or (stride[1] > 1 and sizes[1] == 1)
     if b.family != "u85" and (before.dtype == DType.INT16 or strange):
         return _phased(b, x, before, kernels, windows, finish)
