@@ -179,6 +179,6 @@ def _check_tensors(
     wanted = [None if spec.dynamic else (_SIZES.get(spec.dtype), math.prod(spec.shape)) for spec in specs]
     if [(size, math.prod(shape)) for size, shape in found] == wanted:
         return
-    own = ", ".join(f"{tuple(shape)} of {size} bytes" for size, shape in found) or "none"
-    call = ", ".join(f"{spec.dtype} {spec.shape}" for spec in specs) or "none"
-    raise FormatError(f"has the {name} {own}, and the call {call}", where=where)
+    own = ", ".join(f"{tuple(shape)} of {size} bytes" for size, shape in found)
+    call = ", ".join(f"{spec.dtype} {spec.shape}" for spec in specs)
+    raise FormatError(f"has the {name} [{own}], and the call [{call}]", where=where)
