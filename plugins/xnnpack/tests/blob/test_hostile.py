@@ -167,6 +167,15 @@ def test_a_value_with_no_source_or_two_is_refused(change: Change, complaint: str
         validate(_payload(_floats(), change))
 
 
+@pytest.mark.parametrize("kind", ops.PoolKind)
+def test_pools_as_stock_writes_them_are_taken(kind: ops.PoolKind) -> None:
+    """With a flag that says nothing of a window, and averages without a dilation."""
+    graph = _floats()
+    graph.nodes[1] = replace(graph.nodes[1], operator=ops.Pool(kind, ops.Padding(), (2, 2), (2, 2)))
+    without = {"dilation_height": 0, "dilation_width": 0} if kind is ops.PoolKind.AVERAGE else {}
+    validate(_payload(graph, _node(1, flags=schema.KEEP_DIMS, **without)))
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from delegatekit.plugins import discovery
 
-from ... import stock
 from ...context import Context
 from ..base import Case, NotApplicable, Rule
 from .compilers import FILE, ways_of
@@ -34,10 +33,6 @@ def cases_for(context: Context) -> Iterator[Case]:
 def _not_here(context: Context) -> str:
     """The runtime runs the files of stock's compiler for its delegate id."""
     identifier = discovery.get_backend(context.backend).description.delegate_id
-    if context.stock and not stock.refusal({context.backend: identifier}):
-        raise NotApplicable(
-            f"the runtime of the delegate id {identifier} is stock ExecuTorch's own, here as on a device"
-        )
     raise NotApplicable(
         f"beside the plugin, no {FILE} says how a compiler of stock ExecuTorch for {identifier} is asked"
     )

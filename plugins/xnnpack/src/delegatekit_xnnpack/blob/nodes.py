@@ -18,12 +18,13 @@ from ..ir.types import DataType, Format, Shape
 from . import schema
 from .values import BlobValue
 
-#: The flags that nodes may have; they change what a node does.
+#: The flags that nodes may have. They change what a node does, but for KEEP_DIMS of windows, which stock sets.
 _FLAGS: Final = {
     "FullyConnected": schema.TRANSPOSE_B,
     "BatchMatrixMultiply": schema.TRANSPOSE_B,
     "GlobalAvgPooling2d": schema.KEEP_DIMS,
     "AvgPooling2d": schema.KEEP_DIMS,
+    "MaxPooling2d": schema.KEEP_DIMS,
     "StaticResizeBilinear2D": schema.ALIGN_CORNERS,
 }
 #: Types of the indices that ArgMaxPooling2d makes: all have 32 bits, and stock declares any.
@@ -233,7 +234,9 @@ def _convolution(table: Any) -> ops.Operator:
 
 def _pool(table: Any) -> ops.Operator:
     kind = ops.PoolKind(type(table).__name__)
-    return ops.Pool(kind, _padding(table), _pair(table, "pooling"), _pair(table, "stride"), _pair(table, "dilation"))
+    # XNNPACK has no averages with dilation and reads none; stock's exporter writes zeros.
+    dilation = (1, 1) if kind is ops.PoolKind.AVERAGE else _pair(table, "dilation")
+    return ops.Pool(kind, _padding(table), _pair(table, "pooling"), _pair(table, "stride"), dilation)
 
 
 #: Fields of a node -> how to read it back.
