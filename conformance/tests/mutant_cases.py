@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -82,6 +84,13 @@ def elsewhere(context: Context) -> str:
     return "14"
 
 
+def ended(context: Context) -> str:
+    """A process that ends without a last step doubles 7, too."""
+    script = f"import os; from {PACKAGE} import sums; os._exit(sums.double(7))"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 14
+    return "14"
+
+
 def never(context: Context) -> str:
     """Concerns nothing."""
     raise NotApplicable("no such thing")
@@ -140,3 +149,8 @@ def working(context: Context) -> Mapping[str, Case]:
     """One in which there is as much to do as there are calls, and one with more."""
     cases = (Work("sums/double", 2), Work("sums/working", 3))
     return {case.name: case for case in cases}
+
+
+def apart(context: Context) -> Mapping[str, Case]:
+    """A rule whose process ends at once."""
+    return {"manners/ended": Rule("manners/ended", ended)}

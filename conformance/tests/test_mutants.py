@@ -256,6 +256,18 @@ def test_rules_about_a_module_come_first_for_what_runs_when_it_is_imported(toy: 
     assert [attempt.case for attempt in found][:2] == ["contract/sums-are-told", "operators/double"]
 
 
+def test_the_map_has_what_processes_run_that_end_without_a_last_step(toy: Plugin, tmp_path: Path) -> None:
+    (found,) = reach.record(toy, CONTEXT, tmp_path / "map", source=mutant_cases.apart)
+    assert found.reaches("sums.py", mask(6, 6))
+
+
+def test_of_a_file_that_nobody_reaches_different_examples_are_tried(toy: Plugin) -> None:
+    lines = {"__init__.py": 1 << 3}
+    known = Example("operators/double", 0, "", 0.1, "correct, delegated", 1, 0, 1, lines=lines, tags={})
+    (attempt,) = Chooser(toy, [known]).attempts(mutant(toy, "comparison", "x > 0", "((x) <= (0))"))
+    assert attempt.case == "operators/double"
+
+
 def test_examples_that_make_no_difference_to_a_changed_expression_are_not_tried(toy: Plugin, tmp_path: Path) -> None:
     chooser = Chooser(toy, reach.record(toy, CONTEXT, tmp_path / "map", source=mutant_cases.in_this_process))
     opposite = mutant(toy, "comparison", "x > 0", "((x) <= (0))")

@@ -81,6 +81,10 @@ class Chooser:
             unseen = (example for example in self._examples if mutant.file not in example.lines)
             yield from _mixed((one for one in unseen if any(one.reaches(*user) for user in users.items())), users)
             return
+        if not self._reaching(mutant.file, -1):
+            # Nothing is known of it: it runs in processes that are not recorded, if at all.
+            yield from self.sample
+            return
         around = {mutant.file: mask(*(known.function or mutant.lines))}
         # Python reports no line of its own for each part of an expression.
         direct = self._reaching(mutant.file, mask(*mutant.lines))

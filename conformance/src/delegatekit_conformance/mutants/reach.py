@@ -290,6 +290,7 @@ class _Recorder:
         settings = self.folder / f"settings-{os.getpid()}"
         settings.write_text(
             f"[run]\ndata_file = {self._others}\nparallel = true\ninclude = {self._plugin}/*\n"
+            "sigterm = true\npatch = _exit\n"  # however a process ends
             "disable_warnings = no-data-collected, module-not-imported, no-ctracer\n"
         )
         os.environ[_PROCESSES] = str(settings)
