@@ -127,7 +127,7 @@ def test_a_description_has_one_line_with_shapes_and_what_is_special() -> None:
 def test_an_unknown_kind_of_values_or_target_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown kind"):
         TensorRecipe((2,), values=("odd",)).make()
-    with pytest.raises(AttributeError, match="begins with aten, quantized_decomposed or torch"):
+    with pytest.raises(AttributeError, match="begins with aten, quantized_decomposed, torchao or torch"):
         find_target("os.system")
 
 

@@ -19,6 +19,7 @@ from torch import nn
 
 from delegatekit.accuracy import Accuracy
 from delegatekit.accuracy.script import BOUND, COMPARISON
+from delegatekit.quantization import torchao
 
 #: How a tensor's elements are made: ("normal",), ("uniform", low, high), ("integers", low, high) with `high` included,
 #: ("distinct",) for numbers that differ from one another, ("special",) for NaN, infinities and zeros among ordinary
@@ -31,11 +32,13 @@ Values: TypeAlias = tuple[Any, ...]
 #: stride 0: all its slices are one).
 LAYOUTS = ("contiguous", "channels_last", "transposed", "strided", "expanded")
 
-_QUANTIZED = "quantized_decomposed"
-#: The module that defines the operators of that namespace.
-_QUANTIZED_AT = "torch.ao.quantization.fx._decomposed"
+#: Namespaces of quantized programs' operators, and the modules that define them.
+_QUANTIZED: Mapping[str, str] = {
+    "quantized_decomposed": "torch.ao.quantization.fx._decomposed",
+    "torchao": "torchao.quantization.quant_primitives",
+}
 #: Namespaces of overloads.
-_NAMESPACES = ("aten", _QUANTIZED)
+_NAMESPACES = ("aten", *_QUANTIZED)
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ class Ref:
 class Step:
     """One call. `target` is an overload ("aten.add.Tensor") or a function below torch ("torch.relu").
 
-    Overloads are ATen's, or those of `quantized_decomposed`: a program that is quantized already.
+    Overloads are ATen's, or those of `quantized_decomposed` and `torchao`: a program that is quantized already.
 
     Arguments are `Ref`, numbers, None, strings, torch dtypes and memory formats, and tuples of these (given as lists).
     """
@@ -276,8 +279,10 @@ def find_target(target: str) -> Any:
     root, _, path = target.partition(".")
     if root not in (*_NAMESPACES, "torch"):
         raise AttributeError(f"a target begins with {', '.join(_NAMESPACES)} or torch: {target}")
-    if root == _QUANTIZED:
-        importlib.import_module(_QUANTIZED_AT)
+    if root == "torchao":
+        torchao.load("quantization.quant_primitives")
+    elif root in _QUANTIZED:
+        importlib.import_module(_QUANTIZED[root])
     start = torch if root == "torch" else getattr(torch.ops, root)
     return functools.reduce(getattr, path.split("."), start)
 
@@ -329,8 +334,8 @@ def _path(target: str) -> str:
 def _snippet(recipe: Recipe, backend: str) -> str:
     inputs = [name for name, tensor in recipe.tensors if not tensor.constant]
     constants = [(name, tensor) for name, tensor in recipe.tensors if tensor.constant]
-    quantized = any(step.target.startswith(_QUANTIZED) for step in recipe.steps)
-    more = [f"import {_QUANTIZED_AT}"] if quantized else []
+    roots = {step.target.partition(".")[0] for step in recipe.steps}
+    more = [f"import {module}" for root, module in _QUANTIZED.items() if root in roots]
     lines = ["import copy", "import torch", *more, "import delegatekit", "", "", "class Example(torch.nn.Module):"]
     if constants:
         lines.append("    def __init__(self):")

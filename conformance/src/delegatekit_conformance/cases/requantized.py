@@ -78,6 +78,7 @@ FORMS: Mapping[str, Weights | None] = {
     "two-bits-in-bytes": Weights(low=-2, high=1),
     "a-tiny-channel": Weights(first=_TINY),
     "smaller-groups": Weights(low=-8, high=7, group=16),
+    "groups-of-bytes": Weights(group=32),
     "bytes-of-the-other-sign": None,
 }
 #: Forms that the layers of one program have in turn.
@@ -94,12 +95,12 @@ class Layers(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 32, bias=False)
+        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64, bias=False)
         self.wide, self.deep = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, groups=4)
         self.back = nn.ConvTranspose2d(4, 4, 2, 2)
 
     def forward(self, rows: torch.Tensor, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(3, 32) and (1, 4, 6, 5) -> (3, 32) and (1, 4, 8, 6)."""
+        """(3, 64) and (1, 4, 6, 5) -> (3, 64) and (1, 4, 8, 6)."""
         planes = self.back(self.deep(self.wide(image).relu()))
         return self.second(self.first(rows).relu()), planes
 
@@ -128,8 +129,7 @@ def _reweighted(quantized: torch.fx.GraphModule, form: Weights, node: torch.fx.N
     if not _is_constant(node.args[0]):
         return False
     target: Any = node.target
-    with torch.no_grad():
-        weight = target(*(_fetched(quantized, item) for item in node.args), **node.kwargs)
+    weight = _value(quantized, node)
     if weight.dim() < 2 or (form.group and not (affine and weight.dim() == 2)):
         return False  # a bias, or without groups
     integers, scale, zero = form.of(weight)
@@ -158,6 +158,14 @@ def _is_constant(item: Any) -> bool:
     return isinstance(item, torch.fx.Node) and item.op == "get_attr"
 
 
+def _value(module: nn.Module, node: torch.fx.Node) -> torch.Tensor:
+    """What a call makes of constants."""
+    target: Any = node.target
+    with torch.no_grad():
+        found: torch.Tensor = target(*(_fetched(module, item) for item in node.args), **node.kwargs)
+    return found
+
+
 def _fetched(module: nn.Module, item: Any) -> Any:
     return attrgetter(str(item.target))(module) if isinstance(item, torch.fx.Node) else item
 
@@ -177,8 +185,35 @@ def _other_sign(node: torch.fx.Node) -> bool:
     return True
 
 
+class Numbers(nn.Module):
+    """Products with numbers: one below 0, one above 1, one that is divided by, one that leaves no bit but the sign."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """(2, 3, 4) -> four of the same shape."""
+        x = x + x
+        return (x * -0.75).tanh(), x * 1.5, x / 3.0, (x * 1e8).clamp(-1.0, 1.0)
+
+
+def plain(quantized: torch.fx.GraphModule) -> int:
+    """Give a quantized module its numbers back, which were quantized as constants, in place; how many it had.
+
+    Its own numbers in eager are the measure, with what the integers stood for.
+    """
+    count = 0
+    for node in list(quantized.graph.nodes):
+        if not str(node.target).startswith("quantized_decomposed.dequantize_per_tensor"):
+            continue
+        if _is_constant(node.args[0]) and (value := _value(quantized, node)).numel() == 1:
+            for user in list(node.users):
+                user.args = tuple(float(value) if item is node else item for item in user.args)
+            count += 1
+    quantized.graph.eliminate_dead_code()
+    quantized.recompile()
+    return count
+
+
 class _GivenCase(SchemeCase):
-    """The layers in some form, quantized by the scheme first."""
+    """A module in some form, quantized by the scheme first."""
 
     def snippet(self, example: str, context: Context) -> str:
         """A script that tries the case again."""
@@ -213,6 +248,22 @@ class InTurnCase(_GivenCase):
         return _try(scheme, _for_schemes(context), *_IN_TURN)
 
 
+class PlainCase(_GivenCase):
+    """Products with numbers that are not quantized, as some quantizers leave them."""
+
+    name = "quantized/given-plain-numbers"
+
+    def try_scheme(self, scheme: str, context: Context) -> Outcome:
+        """Quantize, rewrite, lower, run, compare with the rewritten module in eager."""
+        inputs = (torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(1)),)
+        quantized = quantized_by(scheme, Numbers(), inputs, context)
+        if isinstance(quantized, Outcome):
+            return quantized
+        if not plain(quantized):
+            return Outcome(Verdict.NOT_APPLICABLE, f"scheme {scheme} quantizes no numbers")
+        return judged(quantized, inputs, scheme, context)
+
+
 def _for_schemes(context: Context) -> Context:
     """The context for the first target that has most schemes; as it is, if no target has more."""
     targets = discovery.get_backend(context.backend).targets()
@@ -222,7 +273,7 @@ def _for_schemes(context: Context) -> Context:
 def _try(scheme: str, context: Context, *forms: Weights | None) -> Outcome:
     """What comes of the layers with these forms, quantized by a scheme first."""
     generator = torch.Generator().manual_seed(1)
-    inputs = tuple(torch.randn(shape, generator=generator) for shape in ((3, 32), (1, 4, 6, 5)))
+    inputs = tuple(torch.randn(shape, generator=generator) for shape in ((3, 64), (1, 4, 6, 5)))
     quantized = quantized_by(scheme, Layers(), inputs, context)
     if isinstance(quantized, Outcome):
         return quantized
@@ -232,7 +283,8 @@ def _try(scheme: str, context: Context, *forms: Weights | None) -> Outcome:
 
 
 def cases() -> Iterator[Case]:
-    """One for each form, and one for several."""
+    """One for each form, one for several, and one for numbers."""
     for form in FORMS:
         yield RequantizedCase(form)
     yield InTurnCase()
+    yield PlainCase()

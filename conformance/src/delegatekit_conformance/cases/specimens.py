@@ -291,7 +291,19 @@ DECODER = recipe_of(
     depth=4,
 )
 
-#: Whose blobs have fields that those of the specimens have not: other kinds of convolutions, windows with borders.
+_ROW = (1, 64)
+_FOUND = (Ref("q", 0), Ref("q", 1))
+_CHOOSE = ("ASYMMETRIC", _ROW, torch.int8, -128, 127, 2.0**-126, None, torch.int8)
+#: Rows with a scale of their own in each call, as integers, and what they stand for.
+_ROWS: Sequence[tuple[Any, ...]] = (
+    ("q", "torchao.choose_qparams_affine.default", _X, *_CHOOSE),
+    ("xq", "torchao.quantize_affine.default", _X, _ROW, *_FOUND, torch.int8, -128, 127),
+    ("xf", "torchao.dequantize_affine.default", Ref("xq"), _ROW, *_FOUND, torch.int8, -128, 127),
+)
+_GROUPS = (Ref("w"), (1, 32), Ref("scales"), Ref("zeros"), torch.int8, -8, 7)
+
+#: Whose blobs have fields that those of the specimens have not: other kinds of convolutions, windows with borders,
+#: scales of rows and of groups.
 DAMAGED: Mapping[str, Recipe] = {
     "images": recipe_of(
         {
@@ -305,6 +317,18 @@ DAMAGED: Mapping[str, Recipe] = {
         ("t", "aten.conv_transpose2d.input", Ref("a"), Ref("v"), None, (2, 2), (0, 0), (1, 1)),
         reduction_length=17,
         depth=3,
+    ),
+    "rows and groups": recipe_of(
+        {
+            "x": tensor_of(3, 64),
+            "w": _small(4, 64, most=7, constant=True, seed=1),
+            "scales": tensor_of(4, 2, values=("literal", (1 / 4, 1 / 2) * 4), constant=True),
+            "zeros": tensor_of(4, 2, dtype="int64", values=("literal", (0,) * 8), constant=True),
+        },
+        *_ROWS,
+        ("wf", "torchao.dequantize_affine.default", *_GROUPS),
+        ("l", "aten.linear.default", _X_NUMBERS, _W_NUMBERS),
+        reduction_length=64,
     ),
 }
 
