@@ -149,3 +149,15 @@ def test_weights_of_others_are_computed_right_or_not_at_all(
     program = delegatekit.lower(module, (x,), backends=["qnn"])
     # One step, where a number lies in the middle of two.
     assert (delegatekit.load(program.buffer)["forward"](x) - module(x)).abs().max() <= 0.0501
+
+
+def test_numbers_of_half_precision_are_quantized_outside(simulator: None) -> None:
+    class Rounded(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            form: tuple[Any, ...] = (1 / 32, 0, -128, 127, torch.int8)
+            ops: Any = torch.ops.quantized_decomposed
+            return torch.relu(ops.dequantize_per_tensor(ops.quantize_per_tensor(x.half(), *form), *form))
+
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    program = delegatekit.lower(Rounded(), (x,), backends=["qnn"])
+    torch.testing.assert_close(delegatekit.load(program.buffer)["forward"](x), Rounded()(x), rtol=0, atol=1e-6)

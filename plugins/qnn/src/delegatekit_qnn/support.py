@@ -49,11 +49,10 @@ _INTEGER_RANK: Final = 4
 
 
 def device_types(call: Call) -> str | None:
-    """Tensors are float32, int32, int64 (which the delegate narrows to 32 bits) or bool."""
-    if TABLE[call.operator].facts.get("integers"):
-        return None
+    """Tensors are float32, int32, int64 (narrowed to 32 bits by the delegate) or bool; integers of numbers are any."""
+    integers = TABLE[call.operator].facts.get("integers")
     for item in call.tensors:
-        if item.dtype not in OUTER:
+        if item.dtype not in OUTER and (item.dtype.is_floating_point or not integers):
             return f"{item.name} is {item.dtype_name}: float32, int32, int64 and bool are taken"
     return None
 
