@@ -212,7 +212,7 @@ def plain(quantized: torch.fx.GraphModule) -> int:
     return count
 
 
-class _GivenCase(SchemeCase):
+class GivenCase(SchemeCase):
     """A module in some form, quantized by the scheme first."""
 
     def snippet(self, example: str, context: Context) -> str:
@@ -220,7 +220,7 @@ class _GivenCase(SchemeCase):
         return snippet_of(self.name, context)
 
 
-class RequantizedCase(_GivenCase):
+class RequantizedCase(GivenCase):
     """The layers with one form."""
 
     def __init__(self, form: str) -> None:
@@ -232,7 +232,7 @@ class RequantizedCase(_GivenCase):
         return _try(scheme, context, FORMS[self._form])
 
 
-class InTurnCase(_GivenCase):
+class InTurnCase(GivenCase):
     """The layers with a form each, for the target that has most schemes: it stores weights as others cannot."""
 
     name = "quantized/given-forms-in-turn"
@@ -248,7 +248,7 @@ class InTurnCase(_GivenCase):
         return _try(scheme, _for_schemes(context), *_IN_TURN)
 
 
-class PlainCase(_GivenCase):
+class PlainCase(GivenCase):
     """Products with numbers that are not quantized, as some quantizers leave them."""
 
     name = "quantized/given-plain-numbers"
