@@ -42,9 +42,9 @@ class Constants(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("integers", torch.randint(-127, 128, (6, 4), dtype=torch.int8))
-        self.register_buffer("scales", torch.rand(6) / 64 + 1 / 128)
-        self.register_buffer("zeros", torch.zeros(6, dtype=torch.int64))
+        self.integers = nn.Buffer(torch.randint(-127, 128, (6, 4), dtype=torch.int8))
+        self.scales = nn.Buffer(torch.rand(6) / 64 + 1 / 128)
+        self.zeros = nn.Buffer(torch.zeros(6, dtype=torch.int64))
 
     def forward(self, x: torch.Tensor, scales: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """(3, 4) and scales of its columns."""
@@ -63,8 +63,8 @@ class Between(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("integers", torch.randint(-127, 128, (4, 4), dtype=torch.int8))
-        self.register_buffer("row", torch.randn(4))
+        self.integers = nn.Buffer(torch.randint(-127, 128, (4, 4), dtype=torch.int8))
+        self.row = nn.Buffer(torch.randn(4))
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """(3, 4) and (4) -> five of (3, 4), two of (6, 4)."""
