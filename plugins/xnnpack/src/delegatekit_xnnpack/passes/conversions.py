@@ -168,17 +168,14 @@ def _weighted(node: Node, target: Format) -> tuple[Value, ...] | None:
 
 def _bias(bias: Value, input_scale: float, weight: Value) -> Value | None:
     real = numbers(bias).reshape(bias.shape).double()  # type: ignore[arg-type]
-    match weight.quantization:
-        case PerTensorQuantization(scale, _):
-            step: Any = input_scale * scale
-            quantization: Any = PerTensorQuantization(step)
-            datatype = DataType.QINT32
-        case PerChannelQuantization(scales, _):
-            step = input_scale * scales.double()
-            quantization = PerChannelQuantization(step.float(), 0)
-            datatype = DataType.QCINT32
-        case _:
-            return None
+    quantization: PerTensorQuantization | PerChannelQuantization
+    if isinstance(weight.quantization, PerTensorQuantization):
+        step: Any = input_scale * weight.quantization.scale
+        quantization, datatype = PerTensorQuantization(step), DataType.QINT32
+    else:
+        assert isinstance(weight.quantization, PerChannelQuantization)
+        step = input_scale * weight.quantization.scales.double()
+        quantization, datatype = PerChannelQuantization(step.float(), 0), DataType.QCINT32
     integers = (real / step).round()
     if integers.abs().max() > _LARGEST_BIAS:
         return None
@@ -196,12 +193,10 @@ def _is_weight(weight: Value, operator: ops.Operator) -> bool:
 
 
 def _largest_scale(weight: Value) -> float:
-    match weight.quantization:
-        case PerTensorQuantization(scale, _):
-            return scale
-        case PerChannelQuantization(scales, _):
-            return float(scales.max())
-    raise AssertionError(f"a static weight quantized as {weight.quantization}")
+    if isinstance(weight.quantization, PerTensorQuantization):
+        return weight.quantization.scale
+    assert isinstance(weight.quantization, PerChannelQuantization)
+    return float(weight.quantization.scales.max())
 
 
 def _ratio(source: Format, target: Format) -> float:
