@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delegatekit.plugins.backend import LoadedBackend
-from delegatekit_api import OptionError
+from delegatekit_api import LoweringError, OptionError
 from delegatekit_conformance.cases import option_programs
 from delegatekit_conformance.cases.option_programs import Choice, ProgramCase, choices_of, parse
 from delegatekit_conformance.context import Context
@@ -66,6 +66,49 @@ def test_options_name_files_that_are_there_meanwhile(monkeypatch: pytest.MonkeyP
     assert not read[0].exists()
 
 
+def test_files_that_lowering_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = []
+
+    def try_recipe(recipe: Any, context: Context) -> Outcome:
+        folder = Path(context.options["traces"])
+        folder.mkdir()
+        (folder / "of.bin").write_text("" if folders else "traced")
+        folders.append(folder)
+        return Outcome(Verdict.DELEGATED, delegates=1)
+
+    monkeypatch.setattr(option_programs, "try_recipe", try_recipe)
+    values = {"options": {"traces": "a/b"}, "written": ("a/b/of.bin",), "files": {"a/x": ""}, "calls": ((9,),)}
+    for name in ("_with_refusals", "_with_other_files"):
+        monkeypatch.setattr(option_programs, name, lambda outcome, *_: outcome)
+    assert run(**values).verdict is Verdict.DELEGATED
+    outcome = run(**values)
+    assert (outcome.verdict, outcome.detail) == (Verdict.VIOLATION, "lowering does not write a/b/of.bin")
+    assert not folders[0].exists()
+
+
+def test_an_environment_is_that_of_the_example_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACME_MODE", "fast")
+    monkeypatch.delenv("ACME_SDK", raising=False)
+
+    def lower(*_: Any) -> Any:
+        raise LoweringError(f"{os.environ['ACME_MODE']} {Path(os.environ['ACME_SDK'], 'lib').read_text()}")
+
+    monkeypatch.setattr(option_programs, "lower", lower)
+    environment = {"ACME_MODE": "slow", "ACME_SDK": "sdk"}
+    outcome = run(environment=environment, files={"sdk/lib": "none"}, failure="slow none")
+    assert outcome.verdict is Verdict.PASSED
+    assert outcome.example == "dynamic with ACME_MODE=slow, ACME_SDK=sdk"
+    assert os.environ["ACME_MODE"] == "fast" and "ACME_SDK" not in os.environ
+    outcome = run(environment=environment, files={"sdk/lib": "none"}, failure="none", unavailable="none")
+    assert outcome.verdict is Verdict.VIOLATION and "says that it is available" in outcome.detail
+
+
+def test_words_of_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, LoweringError("needs two"), failure="two").verdict is Verdict.PASSED
+    outcome = run(monkeypatch, OptionError("two"), failure="two")
+    assert outcome.verdict is Verdict.VIOLATION and "another error than LoweringError" in outcome.detail
+
+
 def test_a_version_that_says_nothing_of_a_file_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     context = Context("ethosu", stock=False)
     choice = next(choice for choice in choices_of("ethosu") if choice.files and choice.calls)
@@ -89,6 +132,8 @@ def test_what_is_lowered_and_should_be_refused_is_a_fault() -> None:
         ("[[program]]\nname = 'a'\nprogram = 'dynamic'\noptions = {}\ncalls = [[1, 2]]", "1 sizes that change"),
         ("[[program]]\nname = 'a'\nprogram = 'dynamic'\noptions = {}", "either calls"),
         ("[[program]]\nname = 'a'\nprogram = 'dynamic'\noptions = {}\ncalls = [[2]]\nerror = 'b'", "either calls"),
+        ("[[program]]\nname = 'a'\nprogram = 'dynamic'\noptions = {}\nerror = 'c'\nfailure = 'b'", "either calls"),
+        ("[[program]]\nname = 'a'\nprogram = 'dynamic'\noptions = {}\nerror = 'c'\nunavailable = 'b'", "of a failure"),
     ],
 )
 def test_a_file_that_says_something_else_is_one_clear_error(text: str, reason: str) -> None:

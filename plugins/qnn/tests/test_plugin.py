@@ -31,10 +31,10 @@ from delegatekit_qnn.runtime import QnnRuntime
 def looked_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The library is looked for again, here and after the test."""
     monkeypatch.delenv(installation.SDK, raising=False)
-    find_installation.cache_clear()
+    installation._found.cache_clear()
     yield
     monkeypatch.undo()
-    find_installation.cache_clear()
+    installation._found.cache_clear()
 
 
 def test_the_entry_point_is_the_plugin() -> None:
@@ -186,7 +186,6 @@ def test_an_sdk_of_the_vendor_is_used_where_the_environment_names_one(
         for library in installation.LIBRARIES:
             (folder / library).touch()
         monkeypatch.setenv(installation.SDK, str(tmp_path / name))
-        find_installation.cache_clear()
         assert find_installation() == Installation(folder, known)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
+
 from ..recipe import Recipe, Ref, TensorRecipe
 from .specimens import recipe_of, tensor_of
 
@@ -33,7 +35,38 @@ def look_alikes() -> Mapping[str, Recipe]:
         found[f"products of {dtype}"] = recipe_of(numbers, ("m", "aten.mul.Tensor", _X, Ref("y")), exact=True)
     found["products with constants that differ in their last row"] = _late_rows("aten.mul.Tensor", 41)
     found["layers whose weights differ in their last row"] = _late_rows("aten.linear.default", 4)
+    found["integers that stand for several numbers"] = _integers()
     return found
+
+
+def _integers() -> Recipe:
+    """Integers that two scales read, that are computed with, of 32 bits, and with scales for rows and for groups."""
+    target = "quantized_decomposed.{}.default".format
+    read, byte = target("dequantize_per_tensor"), (-128, 127, torch.int8)
+    return recipe_of(
+        {
+            "x": tensor_of(3, 16, dtype="int8", values=("integers", -7, 7)),
+            "y": tensor_of(3, 4, dtype="int8", values=("integers", -7, 7), seed=1),
+            "z": tensor_of(3, 4, dtype="int8", values=("integers", -7, 7), seed=2),
+            "wide": tensor_of(3, 4, dtype="int32", values=("integers", -999, 999), seed=4),
+            "scales": tensor_of(3, values=("literal", (1 / 8, 1 / 16, 1 / 8)), constant=True),
+            "zeros": tensor_of(3, dtype="int64", values=("literal", (0, 0, 0)), constant=True),
+            "w": tensor_of(2, 16, dtype="int8", values=("integers", -2, 2), constant=True, seed=3),
+            "steps": tensor_of(2, 2, values=("literal", (1 / 4, 1 / 8, 1 / 2, 1 / 4)), constant=True),
+            "none": tensor_of(2, 2, dtype="int8", values=("literal", (0, 0, 0, 0)), constant=True),
+        },
+        ("a", read, _X, 1 / 8, 0, *byte),
+        ("b", read, _X, 1 / 4, 2, *byte),
+        ("s", "aten.add.Tensor", Ref("a"), Ref("b")),
+        ("c", read, Ref("y"), 1 / 8, 0, *byte),
+        ("n", "aten.add.Tensor", Ref("y"), 1),
+        ("d", read, Ref("wide"), 1 / 8, 0, -(2**31), 2**31 - 1, torch.int32),
+        ("e", target("dequantize_per_channel"), *map(Ref, ("z", "scales", "zeros")), 0, *byte),
+        ("g", target("dequantize_per_channel_group"), *map(Ref, ("w", "steps", "none")), *byte, 8, torch.float32),
+        ("l", "aten.linear.default", Ref("a"), Ref("g")),
+        outputs=tuple(map(Ref, "scndel")),
+        exact=True,
+    )
 
 
 def _late_rows(operator: str, rows: int) -> Recipe:

@@ -24,13 +24,30 @@ changes, `calls = [[]]`. Their inputs are called inputs_0, inputs_1 and so on.
     options = { settings = "own.ini" }  # the path of the file, while the program is tried
     files = { "own.ini" = "[clock]" }
     calls = [[]]
+
+    [[program]]
+    name = "a folder that is written"
+    program = "linear"
+    options = { traces = "traces" }  # the path of a new folder
+    written = ["traces/forward.bin"]  # files that are there after lowering, and not empty
+    calls = [[]]
+
+    [[program]]
+    name = "an SDK of nothing"
+    program = "linear"
+    options = {}
+    environment = { ACME_SDK = "sdk" }  # names and folders of files become paths here, too
+    files = { "sdk/lib/libacme.so" = "" }
+    failure = "cannot be loaded"  # lowering raises LoweringError with these words
+    unavailable = "cannot be loaded"  # what a runtime that starts in this environment says of itself
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,7 +55,8 @@ from typing import Any, Final
 
 import delegatekit
 from delegatekit.plugins import discovery
-from delegatekit_api import DelegateKitError, OptionError
+from delegatekit.plugins.apart import end_all
+from delegatekit_api import DelegateKitError, LoweringError, OptionError
 
 from .. import vendor
 from ..context import Context
@@ -73,10 +91,16 @@ class Choice:
     options: Mapping[str, Any]
     calls: tuple[tuple[int, ...], ...] = ()
     refused: tuple[tuple[int, ...], ...] = ()
-    #: Words of the error that lowering raises; empty if it is lowered.
+    #: Words of the OptionError, or of the LoweringError, that lowering raises; both empty if it is lowered.
     error: str = ""
-    #: Names and texts of files that options name.
+    failure: str = ""
+    #: Names and texts of files that options and environment name.
     files: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: Names of files that lowering writes.
+    written: tuple[str, ...] = ()
+    #: Environment variables meanwhile, and words of why a runtime that starts with them is not available.
+    environment: Mapping[str, str] = field(default_factory=dict)
+    unavailable: str = ""
     where: str = field(default=FILE, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -85,8 +109,10 @@ class Choice:
         count = len(self.recipe.sizes)
         if any(len(call) != count for call in (*self.calls, *self.refused)):
             raise self._wrong(f"the program has {count} sizes that change: each call is so many numbers")
-        if bool(self.error) == bool(self.calls):
-            raise self._wrong("say either calls, which are right, or error, the words of the refusal")
+        if sum(map(bool, (self.error, self.failure, self.calls))) != 1:
+            raise self._wrong("say either calls, which are right, or error or failure, the words of the refusal")
+        if (self.environment or self.unavailable) and not self.failure:
+            raise self._wrong("an environment is that of a failure")
 
     @property
     def recipe(self) -> Recipe:
@@ -95,14 +121,38 @@ class Choice:
 
     def describe(self) -> str:
         """One line."""
-        return f"{self.program} with {', '.join(f'{name}={value}' for name, value in self.options.items())}"
+        chosen = {**self.options, **self.environment}
+        return f"{self.program} with {', '.join(f'{name}={value}' for name, value in chosen.items()) or 'no options'}"
 
     def options_in(self, folder: Path) -> Mapping[str, Any]:
         """The options; the files are written into a folder."""
         for name, content in self.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(content, encoding="utf-8")
-        named = {name for name, value in self.options.items() if isinstance(value, str) and value in self.files}
-        return {name: str(folder / value) if name in named else value for name, value in self.options.items()}
+        return self._placed(self.options, folder)
+
+    @contextmanager
+    def surroundings(self, folder: Path) -> Iterator[None]:
+        """While this is open, the environment is the example's; files are in the folder."""
+        before = {name: os.environ.get(name) for name in self.environment}
+        os.environ.update(self._placed(self.environment, folder))
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+    def _placed(self, values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+        """Values, with paths in a folder for those that name a file, or a folder with files."""
+        paths = [Path(name) for name in (*self.files, *self.written)]
+        known = {str(item) for path in paths for item in (path, *path.parents)}
+        return {
+            name: str(folder / value) if isinstance(value, str) and value in known else value
+            for name, value in values.items()
+        }
 
     def _wrong(self, what: str) -> InputError:
         return InputError(f"program {self.name}: {what}", where=self.where)
@@ -123,8 +173,13 @@ def parse(text: str, where: str = FILE) -> Sequence[Choice]:
         raise InputError(f"says no options of programs: {error}", where=where) from error
 
 
-def _choice(where: str, calls: Any = (), refused: Any = (), **fields: Any) -> Choice:
-    return Choice(calls=tuple(map(tuple, calls)), refused=tuple(map(tuple, refused)), where=where, **fields)
+def _choice(where: str, calls: Any = (), refused: Any = (), written: Any = (), **fields: Any) -> Choice:
+    each: dict[str, Any] = {
+        "calls": tuple(map(tuple, calls)),
+        "refused": tuple(map(tuple, refused)),
+        "written": tuple(written),
+    }
+    return Choice(**each, where=where, **fields)
 
 
 class ProgramCase(Case):
@@ -142,9 +197,11 @@ class ProgramCase(Case):
         """Lower it with the options, and call it with the sizes."""
         with TemporaryDirectory(prefix="conformance-options-") as folder:
             chosen = context.beside(example.options_in(Path(folder)))
-            outcome = _refused(example, chosen) if example.error else _lowered(example, chosen)
-            if not example.error and not outcome.verdict.is_fault:
-                outcome = _with_other_files(outcome, example, chosen, Path(folder))
+            if example.calls:
+                outcome = _lowered(example, chosen, Path(folder))
+            else:
+                with example.surroundings(Path(folder)):
+                    outcome = _refused(example, chosen)
         return replace(outcome, example=example.describe(), detail=outcome.detail.replace(folder, "."))
 
     def snippet(self, example: Choice, context: Context) -> str:
@@ -152,27 +209,47 @@ class ProgramCase(Case):
         return example.recipe.snippet(context.backend)
 
 
-def _lowered(example: Choice, context: Context) -> Outcome:
-    """What comes of the calls that are right, and of those that are refused."""
+def _lowered(example: Choice, context: Context, folder: Path) -> Outcome:
+    """What comes of the calls that are right, and of those that are refused; the files that are written."""
     outcome = try_recipe(replace(example.recipe, calls=example.calls), context)
     if outcome.verdict is Verdict.REFUSED:
         return _broken(f"is refused: {outcome.detail}")
-    if outcome.verdict.is_fault or not outcome.delegates:
-        return outcome
-    return _with_refusals(outcome, example, context)
+    if outcome.delegates and not outcome.verdict.is_fault:
+        for name in example.written:
+            if not (folder / name).is_file() or not (folder / name).stat().st_size:
+                return _broken(f"lowering does not write {name}")
+        outcome = _with_refusals(outcome, example, context)
+    return outcome if outcome.verdict.is_fault else _with_other_files(outcome, example, context, folder)
 
 
 def _refused(example: Choice, context: Context) -> Outcome:
-    """Whether lowering refuses the options, in the words of the file."""
+    """Whether lowering refuses the options, or fails, in the words of the file."""
+    family, wanted = (LoweringError, example.failure) if example.failure else (OptionError, example.error)
     try:
         lower(example.recipe, context)
-    except OptionError as error:
-        if example.error in str(error):
-            return Outcome(Verdict.PASSED, str(error))
-        return _broken(f"is refused with other words than {example.error!r}: {words(error)}")
+    except family as error:
+        if wanted in str(error):
+            return _unavailable(example, context) or Outcome(Verdict.PASSED, str(error))
+        return _broken(f"is refused with other words than {wanted!r}: {words(error)}")
     except Exception as error:
-        return _broken(f"ends in another error than OptionError: {words(error)}")
-    return _broken(f"is lowered, and should be refused: {example.error}")
+        return _broken(f"ends in another error than {family.__name__}: {words(error)}")
+    return _broken(f"is lowered, and should be refused: {wanted}")
+
+
+def _unavailable(example: Choice, context: Context) -> Outcome | None:
+    """What is wrong with what a runtime that is started anew says of itself; None if nothing is."""
+    if not example.unavailable:
+        return None
+    end_all()
+    try:
+        found = discovery.get_backend(context.backend).runtime_availability()
+    finally:
+        end_all()
+    if found.available:
+        return _broken(f"the runtime says that it is available, and should not be: {example.unavailable}")
+    if example.unavailable not in found.reason:
+        return _broken(f"the runtime says other words than {example.unavailable!r}: {found.reason}")
+    return None
 
 
 def _with_refusals(outcome: Outcome, example: Choice, context: Context) -> Outcome:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from delegatekit_qnn.blob import installation
-from delegatekit_qnn.blob.installation import find_installation
 
 #: What stands in the place of PyQnnManagerAdaptor: it runs the code of FAULT where the library would compile.
 BINDING = """
@@ -51,7 +50,7 @@ FakeBinding = Callable[..., Path]
 
 
 @pytest.fixture
-def fake_binding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBinding]:
+def fake_binding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBinding:
     """Installs it; returns the folder with the files `compiling`, `asked` and `started`, which say who did what."""
     folder = tmp_path / "packages" / "executorch" / "backends" / "qualcomm" / "python"
     folder.mkdir(parents=True)
@@ -64,7 +63,6 @@ def fake_binding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fa
         (libraries / name).symlink_to("/lib/x86_64-linux-gnu/libm.so.6")
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))
     monkeypatch.setenv(installation.SDK, str(tmp_path / "2.99.0"))
-    find_installation.cache_clear()
 
     def install(fault: str = "", answer: str = "", start: str = "") -> Path:
         (tmp_path / "start").write_text(start)
@@ -73,9 +71,7 @@ def fake_binding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fa
         return tmp_path
 
     install()
-    yield install
-    monkeypatch.undo()
-    find_installation.cache_clear()
+    return install
 
 
 @pytest.fixture

@@ -197,12 +197,7 @@ def test_a_folder_with_a_part_of_the_library_says_what_is_not_there(
         for item in sources:
             item.write_bytes((found.folder / item.name).read_bytes()[:60])
     monkeypatch.setenv(SDK, str(linked(tmp_path, *sources)))
-    find_installation.cache_clear()
-    try:
-        available = plugin.compiler_availability(QnnOptions())
-    finally:
-        monkeypatch.undo()
-        find_installation.cache_clear()
+    available = plugin.compiler_availability(QnnOptions())
     assert not available.available
     said = {"libQnnSystem.so": "there is no .*libQnnSystem.so", "what they need": "cannot open shared object file"}
     assert re.search(said.get(lacking, "cannot be loaded: .*(too short|truncated|header)"), available.reason)

@@ -63,9 +63,13 @@ class Missing:
         return Availability(False, f"{self.reason}: {self.hint}")
 
 
-@cache
 def find_installation() -> Installation | Missing:
-    """The library of the SDK that the environment names, or of the wheel."""
+    """The library of the SDK that the environment names, or of the wheel. It is looked for once for each SDK."""
+    return _found(os.environ.get(SDK, ""))
+
+
+@cache
+def _found(root: str) -> Installation | Missing:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return Missing(
             f"Qualcomm's compiler runs on Linux with an x86-64 processor, not on {sys.platform} {platform.machine()}",
@@ -82,7 +86,6 @@ def find_installation() -> Installation | Missing:
         return Missing("executorch, whose binding of Qualcomm's compiler is used, is not installed")
     if not any(list(Path(item).glob(_BINDING)) for item in stock.submodule_search_locations):
         return Missing("the installed executorch was built without its binding of Qualcomm's compiler")
-    root = os.environ.get(SDK)
     return _from_sdk(Path(root)) if root else _from_wheel()
 
 
