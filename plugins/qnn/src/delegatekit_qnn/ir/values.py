@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from delegatekit_toolkit.layout import identity, inverse
+from delegatekit_toolkit.layout import inverse
 
 from .graph import Tensor
 
@@ -24,11 +24,6 @@ class Value:
 
     tensor: Tensor
     order: tuple[int, ...]
-
-    @classmethod
-    def dense(cls, tensor: Tensor) -> Value:
-        """A tensor stored as the program has it."""
-        return cls(tensor, identity(tensor.rank))
 
     @property
     def shape(self) -> tuple[int, ...]:

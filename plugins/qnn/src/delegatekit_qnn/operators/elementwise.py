@@ -87,8 +87,6 @@ def _compared(kind: str) -> Lower:
         right = call["other"]
         second = b.activation(right) if isinstance(right, Operand) else Value(b.scalar(right, first.tensor), ())
         values = [as_numbers(b, item) for item in (first, second)]
-        if values[0].tensor.datatype is not values[1].tensor.datatype and not values[0].is_fixed:
-            values = [Value(b.cast(item.tensor, DataType.FLOAT32), item.order) for item in values]
         return operation(b, kind, values, DataType.BOOL)
 
     return lower
@@ -180,16 +178,6 @@ def _where(b: ProgramBuilder, call: Call) -> Value:
     return operation(b, "ElementWiseSelect", [condition, *values], datatype, encoding)
 
 
-def plain_numbers(call: Call) -> str | None:
-    """A number beside integers is an integer, and its product with `alpha` too."""
-    if call.result.dtype_name.startswith("float") or call.result.dtype_name == "bool":
-        return None
-    for name in ("other", "alpha"):
-        if isinstance(call.get(name), float):
-            return f"{name} = {call[name]} beside integers"
-    return None
-
-
 def factor_of_half(call: Call) -> str | None:
     """A factor or divisor of floats is a number that float16 has with all its digits."""
     factor = call["other"]
@@ -207,13 +195,12 @@ def no_rounding(call: Call) -> str | None:
 
 _TRUTHS: Final = dtypes("bool")
 _NO_NAN: Final = "the processor has no NaN"
-_SUMS: Final = (NUMBERS, plain_numbers, numbers_fit)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("add.Tensor add.Scalar", _arithmetic("ElementWiseAdd"), *_SUMS, fixed=True),
-    row("sub.Tensor sub.Scalar", _arithmetic("ElementWiseSubtract"), *_SUMS, fixed=True),
-    row("rsub.Scalar", _arithmetic("ElementWiseSubtract", swapped=True), *_SUMS, fixed=True),
-    row("mul.Tensor mul.Scalar", _product, numbers_or_truths, *_SUMS[1:], narrow_product, factor_of_half, fixed=True),
+    row("add.Tensor add.Scalar", _arithmetic("ElementWiseAdd"), NUMBERS, numbers_fit, fixed=True),
+    row("sub.Tensor sub.Scalar", _arithmetic("ElementWiseSubtract"), NUMBERS, numbers_fit, fixed=True),
+    row("rsub.Scalar", _arithmetic("ElementWiseSubtract", swapped=True), NUMBERS, numbers_fit, fixed=True),
+    row("mul.Tensor mul.Scalar", _product, numbers_or_truths, numbers_fit, narrow_product, factor_of_half, fixed=True),
     row("div.Tensor div.Scalar", _arithmetic("ElementWiseDivide"), NUMBERS, no_rounding, factor_of_half, fixed=True),
     row("maximum.default", _arithmetic("ElementWiseMaximum"), NUMBERS, fixed=True),
     row("minimum.default", _arithmetic("ElementWiseMinimum"), NUMBERS, fixed=True),

@@ -16,7 +16,7 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.graph import Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import ANY, INTEGERS, add, as_numbers, as_type, broadcast, compared, mul, where
+from .common import ANY, add, as_numbers, as_type, broadcast, compared, mul, where
 from .program import Lower, ProgramBuilder
 from .shape import sliced
 
@@ -81,13 +81,9 @@ def indices_of(call: Call) -> dict[int, Operand]:
     return {axis: item for axis, item in enumerate(call["indices"]) if item is not None}
 
 
-def integer_indices(call: Call) -> str | None:
-    """The indices are integers."""
-    found = indices_of(call)
-    for item in found.values():
-        if item.dtype_name not in INTEGERS:
-            return f"an index is {item.dtype_name}: integers are taken"
-    return None if found else "nothing is indexed"
+def something_indexed(call: Call) -> str | None:
+    """At least one axis is indexed."""
+    return None if indices_of(call) else "nothing is indexed"
 
 
 def from_front(b: ProgramBuilder, operand: Operand, size: int) -> Value:
@@ -159,7 +155,7 @@ def known_places(call: Call) -> str | None:
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("embedding.default", _embedding, types_of("weight", "float32"), known_places, weights=("weight",)),
-    row("index.Tensor", _indexed, ANY, has_axes("self"), integer_indices, passenger=True, moves=True),
+    row("index.Tensor", _indexed, ANY, has_axes("self"), something_indexed, passenger=True, moves=True),
     row("index_select.default", _selected, ANY, has_axes("self"), known_places, passenger=True, moves=True),
     row(
         "gather.default", _gathered, ANY, has_axes("self"), has_axes("index"), known_places, passenger=True, moves=True

@@ -18,7 +18,7 @@ from ..ir.types import DataType
 from ..ir.values import Value
 from .common import ANY, INTEGERS, add, as_numbers, as_type, compared, div, larger, mul, where
 from .elementwise import truth
-from .indexing import from_front, indices_of, rows_of
+from .indexing import from_front, indices_of, rows_of, something_indexed
 from .program import Lower, ProgramBuilder
 from .shape import alike, sliced, tiled
 
@@ -145,15 +145,11 @@ def _put(b: ProgramBuilder, call: Call) -> Value:
 def places_or_mask(call: Call) -> str | None:
     """Indices are integers; or one mask, with one value, without accumulate."""
     found = indices_of(call)
-    if not found:
-        return "nothing is indexed"
     if any(item.dtype_name == "bool" for item in found.values()):
         if len(found) > 1 or math.prod(call["values"].shape) != 1 or call["accumulate"]:
             return "a mask with several values, or beside other indices: how many are written depends on the mask"
         return None
-    if any(item.dtype_name not in INTEGERS for item in found.values()):
-        return "an index is neither integers nor a mask"
-    return sums_of_floats(call) if call["accumulate"] else None
+    return something_indexed(call) or sums_where_added(call)
 
 
 def _index_put(b: ProgramBuilder, call: Call) -> Value:
