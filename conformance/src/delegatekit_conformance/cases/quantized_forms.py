@@ -93,8 +93,11 @@ def choices() -> Built:
             more = (scores[:1] * 0.5).masked_fill(hidden, -1e4).softmax(1)
             deep = scores.reshape(1, 1, 2, 5, 5).masked_fill(hidden, -1e4).softmax(-1)
             chosen = torch.where(hidden, scores, 0.25)
+            taken = torch.add(scores, scores.mT, alpha=-0.5), torch.sub(scores, 0.5, alpha=-2.0)
             computed = embedding(order, queries[0] + queries[1]) + 1.0
-            return weights @ rows, near, more, deep, chosen, rows.index_select(1, order), hidden, computed
+            filled = scores.masked_fill(hidden, 0.25) @ rows
+            others = near, more, deep, chosen, filled, *taken, rows.index_select(1, order)
+            return weights @ rows, *others, hidden, computed
 
     inputs = torch.randint(9, (2, 5), dtype=torch.int32), torch.tensor([3, 0, 3], dtype=torch.int32)
     return Model(), (*inputs, torch.randn(2, 5, 6))

@@ -353,7 +353,8 @@ QUESTIONS: Mapping[str, Recipe] = {
         ("f", "aten._to_copy.default", _X, {"dtype": torch.int64}),
         ("g", "aten.index.Tensor", _X, (Ref("i"),)),
         ("h", "aten.index_put.default", _X, (Ref("i"),), Ref("g")),
-        outputs=tuple(map(Ref, "abcdefgh")),
+        ("k", "aten._to_copy.default", Ref("i"), {"dtype": torch.float32}),
+        outputs=tuple(map(Ref, "abcdefghk")),
     ),
     "indices": recipe_of(
         {"x": tensor_of(3, dtype="int64", values=("integers", 0, 4)), "w": tensor_of(5, 2, constant=True)},

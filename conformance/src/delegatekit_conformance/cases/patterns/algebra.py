@@ -194,13 +194,26 @@ def scalars() -> Built:
 
 @pattern("integers-and-floats")
 def integers_and_floats() -> Built:
-    """Type promotion: integers times floats, true division of integers, bools summed up."""
+    """Type promotion: integers times floats, and compared; true division of integers, bools summed up."""
 
     class Model(nn.Module):
         def forward(self, n: torch.Tensor, x: torch.Tensor) -> Any:
-            return n * x, n / 2, n // 2, n % 3, (n > 1).sum(), (n > 1) * x, n + 1.5, n.float().mean()
+            compared = n < x, x.round() == n
+            return *compared, n * x, n / 2, n // 2, n % 3, (n > 1).sum(), (n > 1) * x, n + 1.5, n.float().mean()
 
     return Model(), [(torch.randint(-5, 6, (3, 4)), torch.randn(3, 4))]
+
+
+@pattern("filled-and-read")
+def filled_and_read() -> Built:
+    """Tensors that are filled with a number of their kind, and read before: floats, integers and truth values."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, n: torch.Tensor) -> Any:
+            more, positive = n + 1, x > 0
+            return [torch.fill(one, 1) * one for one in (x.abs(), more)], torch.fill(positive, False) | positive
+
+    return Model(), [(torch.randn(3, 4), torch.randint(-5, 6, (3, 4), dtype=torch.int32))]
 
 
 @pattern("relu-as-maximum")

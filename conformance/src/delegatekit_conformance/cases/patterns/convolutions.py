@@ -416,6 +416,22 @@ def one_image() -> Built:
     return Model(), [(torch.randn(1, 6, 7, 6),)]
 
 
+@pattern("transposed-conv-beyond-windows")
+def transposed_conv_beyond_windows() -> Built:
+    """Transposed convolutions over two and three axes whose last rows no window reaches, and of uneven padding."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.flat = nn.ConvTranspose2d(2, 3, 2, 2, output_padding=1)
+            self.deep, self.uneven = nn.ConvTranspose3d(2, 3, 2, 2, 0, 1), nn.ConvTranspose3d(2, 3, 2, 1, (0, 1, 0))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.flat(x[:, :, 0]), self.deep(x), self.uneven(x)
+
+    return Model(), [(torch.randn(1, 2, 2, 3, 3),)]
+
+
 @pattern("transposed-conv-relu")
 def transposed_conv_relu() -> Built:
     """A transposed convolution that doubles the size."""

@@ -25,6 +25,17 @@ def axes_in_turns() -> Built:
     return Model(), [(torch.randn(odd), torch.randn(even), torch.rand(odd[:4] + even[4:]) > 0.5)]
 
 
+@pattern("five-axes-in-turns")
+def five_axes_in_turns() -> Built:
+    """Five axes, as many as some processors have, along which operands are broadcast in turns, chosen and repeated."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+            return x + y, torch.where(y[0] > 0.0, x, 0.5), z.abs().repeat(2, 1, 3, 1, 2)
+
+    return Model(), [(torch.randn(2, 1, 3, 1, 2), torch.randn(1, 3, 1, 2, 1), torch.randn(2, 2, 2, 2, 2))]
+
+
 @pattern("two-pads")
 def two_pads() -> Built:
     """Two pads in a row, different on each side, before what has pads of its own."""
