@@ -321,3 +321,20 @@ def test_ranges_that_xnnpack_has_not_are_left(refusals):
             return quantized.dequantize_per_tensor.default(integers, 0.1, 0, 0, 255, torch.uint8)
 
     assert any("XNNPACK has int8, -128 to 127" in reason for reason in refusals(Narrow(), x(2, 3)))
+
+
+def test_integers_that_stand_for_several_numbers_are_each_of_these() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            made = quantized.quantize_per_tensor.default(y, 0.125, 0, -128, 127, torch.int8)
+            first, second = (
+                quantized.dequantize_per_tensor.default(item, 0.125, 0, -128, 127, torch.int8)
+                + quantized.dequantize_per_tensor.default(item, 0.25, 2, -128, 127, torch.int8)
+                for item in (x, made)
+            )
+            return first, second
+
+    inputs = torch.arange(-6, 6, dtype=torch.int8).reshape(3, 4), torch.linspace(-2, 2, 12).reshape(3, 4)
+    program = delegatekit.lower(torch.export.export(Model(), inputs, strict=False), backends=["xnnpack"])
+    for found, wanted in zip(delegatekit.load(program.buffer)["forward"](*inputs), Model()(*inputs), strict=True):
+        assert torch.equal(found, wanted)

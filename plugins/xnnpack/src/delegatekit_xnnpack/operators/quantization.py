@@ -54,9 +54,19 @@ def static_integers(call: Call) -> str | None:
         return (
             f"{kind}, {quantization.minimum} to {quantization.maximum}, {what}: XNNPACK has int8, -128 to 127, in all"
         )
+    if call.operator in DEQUANTIZE and _is_read_otherwise(call["input"]):
+        return "its integers stand for other numbers elsewhere: XNNPACK's have one scale and zero point"
     scale = quantization.scale
     assert isinstance(scale, float)
     return None if SMALLEST <= scale <= LARGEST else f"scale = {scale} is not a normal float32 number"
+
+
+def _is_read_otherwise(integers: Operand) -> bool:
+    """Whether what quantizes integers and what reads them as numbers have several scales or zero points."""
+    maker = integers.producer
+    made = [maker] if maker is not None and maker.operator in QUANTIZE else []
+    first, *others = [item.quantization for item in (*made, *integers.users) if item.operator in QUANTIZE | DEQUANTIZE]
+    return any(item != first for item in others)
 
 
 def _quantize(b: ProgramBuilder, call: Call) -> Tensor:
