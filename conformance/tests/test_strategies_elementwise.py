@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -17,10 +18,12 @@ from strategy_checks import (
     operators_of,
     ranks,
 )
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from delegatekit_conformance.recipe import LAYOUTS, find_target
 from delegatekit_conformance.strategies import comparisons, conversions, creation, elementwise, load_operators
 from delegatekit_conformance.strategies.registry import EXCLUDED
+from delegatekit_conformance.trial import flatten
 
 OPERATORS = operators_of(comparisons, conversions, creation, elementwise)
 
@@ -157,6 +160,27 @@ def test_bounds_in_the_wrong_order() -> None:
         if low is not None and high and low > high[0]:
             return
     raise AssertionError("the lower bound is never above the upper")
+
+
+class _Made(TorchDispatchMode):
+    """Random numbers are all this one."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self._number = number
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.rand.default:
+            return torch.full(args[0], self._number)
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize(("number", "inside"), [(0.0, True), (1 - 2**-13, True), (-0.25, False), (1.25, False)])
+def test_random_numbers_are_inside_their_range_in_half_precision_too(number: float, inside: bool) -> None:
+    for recipe in drawn("aten.rand.default"):
+        with _Made(torch.tensor(number).half().item()):
+            within, *_ = flatten(recipe.module()(*recipe.inputs()))
+        assert bool((within == inside).all()), recipe.describe()
 
 
 def test_conversions_of_all_dtypes() -> None:

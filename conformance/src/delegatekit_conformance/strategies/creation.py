@@ -128,8 +128,9 @@ def _eye(sketch: Sketch, name: str) -> Recipe:
 @operator("aten.rand.default", dtypes=("float32",))
 def _rand(sketch: Sketch, name: str) -> Recipe:
     made = sketch.call(name, sketch.shape())
+    # A number below 1 is 1 as float16 or bfloat16, in which the comparisons may be computed: one of 4096, drawn anew.
     within = sketch.call(
-        "aten.logical_and.default", sketch.call("aten.ge.Scalar", made, 0), sketch.call("aten.lt.Scalar", made, 1)
+        "aten.logical_and.default", sketch.call("aten.ge.Scalar", made, 0), sketch.call("aten.le.Scalar", made, 1)
     )
     return sketch.recipe(within, sketch.tensor(sketch.shape()), exact=True)
 
