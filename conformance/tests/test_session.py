@@ -14,6 +14,7 @@ import pytest
 import delegatekit_conformance
 from delegatekit_api import OptionError, PluginError
 from delegatekit_conformance import CaseResult, InputError, Interrupted, Listener, Run, Session, Settings, Verdict
+from delegatekit_conformance.outcome import Outcome
 from delegatekit_conformance.progress import Bar
 
 InstallSeeded = Callable[..., None]
@@ -113,6 +114,37 @@ def test_expected_faults_are_accepted_and_strict_expectations_want_them(
     assert session("toys/sound", expectations=file).accepts(run)
     file.write_text("strict = true\n" + file.read_text())
     assert not session("toys/sound", expectations=file).accepts(run)
+
+
+@pytest.mark.parametrize(
+    ("select", "settings", "judged"),
+    [
+        (("held",), {}, True),
+        (("many", "held"), {}, True),
+        (("many/0[01]",), {}, False),
+        (("many/0[01]", "held"), {}, False),
+        (("held",), {"shard": (1, 1)}, False),
+        (("many",), {"maxfail": 1}, False),
+    ],
+)
+def test_declared_numbers_are_judged_by_whole_rooms_only(
+    session: Callable[..., Session],
+    monkeypatch: pytest.MonkeyPatch,
+    select: tuple[str, ...],
+    settings: dict[str, Any],
+    judged: bool,
+) -> None:
+    loose = CaseResult("declared/ten-times-too-loose", {"room": "declared"}, {Verdict.VIOLATION: 1})
+    monkeypatch.setattr(delegatekit_conformance.session, "too_loose", lambda declared, results: loose)
+    wrong = Outcome(Verdict.VIOLATION, "wrong", blame="backend")
+    monkeypatch.setattr(
+        Session,
+        "_results",
+        lambda self, names, facts: (
+            CaseResult(name, {"room": name.partition("/")[0]}, {Verdict.VIOLATION: 1}, (wrong,)) for name in names
+        ),
+    )
+    assert (loose.case in {result.case for result in session(*select, **settings).run().results}) is judged
 
 
 def test_an_interrupt_has_the_results_so_far(session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch) -> None:

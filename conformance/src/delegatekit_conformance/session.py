@@ -153,8 +153,7 @@ class Session:
                 finished.close()
         found = [results[name] for name in names if name in results]
         declared = declarations(self.context)
-        # A shard sees a part of the examples: too few to judge by, and all shards would report it.
-        loose = None if self.settings.shard is not None or interrupted else too_loose(declared, found)
+        loose = too_loose(declared, found) if self._judges_numbers(results) else None
         if loose is not None:
             found.append(self.expectations.mark(loose))
         run = Run.of(
@@ -183,6 +182,17 @@ class Session:
     def accepts(self, run: Run) -> bool:
         """Whether the run has only expected faults and, where the expectations are strict, no unexpected pass."""
         return not run.faults and not (self.expectations.strict and run.unexpected_passes)
+
+    def _judges_numbers(self, results: Mapping[str, CaseResult]) -> bool:
+        """Whether declared numbers can be judged by these results: all cases of each chosen room, and no shard.
+
+        A part of a room, or a run that ended early, may lack the examples that a number was declared for. All shards
+        would report the same.
+        """
+        if self.settings.shard is not None or len(results) < len(self.names):
+            return False
+        rooms = {name.partition("/")[0] for name in results}
+        return all(name in results for name in self.cases if name.partition("/")[0] in rooms)
 
     def _collect(
         self, running: Iterator[CaseResult], finished: Finished | None, results: dict[str, CaseResult]
