@@ -144,6 +144,11 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
     "heads of two samples": (Heads(2), (drawn(2, 2, 8),)),
     # Of angles beyond a turn and of a softmax of large numbers the library's own functions know little.
     "angles of many turns": (lambda x: (x.sin(), x.cos(), (x / 2).sin()), (torch.arange(-40.0, 600.0, 6.5),)),
+    # Its power of 0 is always 0.
+    "powers of zero": (
+        lambda x, y: (torch.pow(0.0, x.abs()), torch.pow(y, x.abs())),
+        (torch.tensor([0.0, -0.0, 1.0, 2.5, 0.0, 2.0]), torch.tensor([0.0, 0.0, 0.0, 0.0, 3.0, 3.0])),
+    ),
     "softmax of large numbers": (lambda x: (x.softmax(-1), x.softmax(0)), (500 + drawn(3, 7).round(),)),
     "sigmoid of five axes": (lambda x: x.sigmoid(), (drawn(4, 4, 4, 4, 4),)),
     "whether any are true of five axes": (
@@ -362,6 +367,11 @@ def test_results_are_those_of_double_precision(name: str, agree: Callable[..., A
 def test_a_threshold_is_compared_where_the_numbers_are(agree: Callable[..., Any]) -> None:
     steps = torch.arange(-72, 72).view(3, 2, 3, 2, 4) / 8
     agree(nn.Hardshrink(1.0), steps)
+
+
+def test_angles_beyond_a_quarter_turn_are_as_exact_as_those_within(agree: Callable[..., Any]) -> None:
+    # The library's own functions are off by 0.0025 there: two steps of the angle.
+    agree(lambda x: (x.sin(), x.cos()), torch.arange(-12.5, 12.5, 0.25), tolerance=0.001)
 
 
 def test_squares_of_large_numbers_stay_within_half_precision(agree: Callable[..., Any]) -> None:

@@ -48,11 +48,20 @@ def power(b: ProgramBuilder, base: Value | float, exponent: Value | float) -> Va
         if base > 0:
             steep = math.log(base) or 1.0
             exponent = within(b, exponent, *sorted(bound / steep for bound in _EXPONENTS))
-        return binary(b, "ElementWisePower", base, exponent)
-    size = mul(b, unary(b, "ElementWiseLog", unary(b, "ElementWiseAbs", base)), exponent)
-    found = where(b, compared(b, "Less", size, _EXPONENTS[0]), 0, binary(b, "ElementWisePower", base, exponent))
-    falls = isinstance(exponent, int | float) and exponent < 0
-    return where(b, compared(b, "Equal", base, 0), LARGEST, found) if falls else found
+        return binary(b, "ElementWisePower", base, exponent) if base else _power_of_zero(b, exponent)
+    size = unary(b, "ElementWiseAbs", base)
+    steps = mul(b, unary(b, "ElementWiseLog", size), exponent)
+    found = where(b, compared(b, "Less", steps, _EXPONENTS[0]), 0, binary(b, "ElementWisePower", base, exponent))
+    if isinstance(exponent, Value):
+        return where(b, compared(b, "Equal", size, 0), _power_of_zero(b, exponent), found)
+    return where(b, compared(b, "Equal", size, 0), LARGEST, found) if exponent < 0 else found
+
+
+def _power_of_zero(b: ProgramBuilder, exponent: Value) -> Value:
+    """1, 0, or the largest number, as what stands for infinity. The processor's own power of 0 is always 0."""
+    size = unary(b, "ElementWiseAbs", exponent)  # 0 with a sign does not equal 0
+    falls = where(b, compared(b, "Less", exponent, 0), LARGEST, mul(b, size, 0))
+    return where(b, compared(b, "Equal", size, 0), 1, falls)
 
 
 def within(b: ProgramBuilder, x: Value, low: float, high: float) -> Value:
@@ -155,14 +164,29 @@ def _turned(b: ProgramBuilder, x: Value) -> Value:
 
 
 def _cos(b: ProgramBuilder, x: Value) -> Value:
-    return unary(b, "ElementWiseCos", _turned(b, x))
+    """The sine of what is left of a quarter turn: beyond that the processor's own are off by 0.0025."""
+    return _sin_within(b, _left(b, unary(b, "ElementWiseAbs", _turned(b, x))))
+
+
+def _left(b: ProgramBuilder, x: Value) -> Value:
+    """A quarter turn less an angle: the turn in two parts, of which float16 has the first exactly."""
+    high = 1.5703125
+    return add(b, sub(b, high, x), math.pi / 2 - high)
+
+
+def _sin_within(b: ProgramBuilder, x: Value) -> Value:
+    """The sine within a quarter turn of 0. The processor's is not exact near 0."""
+    is_near, near = _near(b, x, 0.5)
+    return where(b, is_near, _series(b, near, 1 / 120, -1 / 6, 1.0), unary(b, "ElementWiseSin", x))
 
 
 def _sin(b: ProgramBuilder, x: Value) -> Value:
-    """The processor's is not exact near 0."""
+    """Beyond a quarter turn that of as much before half a turn."""
     x = _turned(b, x)
-    is_near, near = _near(b, x, 0.5)
-    return where(b, is_near, _series(b, near, 1 / 120, -1 / 6, 1.0), unary(b, "ElementWiseSin", x))
+    size = unary(b, "ElementWiseAbs", x)
+    folded = _left(b, unary(b, "ElementWiseAbs", _left(b, size)))
+    is_far = compared(b, "Greater", size, math.pi / 2)
+    return _sin_within(b, where(b, is_far, mul(b, unary(b, "ElementWiseSign", x), folded), x))
 
 
 def _asin(b: ProgramBuilder, x: Value) -> Value:
@@ -176,9 +200,9 @@ def _acos(b: ProgramBuilder, x: Value) -> Value:
 
 
 def _tan(b: ProgramBuilder, x: Value) -> Value:
-    """The processor's sine is not exact near 0."""
+    """The quotient of sine and cosine is not exact near 0."""
     is_near, near = _near(b, x, 0.5)
-    far = div(b, unary(b, "ElementWiseSin", x), unary(b, "ElementWiseCos", x))
+    far = div(b, _sin(b, x), _cos(b, x))
     return where(b, is_near, _series(b, near, 17 / 315, 2 / 15, 1 / 3, 1.0), far)
 
 
