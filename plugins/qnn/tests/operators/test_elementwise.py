@@ -181,6 +181,9 @@ def test_what_the_processor_has_no_form_of_is_refused_in_words() -> None:
     assert refusals(partitioner, lambda i: i * i, WHOLE) == [
         "a product of int64 tensors may leave the 32 bits that the device computes in"
     ]
+    assert refusals(partitioner, lambda i: i <= 1 << 40, WHOLE) == [
+        "other = 1099511627776: the device computes in 32 bits"
+    ]
     assert refusals(partitioner, torch.isnan, drawn(4)) == [REFUSED["aten.isnan.default"]]
     assert refusals(partitioner, lambda i: i & 3, WHOLE) == [REFUSED["aten.bitwise_and.Scalar"]]
     (reason,) = refusals(partitioner, lambda i: i + 1, torch.ones(1, 1, 1, 1, 2, dtype=torch.int64))
