@@ -139,6 +139,8 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         ),
         (torch.tensor([0.5, 1.0, -1.0, -12.0, -50.0, -88.0, -100.0, -1000.0, -60000.0]),),
     ),
+    # Its softplus of them is not quite 0.
+    "mish far below": (F.mish, (torch.tensor([0.5, -1.0, -12.0, -50.0, -1000.0, -60000.0]).repeat(2, 3),)),
     # The library mixes up a batch, places and heads of one number.
     "as many heads as places and samples": (Heads(4), (drawn(4, 4, 8),)),
     "heads of two samples": (Heads(2), (drawn(2, 2, 8),)),

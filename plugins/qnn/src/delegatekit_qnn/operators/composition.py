@@ -117,7 +117,8 @@ def _softplus(b: ProgramBuilder, call: Call) -> Value:
 
 
 def _mish(b: ProgramBuilder, x: Value) -> Value:
-    return mul(b, x, unary(b, "Tanh", softplus(b, x)))
+    """Of a large number below 0 the softplus is not quite 0 here, and the product would be far from it."""
+    return mul(b, within(b, x, -16.0, LARGEST), unary(b, "Tanh", softplus(b, x)))
 
 
 # -- angles ------------------------------------------------------------------------------------------------------------
