@@ -38,8 +38,8 @@ def file_of(backend: str, name: str) -> tuple[str, str] | None:
 def values_of(text: str, where: str) -> Mapping[str, Any]:
     """The values in the text of a TOML file. Raises InputError, with `where`, for what is none.
 
-    >>> values_of("[[way]]\nname = 'plain'", "stock.toml")
-    {'way': [{'name': 'plain'}]}
+    >>> values_of("strict = true", "conformance.toml")
+    {'strict': True}
     """
     try:
         values: Mapping[str, Any] = tomllib.loads(text)
