@@ -165,8 +165,12 @@ def _turned(b: ProgramBuilder, x: Value) -> Value:
 
 
 def _cos(b: ProgramBuilder, x: Value) -> Value:
+    return _cos_of_turned(b, _turned(b, x))
+
+
+def _cos_of_turned(b: ProgramBuilder, x: Value) -> Value:
     """The sine of what is left of a quarter turn: beyond that the processor's own are off by 0.0025."""
-    return _sin_within(b, _left(b, unary(b, "ElementWiseAbs", _turned(b, x))))
+    return _sin_within(b, _left(b, unary(b, "ElementWiseAbs", x)))
 
 
 def _left(b: ProgramBuilder, x: Value) -> Value:
@@ -182,8 +186,11 @@ def _sin_within(b: ProgramBuilder, x: Value) -> Value:
 
 
 def _sin(b: ProgramBuilder, x: Value) -> Value:
+    return _sin_of_turned(b, _turned(b, x))
+
+
+def _sin_of_turned(b: ProgramBuilder, x: Value) -> Value:
     """Beyond a quarter turn that of as much before half a turn."""
-    x = _turned(b, x)
     size = unary(b, "ElementWiseAbs", x)
     folded = _left(b, unary(b, "ElementWiseAbs", _left(b, size)))
     is_far = compared(b, "Greater", size, math.pi / 2)
@@ -203,7 +210,8 @@ def _acos(b: ProgramBuilder, x: Value) -> Value:
 def _tan(b: ProgramBuilder, x: Value) -> Value:
     """The quotient of sine and cosine is not exact near 0."""
     is_near, near = _near(b, x, 0.5)
-    far = div(b, _sin(b, x), _cos(b, x))
+    turned = _turned(b, x)
+    far = div(b, _sin_of_turned(b, turned), _cos_of_turned(b, turned))
     return where(b, is_near, _series(b, near, 17 / 315, 2 / 15, 1 / 3, 1.0), far)
 
 
