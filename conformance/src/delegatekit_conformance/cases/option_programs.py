@@ -44,10 +44,9 @@ changes, `calls = [[]]`. Their inputs are called inputs_0, inputs_1 and so on.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -65,6 +64,7 @@ from ..outcome import Outcome, Verdict
 from ..recipe import Recipe
 from ..trial import try_recipe, words
 from .base import Broken, Case
+from .environment import environment
 from .specimens import CLUSTERS, DYNAMIC, JOINED_SIZES, LARGE, SPECIMENS, TWO_SIZES, delegates, lower
 
 #: The file's name in the plugin's package.
@@ -131,19 +131,9 @@ class Choice:
             (folder / name).write_text(content, encoding="utf-8")
         return self._placed(self.options, folder)
 
-    @contextmanager
-    def surroundings(self, folder: Path) -> Iterator[None]:
-        """While this is open, the environment is the example's; files are in the folder."""
-        before = {name: os.environ.get(name) for name in self.environment}
-        os.environ.update(self._placed(self.environment, folder))
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+    def environment_in(self, folder: Path) -> Mapping[str, str]:
+        """The environment variables, with files in the folder."""
+        return self._placed(self.environment, folder)
 
     def _placed(self, values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         """Values, with paths in a folder for those that name a file, or a folder with files."""
@@ -200,7 +190,7 @@ class ProgramCase(Case):
             if example.calls:
                 outcome = _lowered(example, chosen, Path(folder))
             else:
-                with example.surroundings(Path(folder)):
+                with environment(example.environment_in(Path(folder))):
                     outcome = _refused(example, chosen)
         return replace(outcome, example=example.describe(), detail=outcome.detail.replace(folder, "."))
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import delegatekit
@@ -17,6 +16,7 @@ from delegatekit_api import DelegateKitError
 
 from ...outcome import Verdict
 from ...trial import words
+from ..environment import environment
 from .library import Lowered, Wanted, content
 from .pairs import Inputs, Pair, tensors
 from .script import lowering
@@ -154,19 +154,9 @@ def _can_be_lowered(world: World, wanted: Wanted) -> bool:
 _CACHE, _FILE = "cache", "option"
 
 
-@contextmanager
-def _cache(folder: Path) -> Iterator[None]:
+def _cache(folder: Path) -> AbstractContextManager[None]:
     """Within the block, compiled partitions are kept in a folder."""
-    before = {name: os.environ.get(name) for name in (COMPILED, CACHE)}
-    os.environ.update({COMPILED: "", CACHE: str(folder)})
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    return environment({COMPILED: "", CACHE: str(folder)})
 
 
 def _file(world: World, number: int) -> tuple[dict[str, str], tuple[str, ...]]:
