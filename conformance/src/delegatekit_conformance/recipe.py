@@ -274,15 +274,22 @@ class RecipeModule(nn.Module):
 
 
 @functools.cache
+def define(namespace: str) -> None:
+    """Define the operators of quantized programs of a namespace, "quantized_decomposed" or "torchao", in torch."""
+    module = _QUANTIZED[namespace]
+    if namespace == "torchao":
+        torchao.load(module.removeprefix("torchao."))  # quietly
+    else:
+        importlib.import_module(module)
+
+
 def find_target(target: str) -> Any:
     """The function of a step. Raises AttributeError if torch has none of this name."""
     root, _, path = target.partition(".")
     if root not in (*_NAMESPACES, "torch"):
         raise AttributeError(f"a target begins with {', '.join(_NAMESPACES)} or torch: {target}")
-    if root == "torchao":
-        torchao.load("quantization.quant_primitives")
-    elif root in _QUANTIZED:
-        importlib.import_module(_QUANTIZED[root])
+    if root in _QUANTIZED:
+        define(root)
     start = torch if root == "torch" else getattr(torch.ops, root)
     return functools.reduce(getattr, path.split("."), start)
 

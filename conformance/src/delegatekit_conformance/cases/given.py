@@ -7,17 +7,15 @@ with the numbers that they stand for, or leaves it to others.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import torch
 from torch import nn
 
-from delegatekit.quantization import torchao
-
 from ..context import Context
 from ..outcome import Outcome
+from ..recipe import define
 from .base import Case
 from .quantized import judged
 from .requantized import GivenCase
@@ -101,8 +99,8 @@ class IntegersCase(GivenCase):
 
     def try_scheme(self, scheme: str, context: Context) -> Outcome:
         """Lower, run, compare with the module in eager."""
-        importlib.import_module("torch.ao.quantization.fx._decomposed")
-        torchao.load("quantization.quant_primitives")
+        define("quantized_decomposed")
+        define("torchao")
         inputs = tuple(
             torch.rand(shape) / 32 + 1 / 64 if len(shape) == 1 else torch.randn(shape) for shape in self._inputs
         )

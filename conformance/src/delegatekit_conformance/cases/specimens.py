@@ -547,7 +547,12 @@ def questions(context: Context) -> dict[str, EdgeMethod]:
 
 #: Programs of which most backends refuse something, and of the last one every backend.
 _REFUSED = (
-    *("double precision", "bool", "complex", "rank 6", "indices", "sizes without a bound"),
+    "double precision",
+    "bool",
+    "complex",
+    "rank 6",
+    "indices",
+    "sizes without a bound",
     "sizes that depend on numbers",
 )
 

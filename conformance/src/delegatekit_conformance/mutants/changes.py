@@ -456,10 +456,14 @@ def _is_set(node: ast.AST, source: Source) -> bool:
             whole = source.parents[parent]
             return isinstance(whole, ast.SetComp) or (isinstance(whole, ast.GeneratorExp) and _is_set(whole, source))
         case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-            uses = source.uses(name)
-            # Another module reads no name that begins so.
-            return name.startswith("_") and bool(uses) and all(_is_set(use, source) for use in uses)
+            return _in_all_uses(name, source, lambda use: _is_set(use, source))
     return False
+
+
+def _in_all_uses(name: str, source: Source, condition: Callable[[ast.Name], bool]) -> bool:
+    """Whether a private name of a module is read, and always so: another module reads no name that begins so."""
+    uses = source.uses(name)
+    return name.startswith("_") and bool(uses) and all(map(condition, uses))
 
 
 #: Functions to which the order of their arguments, or of what they read, makes no difference.
@@ -484,13 +488,8 @@ def _is_list(node: ast.AST, source: Source) -> bool:
         case ast.comprehension(iter=iterated, target=target):
             return iterated is node and isinstance(target, ast.Name)
         case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-            uses = source.uses(name)
-            # Another module reads no name that begins so; a function reads it as it likes.
-            return (
-                name.startswith("_")
-                and bool(uses)
-                and all(source.function(use) is None and _is_list(use, source) for use in uses)
-            )
+            # A function reads it as it likes.
+            return _in_all_uses(name, source, lambda use: source.function(use) is None and _is_list(use, source))
         case ast.BinOp(op=ast.Add()) | ast.Tuple() as outer:
             return isinstance(node, ast.Name) and _is_list(outer, source)
     return False
