@@ -172,6 +172,13 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         ),
         (IMAGES,),
     ),
+    "products of columns that became many": (
+        lambda x, y: (
+            *(x.expand(3, 5) * 1.5, x.expand(3, 5) * y.expand(3, 5), 1.5 - x.expand(3, 5), x.repeat(1, 4) * 2),
+            *(x.reshape(3, 1, 1).expand(3, 1, 7) * 2, y[:1, 0].expand(6) * 2, x.repeat_interleave(4, 1) * 2),
+        ),
+        (drawn(3, 1), drawn(3, 1)),
+    ),
     "views of integers and truth values": (
         lambda x, i: (
             *(i.t() + 1, i[:, ::2] + 1, torch.cat([i, i], 1) + 1, i.repeat(2, 1) + 1, F.pad(i, (1, 2), value=3) + 1),

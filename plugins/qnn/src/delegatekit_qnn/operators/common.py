@@ -90,7 +90,25 @@ def _widest(b: ProgramBuilder, tensor: Tensor, shape: Sequence[int]) -> Tensor:
     """A tensor broadcast to a shape; one element stays one."""
     if tensor.shape == tuple(shape) or math.prod(tensor.shape) == 1:
         return b.reshaped(tensor, (1,) * len(shape)) if tensor.shape != tuple(shape) else tensor
-    counts = [size // own for size, own in zip(shape, tensor.shape, strict=True)]
+    return tile(b, tensor, [size // own for size, own in zip(shape, tensor.shape, strict=True)])
+
+
+def tile(b: ProgramBuilder, tensor: Tensor, counts: Sequence[int]) -> Tensor:
+    """A tensor repeated so many times along each axis, by one operation.
+
+    Where one column becomes many, a product or difference with another such column that reads it is computed in
+    the first column alone: the library takes the repetition for what the operation does anyway. An axis further
+    in front it repeats.
+    """
+    shape = [size * count for size, count in zip(tensor.shape, counts, strict=True)]
+    if tensor.shape[-1] == 1 and set(counts[:-1]) <= {1}:
+        column = b.reshaped(tensor, (math.prod(tensor.shape), 1, 1))
+        return b.reshaped(_tile(b, column, (1, counts[-1], 1)), shape)
+    return _tile(b, tensor, counts)
+
+
+def _tile(b: ProgramBuilder, tensor: Tensor, counts: Sequence[int]) -> Tensor:
+    shape = [size * count for size, count in zip(tensor.shape, counts, strict=True)]
     return b.emit("Tile", [tensor], shape, tensor.datatype, tensor.encoding, multiples=uint32(*counts))
 
 

@@ -16,10 +16,10 @@ from delegatekit_toolkit.narrowing import numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.encodings import activation_fault, activation_type
-from ..ir.graph import Scalar, Tensor, uint32
+from ..ir.graph import Scalar, Tensor
 from ..ir.types import INNER, DataType, half
 from ..ir.values import Value
-from .common import ANY, as_numbers, as_type, overwritten_is_read
+from .common import ANY, as_numbers, as_type, overwritten_is_read, tile
 from .program import Lower, ProgramBuilder
 from .windows import pads_within_windows
 
@@ -54,9 +54,8 @@ def tiled(b: ProgramBuilder, tensor: Tensor, counts: list[int]) -> Tensor:
         return tensor
     if tensor.data is not None:
         return b.constant(np.tile(tensor.data, counts), tensor.datatype, tensor.encoding)
-    shape = [size * count for size, count in zip(tensor.shape, counts, strict=True)]
     if tensor.rank < 5:
-        return b.emit("Tile", [tensor], shape, tensor.datatype, tensor.encoding, multiples=uint32(*counts))
+        return tile(b, tensor, counts)
     # The processor repeats along four axes at most.
     runs = _repeated_alike(tensor.shape, counts)
     if len(runs) > 4:
@@ -64,6 +63,7 @@ def tiled(b: ProgramBuilder, tensor: Tensor, counts: list[int]) -> Tensor:
             tensor = tiled(b, tensor, [count if at == axis else 1 for at in range(len(counts))])
         return tensor
     merged = b.reshaped(tensor, [math.prod(tensor.shape[axis] for axis in run) for run in runs])
+    shape = [size * count for size, count in zip(tensor.shape, counts, strict=True)]
     return b.reshaped(tiled(b, merged, [math.prod(counts[axis] for axis in run) for run in runs]), shape)
 
 
