@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,24 +11,26 @@ import torch
 
 from ..recipe import Recipe, Ref, Step
 
-#: Exact for all numbers, and an operator of nearly every backend.
-_TARGET = "aten.neg.default"
+#: Operators of nearly every backend with their further arguments: exact for all ordinary numbers. A compiler may join
+#: what moves elements with what follows; a negative and a multiple are two ways.
+_FOLLOWERS: tuple[tuple[str, tuple[Any, ...]], ...] = (("aten.neg.default", ()), ("aten.mul.Scalar", (2.0,)))
 #: Numbers up to this one are ordinary in every floating-point type.
 _MOST = 1e4
 
 
 def followed(recipe: Recipe) -> Recipe:
-    """The recipe with the negative of each floating-point result of ordinary numbers; itself if none is such.
+    """The recipe with the negative, or twice, each floating-point result of ordinary numbers; itself if none is such.
 
     A backend takes an operator that only moves elements (a passenger) together with others, so it shows nothing by
     itself. What becomes of numbers that are not ordinary depends on the other operator, too.
     """
     steps, outputs = list(recipe.steps), []
+    target, arguments = _FOLLOWERS[zlib.crc32(recipe.describe().encode()) % len(_FOLLOWERS)]
     for number, (ref, result) in enumerate(zip(recipe.outputs, _results(recipe), strict=False)):
         if not _is_ordinary(result):
             outputs.append(ref)
             continue
-        steps.append(Step(f"n{number}", _TARGET, (ref,)))
+        steps.append(Step(f"n{number}", target, (ref, *arguments)))
         outputs.append(Ref(f"n{number}"))
     return replace(recipe, steps=tuple(steps), outputs=(*outputs, *recipe.outputs[len(outputs) :]))
 
