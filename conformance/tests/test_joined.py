@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis.strategies import SearchStrategy
 
+from delegatekit.accuracy import Accuracy
 from delegatekit_conformance import PROFILES, Outcome, Verdict
 from delegatekit_conformance import trial as trial_module
 from delegatekit_conformance.cases import special_values
@@ -147,3 +148,29 @@ def test_what_a_backend_declares_of_a_part_excuses_that_part_alone(monkeypatch: 
     assert (outcome.declared, outcome.others[0].declared) == ("exp(NaN) is 0", "")
     whole = Outcome(Verdict.MISMATCH, example=joined.describe(), blame="backend")
     assert special_values.explained(joined, whole, CONTEXT) == whole
+
+
+@pytest.mark.parametrize("first_is_faulty", [True, False])
+def test_of_parts_that_read_alike_the_faulty_one_is_explained(
+    monkeypatch: pytest.MonkeyPatch, first_is_faulty: bool
+) -> None:
+    first, second = ADD, replace(ADD, depth=ADD.depth + 1)
+    faulty = first if first_is_faulty else second
+    monkeypatch.setattr(special_values, "_is_faulty", lambda program, context: program is faulty)
+    monkeypatch.setattr(special_values, "_declared", lambda program, *_: "exp(NaN) is 0" if program is first else "")
+    fault = Outcome(Verdict.MISMATCH, example=ADD.describe(), blame="backend")
+    outcome = special_values.explained(Joined((first, second)), fault, CONTEXT)
+    assert outcome.declared == ("exp(NaN) is 0" if first_is_faulty else "")
+
+
+class Quotient(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.nan_to_num(x / y, posinf=9.0)
+
+
+def test_zeros_are_replaced_where_eager_makes_infinities_of_them_on_the_way() -> None:
+    inputs = (torch.tensor([4, 0]), torch.tensor([0, 2]))
+    subject = Subject(Quotient(), (inputs,), Accuracy())
+    assert special_values._made_ordinary(subject, 128.0, 65504.0)
+    assert [item.tolist() for item in inputs] == [[4, 1], [1, 2]]
+    assert not special_values._made_ordinary(subject, 128.0, 65504.0)

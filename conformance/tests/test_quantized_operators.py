@@ -87,6 +87,17 @@ def test_a_wrong_quantized_kernel_is_found_and_shown(
     assert "wrong result" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("operator", ["aten.dropout.default", "aten.conv1d.padding"])
+def test_a_scheme_is_tried_for_other_targets_that_have_it(operator: str) -> None:
+    context = Context("coreml", PROFILES["quick"])  # whose oldest targets have no schemes
+    tried = case(operator)
+    first = tried.examples(context)
+    examples = (*first, *tried.further(first, context))
+    assert any(example.options for example in examples)
+    for example in examples:
+        assert example.scheme in quantized.scheme_names(context.beside(dict(example.options)))
+
+
 def test_names_are_of_the_room() -> None:
     names = [item.name for item in cases()]
     assert "quantized/aten.mul.Tensor" in names and len(set(names)) == len(names)

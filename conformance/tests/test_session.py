@@ -125,6 +125,8 @@ def test_expected_faults_are_accepted_and_strict_expectations_want_them(
         (("many/0[01]", "held"), {}, False),
         (("held",), {"shard": (1, 1)}, False),
         (("many",), {"maxfail": 1}, False),
+        (("steady", "held"), {}, False),
+        (("steady", "pair"), {}, True),
     ],
 )
 def test_declared_numbers_are_judged_by_whole_rooms_only(
@@ -136,6 +138,7 @@ def test_declared_numbers_are_judged_by_whole_rooms_only(
 ) -> None:
     loose = CaseResult("declared/ten-times-too-loose", {"room": "declared"}, {Verdict.VIOLATION: 1})
     monkeypatch.setattr(delegatekit_conformance.session, "too_loose", lambda declared, results: loose)
+    monkeypatch.setattr(delegatekit_conformance.session, "MEASURE_SCHEMES", frozenset({"steady", "pair"}))
     wrong = Outcome(Verdict.VIOLATION, "wrong", blame="backend")
     monkeypatch.setattr(
         Session,

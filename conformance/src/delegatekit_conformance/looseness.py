@@ -12,6 +12,8 @@ from .outcome import CaseResult, Outcome, Verdict
 TOO_LOOSE = 10.0
 #: ... in at least so many examples.
 ENOUGH = 12
+#: The rooms whose cases measure what schemes declare.
+MEASURE_SCHEMES = frozenset({"quality", "quantized"})
 #: The case that reports it.
 CASE = "declared/ten-times-too-loose"
 

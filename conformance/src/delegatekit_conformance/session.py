@@ -19,7 +19,7 @@ from .cases.declared.collect import declarations
 from .context import Context
 from .errors import InputError
 from .expectations import Expectations, load
-from .looseness import of_expectations, of_options, too_loose, with_measured
+from .looseness import MEASURE_SCHEMES, of_expectations, of_options, too_loose, with_measured
 from .outcome import CaseResult
 from .run import Run
 from .runner import Limits, Pool, Source, select, shard
@@ -186,12 +186,13 @@ class Session:
     def _judges_numbers(self, results: Mapping[str, CaseResult]) -> bool:
         """Whether declared numbers can be judged by these results: all cases of each chosen room, and no shard.
 
-        A part of a room, or a run that ended early, may lack the examples that a number was declared for. All shards
-        would report the same.
+        A part of a room, one of the rooms that measure the same, or a run that ended early may lack the examples that
+        a number was declared for. All shards would report the same.
         """
         if self.settings.shard is not None or len(results) < len(self.names):
             return False
         rooms = {name.partition("/")[0] for name in results}
+        rooms |= MEASURE_SCHEMES if rooms & MEASURE_SCHEMES else set()
         return all(name in results for name in self.cases if name.partition("/")[0] in rooms)
 
     def _collect(

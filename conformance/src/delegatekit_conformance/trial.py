@@ -21,7 +21,7 @@ from torch.fx import Node
 
 import delegatekit
 from delegatekit import LoweredProgram
-from delegatekit.accuracy import Accuracy, Comparison, compare, shaken, widened
+from delegatekit.accuracy import ROUNDOFF, Accuracy, Comparison, compare, rounded, shaken, widened
 from delegatekit.lowering import Delegate
 from delegatekit.partition import PartitionPlan
 from delegatekit.plugins import discovery
@@ -98,16 +98,29 @@ class Subject:
             return torch.export.export(module, self.calls[0], dynamic_shapes=self.dynamic_shapes, strict=False)
 
     def references(self, roundoff: float) -> Iterator[Reference]:
-        """What eager computes in float64 from the same numbers, call by call; and with inputs off by `roundoff`."""
+        """What eager computes in float64 from the same numbers, call by call; and with inputs off by `roundoff`.
+
+        Shaken inputs need not show what the rounding to a coarser type does, to two inputs that move alike: both count.
+        """
         narrow, wide = copy.deepcopy(self.module), copy.deepcopy(self.module).double()
-        moving = copy.deepcopy(self.module).double() if self.accuracy.ill_conditioned else None
+        moves = (shaken, rounded) if roundoff > ROUNDOFF["float32"] else (shaken,)
+        moving = [(copy.deepcopy(self.module).double(), move) for move in moves if self.accuracy.ill_conditioned]
         for inputs in self.calls:
             with torch.no_grad():
                 native = flatten(narrow(*_copies(inputs)))
                 double = [widened(value) for value in inputs]
                 expected = flatten(wide(*double))
-                moved = None if moving is None else flatten(moving(*(shaken(value, roundoff) for value in double)))
-            yield expected, native, moved
+                moved = [flatten(module(*(move(value, roundoff) for value in double))) for module, move in moving]
+            farthest = [_farthest(*results) for results in zip(expected, *moved, strict=True)] if moved else None
+            yield expected, native, farthest
+
+
+def _farthest(expected: torch.Tensor, first: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+    """Of each element of several results of one shape the one that is farthest from the expected one."""
+    found = first
+    for other in others:
+        found = torch.where((other.double() - expected).abs() > (found.double() - expected).abs(), other, found)
+    return found
 
 
 def flatten(result: Any) -> list[torch.Tensor]:

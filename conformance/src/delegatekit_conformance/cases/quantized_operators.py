@@ -27,7 +27,7 @@ from ..recipe import Recipe
 from ..strategies import OperatorStrategy, load_operators
 from ..trial import flatten, words
 from .base import Case
-from .quantized import try_quantized
+from .quantized import scheme_names, try_quantized
 
 #: How many recipes a program has, and how many are drawn for each that is chosen.
 _JOINED = 4
@@ -83,7 +83,7 @@ class QuantizedOperator(Case):
         number = zlib.crc32(self.name.encode())
         named = schemes_for(context, self._operator.operator)
         others = _of_targets(context, self._operator.operator)
-        targets = other_targets(context) if named else []
+        targets = _targets_with(named[0][0].name, context) if named else []
         elsewhere = [(*named[0], targets[number % len(targets)])] if targets else []
         if context.profile.joined == 1:
             named = named[:1] + named[1 + number % (len(named) - 1) :][:1] if len(named) > 2 else named
@@ -104,7 +104,11 @@ class QuantizedOperator(Case):
     def further(self, first: Sequence[Quantized], context: Context) -> Sequence[Quantized]:
         """The first program with the options of the last target, which may take what others refuse."""
         known = [example for example in first if not example.options][:1]
-        return [replace(example, options=options) for example in known for options in other_targets(context)[-1:]]
+        return [
+            replace(example, options=options)
+            for example in known
+            for options in _targets_with(example.scheme, context)[-1:]
+        ]
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
         """Whether the backend took the operator: by its name, or as others that it is made of."""
@@ -203,6 +207,12 @@ def other_targets(context: Context) -> list[tuple[tuple[str, Any], ...]]:
     own = backend.make_options(context.options)
     found = [context.for_target(target) for target in backend.targets() if target.options]
     return [one.option_items for one in found if backend.make_options(one.options) != own]
+
+
+def _targets_with(scheme: str, context: Context) -> list[tuple[tuple[str, Any], ...]]:
+    """Of the options of the other targets those for which the backend has the scheme."""
+    found = [(options, context.beside(dict(options))) for options in other_targets(context)]
+    return [options for options, chosen in found if scheme in scheme_names(chosen)]
 
 
 def _is_meant(name: str, operator: str) -> bool:

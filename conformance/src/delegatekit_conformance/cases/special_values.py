@@ -9,11 +9,13 @@ computes in float16 has numbers up to 65504, and must be right about them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import delegatekit
 from delegatekit.lowering import Delegate, partition_program
@@ -39,11 +41,14 @@ def explained(example: Any, outcome: Outcome, context: Context) -> Outcome:
     """The outcome, and those of other kinds in it, each with what the backend declares that explains it."""
     # A fault of several recipes may be one that only the whole shows.
     parts = (*example.parts, example) if isinstance(example, Joined) else (example,)
-    programs = {part.describe(): part for part in parts if isinstance(part, Recipe | Joined)}
+    programs = [part for part in parts if isinstance(part, Recipe | Joined)]
 
     def with_words(fault: Outcome) -> Outcome:
-        program = programs.get(fault.example)
-        return fault if program is None else replace(fault, declared=_declared(program, fault, context))
+        named = [program for program in programs if program.describe() == fault.example]
+        if len(named) > 1:  # programs that differ in their numbers alone
+            named = [program for program in named if _is_faulty(program, context)]
+        found = [_declared(program, fault, context) for program in named]
+        return replace(fault, declared=found[0]) if found and all(found) else fault
 
     return replace(with_words(outcome), others=tuple(map(with_words, outcome.others)))
 
@@ -53,17 +58,25 @@ def _declared(program: Recipe | Joined, outcome: Outcome, context: Context) -> s
     if outcome.verdict not in _EXPLAINED or outcome.blame != "backend":
         return ""
     try:
-        subject = Subject.of_recipe(program) if isinstance(program, Recipe) else Subject.of_joined(program)
+        subject = _subject(program)
         said = dict.fromkeys(_said(subject, context))
         half = discovery.get_backend(context.backend).compute_precision(context.options) == "float16"
         ordinary, largest = (_LARGEST_HALF, _LARGEST_HALF) if half else (_LARGEST, sys.float_info.max)
-        if not said or not (_ordinary(subject, ordinary) | _exceeds(subject, largest)):
+        if not said or not _made_ordinary(subject, ordinary, largest):
             return ""
         subject = replace(subject, largest=largest)
         right = not try_subject(subject, replace(context, stock=outcome.verdict is Verdict.STOCK)).verdict.is_fault
     except Exception:
         return ""  # the fault stays as it was found
     return "; ".join(said) if right else ""
+
+
+def _subject(program: Recipe | Joined) -> Subject:
+    return Subject.of_recipe(program) if isinstance(program, Recipe) else Subject.of_joined(program)
+
+
+def _is_faulty(program: Recipe | Joined, context: Context) -> bool:
+    return try_subject(_subject(program), context).verdict.is_fault
 
 
 def _said(subject: Subject, context: Context) -> Iterator[str]:
@@ -84,35 +97,65 @@ def _said(subject: Subject, context: Context) -> Iterator[str]:
                     yield text
 
 
-def _exceeds(subject: Subject, largest: float) -> bool:
-    """Whether eager makes NaN or larger numbers of a subject's inputs as they are now."""
-    results = [item for item in next(subject.references(0.0))[0] if item.is_floating_point()]
-    return not all(bool((item.abs() <= largest).all()) for item in results)
+def _made_ordinary(subject: Subject, ordinary: float, largest: float) -> bool:
+    """Put ordinary numbers in the place of special ones, in the inputs and constants; whether there are any.
+
+    They may also be in what eager makes of the inputs: in its results, where these are not compared, or only on the
+    way (a quotient by zero whose infinities are replaced), which zeros are the cause of.
+    """
+    given = _replaced(subject, lambda tensor: _unusual(tensor, ordinary))
+    within = _Exceeding(largest)
+    with within:
+        results = [item for item in next(subject.references(0.0))[0] if item.is_floating_point()]
+    if not all(bool((item.abs() <= largest).all()) for item in results):
+        return True
+    return given or (within.found and _replaced(subject, lambda tensor: tensor == 0))
 
 
-def _ordinary(subject: Subject, largest: float) -> bool:
-    """Put ordinary numbers in the place of special ones, in the inputs and constants; whether there were any."""
+class _Exceeding(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Watches whether an operator of eager makes NaN or numbers above a largest one."""
+
+    def __init__(self, largest: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.largest, self.found = largest, False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for item in tree_leaves(result):
+            if isinstance(item, torch.Tensor) and item.is_floating_point():
+                self.found |= not bool((item.abs() <= self.largest).all())
+        return result
+
+
+def _replaced(subject: Subject, special: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+    """Put ordinary numbers in the place of special ones; whether there were any."""
     tensors = [value for call in subject.calls for value in call if isinstance(value, torch.Tensor)]
     tensors += [*subject.module.buffers(), *subject.module.parameters()]
-    replaced = [_replace(tensor.detach(), seed, largest) for seed, tensor in enumerate(tensors)]
+    replaced = [_replace(tensor.detach(), seed, special) for seed, tensor in enumerate(tensors)]
     return any(replaced)
 
 
-def _replace(tensor: torch.Tensor, seed: int, largest: float) -> bool:
+def _unusual(tensor: torch.Tensor, largest: float) -> torch.Tensor:
+    if not tensor.is_floating_point():
+        return (tensor > _LARGEST_WHOLE) | (tensor < -_LARGEST_WHOLE)
+    size = tensor.abs()
+    unusual = ~tensor.isfinite() | (size > largest) | ((size < 1 / _LARGEST) & (size > 0))
+    return unusual | ((tensor == 0) & tensor.signbit())
+
+
+def _replace(tensor: torch.Tensor, seed: int, special: Callable[[torch.Tensor], torch.Tensor]) -> bool:
     # Of what is expanded, each element once.
     tensor = tensor[tuple(slice(0, None if step else 1) for step in tensor.stride())]
     if tensor.is_floating_point():
-        size = tensor.abs()
-        special = ~tensor.isfinite() | (size > largest) | ((size < 1 / _LARGEST) & (size > 0))
-        special |= (tensor == 0) & tensor.signbit()
         generator = torch.Generator().manual_seed(seed)
-        other = torch.rand(tensor.shape, generator=generator, dtype=torch.float64).add(0.5).to(tensor.dtype)
+        near_one = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) / 2 + 0.75
+        other = near_one.to(tensor.dtype)
     elif tensor.dtype is torch.int64 or tensor.dtype is torch.int32:
-        special = (tensor > _LARGEST_WHOLE) | (tensor < -_LARGEST_WHOLE)
-        other = tensor.remainder(_LARGEST_WHOLE)
+        other = tensor.remainder(_LARGEST_WHOLE).clamp(min=1)
     else:
         return False
-    if not special.any():
+    where = special(tensor)
+    if not where.any():
         return False
-    tensor.copy_(torch.where(special, other, tensor))
+    tensor.copy_(torch.where(where, other, tensor))
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .bounds import ROUNDOFF, Accuracy, Comparison, compare, shaken, tolerance, widened
+from .bounds import ROUNDOFF, Accuracy, Comparison, compare, rounded, shaken, tolerance, widened
 from .roundings import estimate, inner_roundings, longest_way, roundings
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "estimate",
     "inner_roundings",
     "longest_way",
+    "rounded",
     "roundings",
     "shaken",
     "tolerance",

@@ -148,6 +148,14 @@ def shaken(value: Any, roundoff: float) -> Any:
     return value * (1 + roundoff * signs.reshape(value.shape))
 
 
+def rounded(value: Any, roundoff: float) -> Any:
+    """The value as a type with a unit roundoff (a power of two) has it, whatever its size."""
+    if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
+        return value
+    mantissa, exponent = torch.frexp(value)
+    return torch.ldexp((mantissa / roundoff).round() * roundoff, exponent)
+
+
 def _in_steps(result: torch.Tensor, reference: torch.Tensor, precision: str, accuracy: Accuracy) -> Comparison:
     """Integers that stand for quantized numbers: how many steps they are apart.
 
