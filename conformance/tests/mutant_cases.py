@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 
 from delegatekit_conformance.cases import Case, NotApplicable, Rule
@@ -142,12 +142,13 @@ class Work(Case):
         return (4,)
 
     def run(self, example: int, context: Context) -> Outcome:
-        return Outcome(Verdict.DELEGATED, delegated_nodes=2, delegate_bytes=8, delegate_operators=self.operators)
+        done = Outcome(Verdict.DELEGATED, delegated_nodes=2, delegate_bytes=8, delegate_operators=self.operators)
+        return replace(done, damages_refused=3) if self.name == "sums/careful" else done
 
 
 def working(context: Context) -> Mapping[str, Case]:
-    """One in which there is as much to do as there are calls, and one with more."""
-    cases = (Work("sums/double", 2), Work("sums/working", 3))
+    """One in which there is as much to do as there are calls, one with more, and one with three refused damages."""
+    cases = (Work("sums/double", 2), Work("sums/working", 3), Work("sums/careful", 2))
     return {case.name: case for case in cases}
 
 

@@ -435,6 +435,20 @@ def test_more_work_for_the_same_operators_is_told(toy: Plugin) -> None:
     assert (found.killed, found.work, found.told) == (False, ("sums/working",), True)
 
 
+def test_damage_that_is_no_longer_refused_is_told(toy: Plugin) -> None:
+    same = mutant(toy, "boundary", "x > LIMIT", "((x) >= (LIMIT))")
+    tried = replace(attempt("sums/careful", 4), delegate_bytes=8, damages_refused=4)
+    found = judge(trial(same, tried), CONTEXT, load("seeded"), mutant_cases.working)
+    assert (found.killed, found.less, found.told) == (False, ("sums/careful",), True)
+
+
+def test_an_operator_that_is_taken_apart_is_told(toy: Plugin) -> None:
+    same = mutant(toy, "boundary", "x > LIMIT", "((x) >= (LIMIT))")
+    tried = replace(attempt("sums/careful", 4), delegated_nodes=1, damages_refused=3, taken=("aten.lstm.input",))
+    found = judge(trial(same, tried), CONTEXT, load("seeded"), mutant_cases.working)
+    assert (found.killed, found.work, found.told) == (False, ("sums/careful",), True)
+
+
 def test_what_the_backend_says_of_itself_otherwise_is_told_where_no_example_shows_it(toy: Plugin) -> None:
     source = toy.sources["__init__.py"].data
     other = Mutant("__init__.py", "text", 1, "", "", "", source.replace(b"a test backend", b"another backend"))

@@ -131,6 +131,7 @@ def test_what_is_the_same_program_or_none_is_not_one() -> None:
         ("frozenset((*(a, b), c))", False),
         ("_KINDS = (a, b)\ny = isinstance(x, _KINDS) or z in _KINDS", False),
         ("_KINDS: Final = (a, b)\ny = any(x == kind for kind in _KINDS)", False),
+        ("try:\n    f()\nexcept (a, b):\n    pass", False),
         ("KINDS = (a, b)\ny = x in KINDS", True),
         ("_KINDS = (a, b)\ny = x in _KINDS or _KINDS[0]", True),
         ("_KINDS = (a, b)\ny = [f(kind) for kind in _KINDS]", True),
@@ -139,6 +140,14 @@ def test_what_is_the_same_program_or_none_is_not_one() -> None:
 )
 def test_where_the_order_has_no_meaning_elements_stay(text: str, has_order: bool) -> None:
     assert any("b, a" in changed for changed in sources(text, "elements")) is has_order
+
+
+@pytest.mark.parametrize(
+    ("text", "has_order"),
+    [("mul(b, x, 2)", False), ("add(b, x, 1)", False), ("sub(b, x)", True), ("x.add(a, b)", True)],
+)
+def test_where_the_order_has_no_meaning_arguments_stay(text: str, has_order: bool) -> None:
+    assert bool(sources(text, "arguments")) is has_order
 
 
 @pytest.mark.parametrize(

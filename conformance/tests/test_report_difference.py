@@ -35,6 +35,11 @@ def calls(delegated: int, fallback: int, size: int = 0, work: int = 0) -> CaseRe
     )
 
 
+def damage(refused: int, size: int = 1000) -> CaseResult:
+    """A case of damaged delegates of so many bytes, so many of which were refused."""
+    return case(Verdict.PASSED, "robustness/a/replaced", delegate_bytes=size, damages_refused=refused)
+
+
 def run(*results: CaseResult, **fields: Any) -> Run:
     facts = BackendFacts("acme", "delegatekit-acme", "2.1")
     versions = {"delegatekit-conformance": "0.1.0", "acme-compiler": "5.0"}
@@ -80,6 +85,12 @@ CORE = (Outcome(Verdict.RUN_ERROR, core="run error: x", blame="core"),)
         (calls(6, 0, 1000, 6), calls(6, 0, 1000, 5), ["less_work"], False),
         (calls(6, 0, 1000, 6), calls(7, 0, 1000, 7), [], False),
         (calls(6, 0, 1000, 0), calls(6, 0, 1000, 6), [], False),  # the old backend did not tell
+        (replace(calls(1, 0), taken={"a": 1}), replace(calls(9, 0), taken={"b": 1}), ["more_work"], False),
+        (replace(calls(9, 0), taken={"b": 1}), replace(calls(1, 0), taken={"a": 1}), ["less_work"], False),
+        (replace(calls(9, 0), taken={"a": 1}), replace(calls(9, 0), taken={"b": 1}), [], False),
+        (damage(7), damage(6), ["less_careful"], False),
+        (damage(6), damage(7), ["more_careful"], False),
+        (damage(7), damage(6, 1001), [], False),  # other bytes were damaged
         (case(Verdict.FALLBACK, reasons=("a: b",)), case(Verdict.FALLBACK, reasons=("a: c",)), ["reasons"], False),
         (case(Verdict.FALLBACK, reasons=("a: b",)), case(Verdict.DELEGATED, reasons=("a: c",)), ["gained"], False),
         (case(Verdict.PASSED), case(Verdict.NOT_APPLICABLE), ["lost"], True),

@@ -11,7 +11,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle
 from typing import Any
 
 import torch
@@ -88,7 +87,10 @@ class RobustnessCase(Case):
         outcome = self.attempt(example, items, context)
         blame = "backend" if outcome.verdict.is_fault else ""
         seconds = time.perf_counter() - start
-        return replace(outcome, example=example.describe(), blame=blame, seconds=seconds, delegates=1)
+        size = sum(len(item.payload.blob) for item in items)
+        return replace(
+            outcome, example=example.describe(), blame=blame, seconds=seconds, delegates=1, delegate_bytes=size
+        )
 
     @abstractmethod
     def attempt(self, example: Any, items: Sequence[Sample], context: Context) -> Outcome:
@@ -169,10 +171,12 @@ class Fields:
         return f"{self.program}: words of blob {self.choice} replaced, part {self.part + 1} of {self.parts}"
 
     def damages(self, data: bytes) -> Iterator[tuple[bytes, str]]:
-        """The damaged blobs, one at a time: a word of the part gets one of the numbers, the next one the next."""
+        """The damaged blobs, one at a time: a word of the part gets some of the numbers, the next one the next."""
         words = len(data) // 4
         stride = self.parts * max(1, -(-words // (self.parts * self.most)))
-        for word, (name, change) in zip(range(self.part, words, stride), cycle(_NUMBERS), strict=False):
+        places = range(self.part, words, stride)
+        for word, number in ((word, at + more) for more in _TURNS for at, word in enumerate(places)):
+            name, change = _NUMBERS[number % len(_NUMBERS)]
             before = int.from_bytes(data[4 * word : 4 * word + 4], "little")
             after = change(before) & 0xFFFFFFFF
             if after != before:
@@ -190,7 +194,9 @@ _NUMBERS: Sequence[tuple[str, Callable[[int], int]]] = (
     ("doubled", lambda word: 2 * word),
     ("negated", lambda word: -word),
 )
-#: So many words of a blob are tried with one number each for each bit that the profile flips, in parts.
+#: How far ahead among the numbers each turn over the words begins.
+_TURNS = (0, 2, 4)
+#: So many words of a blob are tried with a number in each turn for each bit that the profile flips, in parts.
 _WORDS, _PARTS = 8, 4
 
 
@@ -208,14 +214,15 @@ class Replaced(RobustnessCase):
     def attempt(self, example: Fields, items: Sequence[Sample], context: Context) -> Outcome:
         """Damage, load, run, one word after the other; the first that goes wrong counts."""
         item = items[example.choice % len(items)]
-        found = Outcome(Verdict.NOT_APPLICABLE, "the blob has no words")
+        found, refused = Outcome(Verdict.NOT_APPLICABLE, "the blob has no words"), 0
         for blob, what in example.damages(bytes(item.payload.blob)):
             outcome = try_payload(changed(item.payload, blob), item, what, context)
             if outcome.verdict.is_fault:
                 return outcome
             if found.verdict is not Verdict.UNDETECTED:
                 found = outcome
-        return found
+            refused += outcome.damages_refused
+        return replace(found, damages_refused=refused)
 
     def snippet(self, example: Fields, context: Context) -> str:
         """A script that does the same damages, and says each before."""
@@ -278,7 +285,8 @@ def try_payload(
     except DelegateKitError as error:
         if isinstance(error.__cause__, RuntimeDiedError):
             return Outcome(Verdict.CRASH, f"{what}: {stage}: {error.what}")
-        return Outcome(Verdict.PASSED, f"{what}: refused by {stage}: {str(error).splitlines()[0]}")
+        told = f"{what}: refused by {stage}: {str(error).splitlines()[0]}"
+        return Outcome(Verdict.PASSED, told, damages_refused=1)
     except Exception as error:
         return Outcome(Verdict.VIOLATION, f"{what}: {stage} raises {words(error)}, no error of DelegateKit's family")
     finally:

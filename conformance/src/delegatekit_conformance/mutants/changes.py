@@ -419,15 +419,22 @@ _ORDERLESS = frozenset(
         "field",
         "gcd",
         "lcm",
+        "mul",
+        "multiply",
     }
 )
 
 
 def _arguments(node: ast.AST, source: Source) -> Iterator[Edit]:
     """Two neighboring arguments of a call exchanged."""
-    if isinstance(node, ast.Call) and _name(node) not in _ORDERLESS:
+    if isinstance(node, ast.Call) and _name(node) not in _ORDERLESS and not _is_sum(node):
         # Conditions of a support table's row follow operator and function; all must hold, in whatever order.
         yield from _exchanged(node.args[:2] if _is_row(node) else node.args, source, names=_takes_many(node, source))
+
+
+def _is_sum(call: ast.Call) -> bool:
+    """Whether a function of the name adds two values; a method adds something to its object."""
+    return isinstance(call.func, ast.Name) and call.func.id == "add"
 
 
 #: Longer tuples list things, in an order that rarely has a meaning; shorter ones are shapes, axes and pairs.
@@ -450,6 +457,8 @@ def _is_set(node: ast.AST, source: Source) -> bool:
             return True
         case ast.Call(func=called):
             return _name(called) in _WITHOUT_ORDER
+        case ast.ExceptHandler():
+            return True
         case ast.Starred():
             return isinstance(whole := source.parents[parent], ast.Tuple | ast.List) and _is_set(whole, source)
         case ast.comprehension(iter=iterated) if iterated is node:

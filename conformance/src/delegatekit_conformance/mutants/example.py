@@ -25,6 +25,10 @@ class Seen:
     delegate_bytes: int
     #: How many operators the delegates have.
     delegate_operators: int = 0
+    #: How many damages of a delegate its runtime refuses.
+    damages_refused: int = 0
+    #: The operators that the backend takes.
+    taken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

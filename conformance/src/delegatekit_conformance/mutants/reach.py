@@ -368,6 +368,8 @@ class Recorded(Around):
             "fallback_calls": outcome.fallback_calls,
             "delegate_bytes": outcome.delegate_bytes,
             "delegate_operators": outcome.delegate_operators,
+            "damages_refused": outcome.damages_refused,
+            "taken": outcome.taken,
             "lines": lines,
             "sound": not (outcome.verdict.is_fault or outcome.core or outcome.blame),
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -39,6 +39,8 @@ Group = Literal[
     "smaller",
     "more_work",
     "less_work",
+    "less_careful",
+    "more_careful",
     "said",
     "reasons",
     "core",
@@ -57,6 +59,8 @@ _TITLES: dict[Group, str] = {
     "smaller": "Smaller delegates",
     "more_work": "More work for the same operators",
     "less_work": "Less work for the same operators",
+    "less_careful": "Damage that is no longer refused",
+    "more_careful": "Damage that is refused now",
     "said": "What the backend says of itself",
     "reasons": "Other reasons for refusals",
     "core": "New faults of core",
@@ -98,6 +102,12 @@ class _Counted(Protocol):
     @property
     def delegate_operators(self) -> int: ...
 
+    @property
+    def damages_refused(self) -> int: ...
+
+    @property
+    def taken(self) -> Collection[str]: ...
+
 
 def is_fewer(old: _Counted, new: _Counted) -> bool:
     """Whether the backend runs fewer operators of the same examples, and the runtime more."""
@@ -112,6 +122,18 @@ def is_larger(old: _Counted, new: _Counted) -> bool:
 def is_more_work(old: _Counted, new: _Counted) -> bool:
     """Whether the delegates of the same operators have more operators: a fusion or a folding no longer happens."""
     return old.delegated_nodes == new.delegated_nodes and new.delegate_operators > old.delegate_operators > 0
+
+
+def taken_apart(old: _Counted, new: _Counted) -> list[str]:
+    """Operators that the backend took whole, where it takes more others now: those that these are made of."""
+    if new.delegated_nodes <= old.delegated_nodes:
+        return []
+    return [operator for operator in old.taken if operator not in new.taken]
+
+
+def is_less_careful(old: _Counted, new: _Counted) -> bool:
+    """Whether the backend's runtime refuses fewer damages of delegates of the same size."""
+    return old.delegate_bytes == new.delegate_bytes and new.damages_refused < old.damages_refused
 
 
 @dataclass(frozen=True)
@@ -235,7 +257,8 @@ def diff(old: Run, new: Run, *, latency_threshold: float = LATENCY_THRESHOLD) ->
         changes += _changes(old_case, new_case, 0.0 if same_examples else _SHARE)
         changes += _latency(old_case, new_case, latency_threshold)
         if same_examples:
-            changes += (*_size(old_case, new_case), *_work(old_case, new_case), *_reasons(old_case, new_case))
+            changes += (*_size(old_case, new_case), *_work(old_case, new_case))
+            changes += (*_care(old_case, new_case), *_reasons(old_case, new_case))
     for name, result in before.items():
         if name not in after:
             changes.append(Change("only_old", name, _shown(result)))
@@ -319,9 +342,25 @@ def _work(old: CaseResult, new: CaseResult) -> Iterable[Change]:
     """Delegates of the same operators that have more operators themselves, or fewer."""
     before, after = old.delegate_operators, new.delegate_operators
     if is_more_work(old, new) or is_more_work(new, old):
-        group: Group = "more_work" if after > before else "less_work"
+        kind: Group = "more_work" if after > before else "less_work"
         told = f"{before:,} -> {after:,} operators in delegates of the same {new.delegated_nodes:,} operator calls"
-        yield Change(group, new.case, f"{before:,} operators", f"{after:,} operators", told, after / before)
+        yield Change(kind, new.case, f"{before:,} operators", f"{after:,} operators", told, after / before)
+    apart: tuple[tuple[Group, list[str], str], ...] = (
+        ("more_work", taken_apart(old, new), "now"),
+        ("less_work", taken_apart(new, old), "before"),
+    )
+    for group, operators, side in apart:
+        if operators:
+            calls = f"{old.delegated_nodes:,} calls", f"{new.delegated_nodes:,} calls"
+            yield Change(group, new.case, *calls, f"{', '.join(operators)}: taken apart {side}")
+
+
+def _care(old: CaseResult, new: CaseResult) -> Iterable[Change]:
+    """Fewer, or more, damages of delegates of the same size that are refused."""
+    before, after = old.damages_refused, new.damages_refused
+    if is_less_careful(old, new) or is_less_careful(new, old):
+        group: Group = "less_careful" if after < before else "more_careful"
+        yield Change(group, new.case, f"{before:,} refused", f"{after:,} refused")
 
 
 def _reasons(old: CaseResult, new: CaseResult) -> Iterable[Change]:
