@@ -132,6 +132,22 @@ def test_a_function_that_runs_at_import_concerns_those_who_use_what_it_makes(toy
     assert known.users == {("sums.py", 28)}
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "lines"),
+    [("3", "4", {21, 22}), ("-1", "0", {21, 22}), ("'b'", "'a'", {26}), ("'c'", "'b'", {21, 22, 26})],
+    ids=["row", "default", "other row", "row without a function"],
+)
+def test_a_row_or_a_default_concerns_the_functions_that_are_called_with_it(
+    toy: Plugin, before: str, after: str, lines: set[int]
+) -> None:
+    module = Path(toy.folder) / "sums.py"
+    functions = "def one(x, y=-1):\n    z = x\n    return z\n\n\ndef other(x):\n    return x\n"
+    module.write_text(f"{SUMS}\n\n{functions}\n\nTABLE = {{\n    'a': (one, 3),\n    'b': other,\n    'c': 8,\n}}\n")
+    toy = Plugin.of("seeded")
+    kind = {"3": "number", "-1": "default"}.get(before, "key")
+    assert {line for _, line in surroundings(toy, mutant(toy, kind, before, after)).bodies} == lines
+
+
 # -- what is reached
 
 

@@ -72,9 +72,7 @@ class Chooser:
 
     def _ordered(self, mutant: Mutant) -> Iterator[Example]:
         known = surroundings(self._plugin, mutant)
-        users: dict[str, int] = {}
-        for file, line in known.users:
-            users[file] = users.get(file, 0) | 1 << line
+        users, bodies = _masks(known.users), _masks(known.bodies)
         if mutant.file in self._plugin.shaders and self._reaching(mutant.file, -1):
             yield from _mixed(self._reaching(mutant.file, mutant.blocks), {mutant.file: -1})
             # Others dispatch it in a process of their own, if at all.
@@ -92,7 +90,7 @@ class Chooser:
         # Elsewhere an option has its default.
         read = set(_OPTION.findall(mutant.text))
         yield from _mixed((example for example in direct if _option_of(example) in read), around)
-        using = [example for example in self._examples if any(example.reaches(*user) for user in users.items())]
+        using = self._reaching_any(users)
         if not known.once:
             yield from self._by_turns(direct, around)
             # What a module makes by it at import, others use.
@@ -104,6 +102,7 @@ class Chooser:
         named = [example for example in self._examples if _concerns(example, known.operators)]
         # What runs at import is reached by rules about processes, which take seconds: a few others come first.
         first = _alternately(_mixed(filter(_computes, named), users), _mixed(filter(_computes, using), users))
+        yield from islice(_mixed(self._reaching_any(bodies), bodies), _FIRST)
         yield from islice(first, _FIRST)
         yield from _mixed(direct, around)
         yield from first
@@ -121,8 +120,19 @@ class Chooser:
         rules = _mixed((example for example in direct if example.is_rule), around)
         yield from _shared(rules, _mixed(programs, around), different)
 
+    def _reaching_any(self, lines: dict[str, int]) -> list[Example]:
+        return [example for example in self._examples if any(example.reaches(*some) for some in lines.items())]
+
     def _reaching(self, file: str, lines: int) -> list[Example]:
         return [example for example in self._examples if example.reaches(file, lines)]
+
+
+def _masks(places: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Lines of files as masks."""
+    found: dict[str, int] = {}
+    for file, line in places:
+        found[file] = found.get(file, 0) | 1 << line
+    return found
 
 
 def _words(case: str) -> list[str]:

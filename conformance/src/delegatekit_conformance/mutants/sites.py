@@ -268,6 +268,9 @@ class Surroundings:
     users: frozenset[tuple[str, int]]
     #: The operators that the statement names: "aten.add.Tensor", or "aten.add" for all its overloads.
     operators: frozenset[str]
+    #: Lines (file, line) of the functions that a table's row names, or whose head has the place: an example that runs
+    #: them uses what was changed.
+    bodies: frozenset[tuple[str, int]] = frozenset()
 
 
 _OPERATOR = re.compile(r"(?:aten\.)?([a-z_0-9]+(?:\.[A-Za-z_0-9]+)?)$")
@@ -286,9 +289,10 @@ def surroundings(plugin: Plugin, mutant: Mutant) -> Surroundings:
         return Surroundings(lines, _own_lines(node), _is_kept(function), users, frozenset())
     statement = _outermost(source, node)
     names = _defined(statement, node)
-    operators = next(filter(None, map(_operators, _parts(statement, *mutant.lines))), frozenset())
-    users = _users(plugin, names) | _bodies(mutant.file, statement, node)
-    return Surroundings(None, _own_lines(node), True, users, operators)
+    parts = _parts(statement, *mutant.lines)
+    operators = next(filter(None, map(_operators, parts)), frozenset())
+    bodies = _bodies(plugin, mutant.file, statement, parts)
+    return Surroundings(None, _own_lines(node), True, _users(plugin, names), operators, bodies)
 
 
 def _parts(statement: ast.AST, first: int, last: int) -> list[list[ast.AST]]:
@@ -369,11 +373,32 @@ def _defined(statement: ast.AST, node: ast.AST) -> set[str]:
     return set()
 
 
-def _bodies(file: str, statement: ast.AST, node: ast.AST) -> frozenset[tuple[str, int]]:
-    """The first lines of the function whose head has the place, or of functions that a table's row names."""
+def _bodies(
+    plugin: Plugin, file: str, statement: ast.AST, parts: Iterable[Sequence[ast.AST]]
+) -> frozenset[tuple[str, int]]:
+    """The lines of the function whose head has the place, or of those that the smallest part with such names has."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-        return frozenset((file, part.lineno) for part in statement.body)
+        return frozenset((file, line.lineno) for line in statement.body)
+    for nodes in parts:
+        names = {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
+        found = frozenset(place for name in names for place in _body(plugin, file, name))
+        if found:
+            return found
     return frozenset()
+
+
+def _body(plugin: Plugin, file: str, name: str) -> Iterator[tuple[str, int]]:
+    """The lines of a function that a module defines, or imports from another one of the plugin, and does not call."""
+    if _is_imported(plugin, name):
+        return
+    files = [file]
+    for node in plugin.sources[file].tree.body:
+        if isinstance(node, ast.ImportFrom) and name in [alias.asname or alias.name for alias in node.names]:
+            files = [other for other in plugin.sources if Path(other).stem == (node.module or "").split(".")[-1]]
+    for other in files:
+        for node in plugin.sources[other].tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name == name:
+                yield from ((other, line.lineno) for line in node.body)
 
 
 def _users(plugin: Plugin, names: set[str]) -> frozenset[tuple[str, int]]:
