@@ -283,8 +283,19 @@ def _enter(keys: dict[str, tuple[str, str]], made: Mapping[str, Any], what: str)
 
 
 def _places(partition: PartitionProgram, source: random.Random) -> Iterator[tuple[torch.Tensor, int]]:
-    """Elements of the constants: the last, the first, one in the middle, their neighbors, and any."""
-    tensors = [tensor for tensor in partition.view.constants.values() if tensor.numel()]
+    """Elements of the constants: the last, the first, one in the middle, their neighbors, and any.
+
+    Zero points are left out: a backend may have taken the program because they are 0.
+    """
+    zero_points = {
+        item.node
+        for call in partition.view.calls()
+        if call.operator.partition(".")[0] in ("quantized_decomposed", "torchao")
+        for item in call.operands[1:]
+        if not item.dtype.is_floating_point
+    }
+    constants = partition.view.constants.items()
+    tensors = [tensor for node, tensor in constants if tensor.numel() and node not in zero_points]
     for choice in range(_PLACES):
         for tensor in tensors:
             last = tensor.numel() - 1
@@ -294,12 +305,16 @@ def _places(partition: PartitionProgram, source: random.Random) -> Iterator[tupl
 
 @contextmanager
 def changed_at(tensor: torch.Tensor, index: int) -> Iterator[None]:
-    """The tensor with another number in one place: of the other sign, or another integer, which no rounding hides."""
+    """The tensor with another number in one place: of the other sign, or another integer, which no rounding hides.
+
+    Where all numbers are positive, as scales must be, it is twice as large.
+    """
     place = tuple(int(item) for item in torch.unravel_index(torch.tensor(index), tensor.shape))
     data = tensor.detach()
     before = data[place].clone()
     if tensor.is_floating_point():
-        data[place] = -before if abs(float(before)) > 1e-3 else 1.0
+        other = 2 * before if bool((data > 0).all()) else -before
+        data[place] = other if abs(float(before)) > 1e-3 else 1.0
     elif tensor.dtype == torch.bool:
         data[place] = not bool(before)
     else:
