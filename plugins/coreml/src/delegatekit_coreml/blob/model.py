@@ -37,6 +37,8 @@ def read_model(data: memoryview, weights: WeightFile, function: str = "main") ->
             inputs, outputs = described, described
             break
     else:
+        if len(functions) > 1:
+            raise FormatError(f"does not describe its function {function!r:.60}", where=_WHERE)
         inputs = outputs = description
     return Model(
         model.number(1),

@@ -107,11 +107,10 @@ class SizeWriter:
             return self._measured(*source)
         if size.is_Symbol:
             return self._solved(size)
-        if size.is_Mul:
-            factor, rest = size.as_coeff_Mul()
-            if factor.is_Rational and factor != 1:
-                product = self._joined("mul", rest, sympy.Integer(factor.p))
-                return product if factor.q == 1 else self._binary("floor_div", product, np.int32(factor.q))
+        factor, rest = size.as_coeff_Mul()
+        if not factor.is_Integer:
+            product = self._joined("mul", rest, sympy.Integer(factor.p))
+            return self._binary("floor_div", product, np.int32(factor.q))
         if size.is_Add or size.is_Mul:
             return self._joined("add" if size.is_Add else "mul", *size.args)
         if size.is_Pow and size.exp.is_Integer and size.exp > 0:

@@ -84,7 +84,7 @@ def _block_shape(call: Call) -> tuple[int, ...]:
 
 def unit_of(call: Call) -> tuple[Node, ...]:
     """The quantize to int8 and the dequantizes that read it, which stand or fall together; nothing for others."""
-    if (not _quantizes(call) and call["input"].is_constant) or _numbers_of(call)[0].dtype_name != "int8":
+    if call["input"].is_constant or _numbers_of(call)[0].dtype_name != "int8":
         return ()
     maker = call.node if _quantizes(call) else call["input"].node
     return (maker, *maker.users)

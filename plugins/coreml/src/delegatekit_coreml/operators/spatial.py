@@ -76,7 +76,7 @@ def _average(b: ProgramBuilder, call: Call) -> Var:
     divisor = _divisor(call)
     if divisor is None:
         return _pooled(b, call, "avg_pool", exclude_padding_from_average=not call["count_include_pad"])
-    made = _pooled(b, call, "avg_pool", exclude_padding_from_average=False)
+    made = _pooled(b, call, "avg_pool")
     return mul(b, made, math.prod(_windows(call)[0]) / divisor)
 
 
@@ -156,10 +156,11 @@ def _adaptive_average(b: ProgramBuilder, call: Call) -> Var:
     """Windows of different sizes are a matrix for each axis."""
     x, window = tensor(b, call), _pieces(call)
     if window is not None:
-        more = {"exclude_padding_from_average": False}
-        return _pool(b, x, call.result.shape, "avg_pool", window, window, [0, 0] * len(window), **more)
+        return _pool(b, x, call.result.shape, "avg_pool", window, window, [0, 0] * len(window))
     before, after = _changed_sizes(call)
     for axis, (old, new) in enumerate(zip(before, after, strict=True), len(x.shape) - len(before)):
+        if old == new:
+            continue
         shape = tuple(x.shape)
         rows = reshaped(b, x, (math.prod(shape[:axis]), old, math.prod(shape[axis + 1 :])))
         made = b.call("matmul", x=b.constant(_averages(old, new)), y=rows, transpose_x=False, transpose_y=False)

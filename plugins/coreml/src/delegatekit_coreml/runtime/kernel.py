@@ -76,10 +76,9 @@ def kernel(function: Callable[..., Any], *, moves: bool = False, once: bool = Fa
 
 def size_argument(value: torch.Tensor, kind: str) -> int | tuple[int, ...]:
     """Computed sizes as the argument that a kernel takes. Raises ValueError for what are no sizes."""
-    numbers = value.reshape(-1).tolist()
-    if value.dim() > 1 or value.is_floating_point() or (kind == "int" and len(numbers) != 1):
+    if value.dim() > 1 or value.is_floating_point() or (kind == "int" and value.numel() != 1):
         raise ValueError("computed sizes are no vector of integers")
-    return int(numbers[0]) if kind == "int" else tuple(map(int, numbers))
+    return int(value) if kind == "int" else tuple(value.reshape(-1).tolist())
 
 
 def held_as(datatype: DataType) -> torch.dtype:

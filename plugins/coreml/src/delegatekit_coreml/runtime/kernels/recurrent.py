@@ -54,23 +54,19 @@ def _lstm(
         )
         states = torch.cat([states, back.flip(0)], -1)
         h, c = torch.cat([h, last_h], -1), torch.cat([c, last_c], -1)
-    elif direction in ("forward", "reverse"):
-        source = x.flip(0) if direction == "reverse" else x
-        states, h, c = _direction(source, initial_h, initial_c, weight_ih, weight_hh, bias)
-        states = states.flip(0) if direction == "reverse" else states
     else:
-        raise ValueError(f"direction = {direction!r:.20}")
+        _check_forward(direction)
+        states, h, c = _direction(x, initial_h, initial_c, weight_ih, weight_hh, bias)
     return states if output_sequence else h[None], h, c
 
 
 _ACTIVATIONS: Final = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
 
 
-def _in_order(x: Tensor, direction: str) -> Tensor:
-    """The sequence as it is gone through, and back again."""
-    if direction not in ("forward", "reverse"):
+def _check_forward(direction: str) -> None:
+    """Raise ValueError for sequences that are gone through in another direction: no compiler writes these."""
+    if direction != "forward":
         raise ValueError(f"direction = {direction!r:.20}")
-    return x.flip(0) if direction == "reverse" else x
 
 
 def _rnn(
@@ -83,11 +79,12 @@ def _rnn(
     output_sequence: bool = False,
     activation: str = "tanh",
 ) -> tuple[Tensor, Tensor]:
+    _check_forward(direction)
     function, h, states = _ACTIVATIONS[activation], initial_h, []
-    for step in functional.linear(_in_order(x, direction), weight_ih, bias).unbind(0):
+    for step in functional.linear(x, weight_ih, bias).unbind(0):
         h = function(step + h @ weight_hh.mT)
         states.append(h)
-    return (_in_order(torch.stack(states), direction) if output_sequence else h[None]), h
+    return (torch.stack(states) if output_sequence else h[None]), h
 
 
 def _gru(
@@ -102,15 +99,16 @@ def _gru(
     activation: str = "tanh",
 ) -> tuple[Tensor, Tensor]:
     """Gates in MIL's order: reset, new, update. The reset is of the product alone, not of a bias."""
+    _check_forward(direction)
     inner, outer = _ACTIVATIONS[recurrent_activation], _ACTIVATIONS[activation]
     h, states = initial_h, []
-    for step in functional.linear(_in_order(x, direction), weight_ih, bias).unbind(0):
+    for step in functional.linear(x, weight_ih, bias).unbind(0):
         inputs, kept = step.chunk(3, -1), (h @ weight_hh.mT).chunk(3, -1)
         reset, update = inner(inputs[0] + kept[0]), inner(inputs[2] + kept[2])
         new = outer(inputs[1] + reset * kept[1])
         h = (1 - update) * new + update * h
         states.append(h)
-    return (_in_order(torch.stack(states), direction) if output_sequence else h[None]), h
+    return (torch.stack(states) if output_sequence else h[None]), h
 
 
 KERNELS: Final[dict[str, Kernel]] = {"lstm": kernel(_lstm), "rnn": kernel(_rnn), "gru": kernel(_gru)}
