@@ -446,6 +446,9 @@ def _division_by_number(sketch: Sketch, name: str) -> Recipe:
         number = sketch.choice((2, 1, 1.5))
     elif sketch.is_float and sketch.rarely(6):
         number = 0.0
+    elif sketch.is_float and sketch.rarely(4):
+        # Quotients by powers of two are exact: a backend may take these alone, up to some of them.
+        number = sketch.choice((256.0, 512.0, 2.0**-8, -(2.0**-9)))
     whole = not sketch.is_float and isinstance(number, int)
     values, _ = _dividends(sketch, sketch.dtype, zeros=False)
     x = sketch.tensor(sketch.shape(), values=values if whole or sketch.is_float else exact_numbers(sketch.dtype))

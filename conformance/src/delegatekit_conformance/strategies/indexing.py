@@ -127,7 +127,7 @@ def _mask(sketch: Sketch, shape: Sequence[int]) -> Ref:
 
 def _indices(sketch: Sketch, shape: Sequence[int]) -> tuple[list[Ref | None], tuple[int, ...]]:
     """Tensors of places for some of the dimensions, None for others; and the shape of what they name."""
-    common = sketch.shape(0, 3, largest=4)
+    common = sketch.shape(4, 5, largest=2) if sketch.rarely() else sketch.shape(0, 3, largest=4)
     count = sketch.integer(1, min(3, len(shape)))
     needed = sketch.integer(0, count - 1)  # at least one is no None
     indices: list[Ref | None] = []
@@ -260,7 +260,7 @@ def _scatter_reduce(sketch: Sketch, name: str) -> Recipe:
         values = ("special",)
     x = sketch.tensor(shape, values=values)
     source = sketch.tensor(sizes, values=values)
-    kwargs = {"include_self": sketch.flag()} if sketch.flag() else {}
+    kwargs = {} if sketch.rarely(3) else {"include_self": sketch.rarely(3)}
     sketch.call(name, x, dim, index, source, reduce, **kwargs)
     exact = reduce in ("amax", "amin") or not sketch.is_float
     return sketch.recipe(reduction_length=_extent(sizes, dim) + 1, depth=2, exact=exact)

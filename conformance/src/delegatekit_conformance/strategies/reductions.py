@@ -311,7 +311,10 @@ def _var(sketch: Sketch, name: str) -> Recipe:
         dims = () if sketch.rarely() else _dims(sketch, shape)
         arguments = [dims or None]
     if overload == "correction":
-        if sketch.flag():
+        if not shape:
+            # Of one number nothing else is left.
+            kwargs["correction"] = 0
+        elif sketch.flag():
             # As many as there are numbers, and more, are defined, too: x / 0.
             kwargs["correction"] = sketch.choice((0, 1, _length(shape, dims), 2, 0.5, None))
         if sketch.flag():

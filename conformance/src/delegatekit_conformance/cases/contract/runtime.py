@@ -28,14 +28,20 @@ from delegatekit_api import (
 from delegatekit_api.profiling import OperatorTime, ProfilingRuntime
 
 from ...context import Context
+from ...recipe import Recipe
 from ...trial import Subject, try_recipe
 from ..base import Broken, NotApplicable
+from ..keeping import keeping
+from ..kinds import calls_of, kinds, lower_kind
+from ..sessions.programs import KINDS
 from ..specimens import (
     DYNAMIC,
     Sample,
     backend_of,
     blank,
     changed,
+    delegates,
+    observed,
     runs,
     same,
     sample,
@@ -509,10 +515,10 @@ def foreign_blobs(context: Context) -> str:
 
 @RULES.add
 def missing_named_data(context: Context) -> str:
-    """A blob whose named data is missing is refused at init, with a FormatError."""
+    """A blob whose named data is missing is refused at init, with a FormatError; one of several methods, too."""
     runtime = runtime_of(context)
     tried = 0
-    for item in samples(context):
+    for item in (*samples(context), *_of_methods(context), *_of_methods(_newest(context))):
         if item.keys:
             payload = replace(item.payload, named_data={}, as_program=_no_program)
             _refused(partial(runtime.init, payload), item, "no named data", FormatError)
@@ -520,6 +526,32 @@ def missing_named_data(context: Context) -> str:
     if not tried:
         raise NotApplicable("the blobs need no named data")
     return f"{tried} blobs"
+
+
+def _newest(context: Context) -> Context:
+    """The options with which state is kept: of devices that have more."""
+    try:
+        return keeping(context)
+    except NotApplicable:
+        return context
+
+
+def _of_methods(context: Context) -> list[Sample]:
+    """The delegates of a program of several methods; none if the backend takes nothing of it, or it cannot be tried."""
+    kind = next(kind for kind in kinds(context) if kind.program and "methods" in KINDS[kind.program].traits)
+    try:
+        program = lower_kind(kind, context)
+        found = observed(program.buffer, calls_of(kind), context)
+    except Exception:  # the rules about methods report it
+        return []
+    keys = {
+        b"".join(map(bytes, delegate.blob)): tuple(item.key for item in delegate.named_data)
+        for delegate in delegates(program, context.backend)
+    }
+    return [
+        Sample(kind.describe(), Recipe((), (), ()), program.buffer, payload, *tensors, keys[bytes(payload.blob)])
+        for payload, tensors in found
+    ]
 
 
 def _no_program(keys: Any) -> bytes:
