@@ -183,6 +183,17 @@ def axes() -> Built:
     return Model(), (torch.randn(2, 1, 3, 2, 2, 4), torch.randn(2, 300))
 
 
+def moves() -> Built:
+    """Axes exchanged of more elements than a processor moves at a time."""
+
+    class Model(nn.Module):
+        def forward(self, images: torch.Tensor) -> Any:
+            computed = images + images
+            return computed.permute(0, 3, 1, 2), computed.transpose(1, 2) * 0.5
+
+    return Model(), (torch.randn(1, 3, 151, 150),)
+
+
 def comparisons() -> Built:
     """The pattern of comparisons, logic and what is chosen by these."""
     module, (inputs, *_), *_ = pattern.cases["choices"].build()
@@ -197,3 +208,4 @@ def cases() -> Iterator[Case]:
     yield FormsCase("windows", windows)
     yield FormsCase("transposed", transposed)
     yield FormsCase("axes", axes)
+    yield FormsCase("moves", moves)

@@ -23,7 +23,7 @@ from delegatekit_toolkit.arguments import per_axis
 
 _ACTIVATION: Final = TensorQuantization("int8", observer="histogram")
 #: Fine enough for the whole range.
-_WIDE: Final = TensorQuantization("int16", symmetric=True, observer="minmax")
+_WIDE: Final = TensorQuantization("int16", symmetric=True)
 #: The smallest scale of weights is larger: a bias, in steps of input times weight, must fit into 32 bits.
 _WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL, eps=2.0**-20)
 _BIAS: Final = TensorQuantization("int32", symmetric=True)

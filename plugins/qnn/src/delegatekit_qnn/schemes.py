@@ -18,7 +18,7 @@ from .options import QnnOptions
 from .targets import CHIPS, FIRST_WITH_WIDE_WEIGHTS
 
 _BYTES: Final = TensorQuantization("uint8", observer="histogram")
-_WORDS: Final = TensorQuantization("uint16", observer="minmax")
+_WORDS: Final = TensorQuantization("uint16")
 #: What the processor makes of a hard sigmoid.
 _UNIT: Final = TensorQuantization("uint16", scale=1 / 65535, zero_point=0)
 _WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL)
