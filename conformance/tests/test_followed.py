@@ -54,10 +54,20 @@ def test_others_stay(given: Recipe) -> None:
     assert followed(given) == given
 
 
-@pytest.mark.parametrize(("operator", "is_followed"), [("aten.permute.default", True), ("aten.relu.default", False)])
-def test_what_a_backend_takes_only_in_company_is_followed(operator: str, is_followed: bool) -> None:
+@pytest.mark.parametrize(
+    ("operator", "dtype", "those"),
+    [
+        ("aten.permute.default", 0, slice(None)),
+        ("aten.relu.default", 0, slice(-1, None)),
+        ("aten.relu.default", 1, slice(0)),
+    ],
+    ids=["a passenger", "another operator", "of another dtype"],
+)
+def test_what_a_backend_takes_only_in_company_is_followed_and_of_others_one(
+    operator: str, dtype: int, those: slice
+) -> None:
     entry = load_operators()[operator]
-    case = OperatorCase(entry, entry.dtypes[0])
+    case = OperatorCase(entry, entry.dtypes[dtype])
     (program, *_) = (one for one in case.further(case.examples(CONTEXT), CONTEXT) if isinstance(one, Joined))
-    targets = {step.target for part in program.parts for step in part.steps}
-    assert bool(targets & {"aten.neg.default", "aten.mul.Scalar"}) is is_followed
+    in_company = [part for part in program.parts if part.steps[-1].target in ("aten.neg.default", "aten.mul.Scalar")]
+    assert in_company == list(program.parts[those])

@@ -147,6 +147,12 @@ def _in_company(example: Example) -> Example:
     return Joined(tuple(map(followed, parts))) if isinstance(example, Joined) else followed(example)
 
 
+def _last_in_company(example: Example) -> Example:
+    if not isinstance(example, Joined) or any(map(_is_special, example.parts)):
+        return example
+    return Joined((*example.parts[:-1], followed(example.parts[-1])))
+
+
 def _takes_any(outcomes: Sequence[Outcome]) -> bool:
     return any(outcome.delegates or outcome.verdict.is_fault for outcome in outcomes)
 
@@ -205,9 +211,14 @@ class OperatorCase(RecipeCase):
         return _JOINED if self._is_first else _JOINED // 2
 
     def further(self, first: Sequence[Example], context: Context) -> Sequence[Example]:
-        """As every case's; of an operator that the backend takes only in company, with another after it."""
+        """As every case's, the last recipe of each program with another operator after it: compilers join neighbors.
+
+        Of an operator that the backend takes only in company each recipe.
+        """
         more = super().further(first, context)
-        return [_in_company(example) for example in more] if _is_passenger(self.operator.operator, context) else more
+        if _is_passenger(self.operator.operator, context):
+            return [_in_company(example) for example in more]
+        return [_last_in_company(example) for example in more] if self._is_first else more
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
         """Whether the backend took nothing: of one recipe, for dtypes other than the operator's first.

@@ -1,4 +1,4 @@
-"""A recipe whose results are read by an operator more: what moves elements alone is in company then."""
+"""A recipe whose results are read by an operator more: it is in company then."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from ..recipe import Recipe, Ref, Step
 
 #: Operators of nearly every backend with their further arguments: exact for all ordinary numbers. A compiler may join
-#: what moves elements with what follows; a negative and a multiple are two ways.
+#: an operator with what follows; a negative and a multiple are two ways.
 _FOLLOWERS: tuple[tuple[str, tuple[Any, ...]], ...] = (("aten.neg.default", ()), ("aten.mul.Scalar", (2.0,)))
 #: Numbers up to this one are ordinary in every floating-point type.
 _MOST = 1e4
