@@ -28,7 +28,7 @@ from delegatekit_conformance.mutants.changes import changes
 from delegatekit_conformance.mutants.choice import Chooser, within
 from delegatekit_conformance.mutants.chosen import Attempt, pack
 from delegatekit_conformance.mutants.engine import Found, Trial, judge
-from delegatekit_conformance.mutants.example import Example, mask
+from delegatekit_conformance.mutants.example import Example, mask, numbers_of
 from delegatekit_conformance.mutants.overlay import overlay
 from delegatekit_conformance.mutants.page import TITLE, table, updated
 from delegatekit_conformance.mutants.probe import differs, watching
@@ -463,6 +463,16 @@ def test_an_operator_that_is_taken_apart_is_told(toy: Plugin) -> None:
     tried = replace(attempt("sums/careful", 4), delegated_nodes=1, damages_refused=3, taken=("aten.lstm.input",))
     found = judge(trial(same, tried), CONTEXT, load("seeded"), mutant_cases.working)
     assert (found.killed, found.work, found.told) == (False, ("sums/careful",), True)
+
+
+def test_other_reasons_of_refusals_are_told(toy: Plugin) -> None:
+    same = mutant(toy, "boundary", "x > LIMIT", "((x) >= (LIMIT))")
+    tried = replace(attempt("sums/careful", 4), delegated_nodes=2, delegate_bytes=8, delegate_operators=2)
+    found = [
+        judge(trial(same, replace(tried, reasons=reasons)), CONTEXT, load("seeded"), mutant_cases.working)
+        for reasons in ((), numbers_of(["not today"]))
+    ]
+    assert [(one.killed, one.reasons) for one in found] == [(False, ()), (False, ("sums/careful",))]
 
 
 def test_what_the_backend_says_of_itself_otherwise_is_told_where_no_example_shows_it(toy: Plugin) -> None:

@@ -183,6 +183,11 @@ class Outcome:
         return decoded(cls, values, where)
 
 
+def kept_reasons(refusals: Iterable[str]) -> tuple[str, ...]:
+    """The reasons of refusals that a result has: each once, the first ones."""
+    return tuple(dict.fromkeys(refusals))[:_REASONS]
+
+
 def worst_of(outcomes: Sequence[Outcome]) -> Outcome:
     """The first outcome that has the gravest verdict of all."""
     worst = gravest(outcome.verdict for outcome in outcomes)
@@ -364,7 +369,7 @@ class Tally:
             dict(self.counts),
             tuple(self.faults.values()),
             tuple(self.core_faults.values()),
-            tuple(self._reasons)[:_REASONS],
+            kept_reasons(self._reasons),
             self._seconds,
             self._nodes,
             self._calls,

@@ -19,6 +19,7 @@ from ..outcome import CaseResult, Verdict
 from ..report.difference import is_fewer, is_larger, is_less_careful, is_lost, is_more_work, taken_apart
 from ..runner import Limits, Pool, Source
 from .chosen import NOT_FOUND, WORDS, Attempt, Spoken, placeholders, speaking_cases, spoken
+from .example import numbers_of
 from .overlay import overlay
 from .sites import Plugin
 
@@ -76,11 +77,13 @@ class Found:
     work: tuple[str, ...] = ()
     #: What it lists of what the backend says of itself.
     said: tuple[str, ...] = ()
+    #: Cases that it lists as refused for other reasons.
+    reasons: tuple[str, ...] = ()
 
     @property
     def told(self) -> bool:
         """Whether `conform diff` would tell of it."""
-        return bool(self.less or self.larger or self.work or self.said)
+        return bool(self.less or self.larger or self.work or self.said or self.reasons)
 
     @property
     def gave_up(self) -> bool:
@@ -107,7 +110,7 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
     """
     start = time.perf_counter()
     found = Found(trial.name, trial.profile, killed=False, possible=trial.possible, reaching=trial.reaching)
-    told: dict[str, dict[str, None]] = {"less": {}, "larger": {}, "work": {}}
+    told: dict[str, dict[str, None]] = {"less": {}, "larger": {}, "work": {}, "reasons": {}}
     if trial.attempts:
         plugin = Plugin.of(trial.backend)
         with (
@@ -129,17 +132,21 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
                     told[how][attempt.case] = None
             if not found.killed:
                 found = replace(found, said=_otherwise(trial, pool, plugin, context, source))
-    found = replace(found, less=tuple(told["less"]), larger=tuple(told["larger"]), work=tuple(told["work"]))
-    return replace(found, seconds=round(time.perf_counter() - start, 1))
+    seconds = round(time.perf_counter() - start, 1)
+    less, larger, work, reasons = (tuple(told[how]) for how in ("less", "larger", "work", "reasons"))
+    return replace(found, less=less, larger=larger, work=work, reasons=reasons, seconds=seconds)
 
 
 def _told(before: Attempt, now: CaseResult) -> str:
-    """What `conform diff` would tell of a result: "less", "work", "larger", or nothing."""
+    """What `conform diff` would tell of a result: "less", "work", "larger", "reasons", or nothing."""
     if is_lost(Verdict(before.verdict), now.verdict) or is_fewer(before, now) or is_less_careful(before, now):
         return "less"
     if is_more_work(before, now) or taken_apart(before, now):
         return "work"
-    return "larger" if is_larger(before, now) else ""
+    if is_larger(before, now):
+        return "larger"
+    same = before.verdict == now.verdict.value and before.delegated_nodes == now.delegated_nodes
+    return "reasons" if same and tuple(before.reasons) != numbers_of(now.reasons) else ""
 
 
 def _counted(attempt: Attempt, result: CaseResult) -> Attempt:
@@ -153,6 +160,7 @@ def _counted(attempt: Attempt, result: CaseResult) -> Attempt:
         delegate_operators=result.delegate_operators,
         damages_refused=result.damages_refused,
         taken=tuple(result.taken),
+        reasons=numbers_of(result.reasons),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..outcome import Verdict
@@ -29,6 +30,8 @@ class Seen:
     damages_refused: int = 0
     #: The operators that the backend takes.
     taken: tuple[str, ...] = ()
+    #: The reasons of its refusals, each as a number (`numbers_of`).
+    reasons: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,11 @@ class Example(Seen):
     def total(self) -> int:
         """How many lines it runs."""
         return sum(mask.bit_count() for mask in self.lines.values())
+
+
+def numbers_of(reasons: Iterable[str]) -> tuple[int, ...]:
+    """Reasons as numbers that tell them apart."""
+    return tuple(sorted(zlib.crc32(reason.encode()) for reason in reasons))
 
 
 def mask(first: int, last: int) -> int:

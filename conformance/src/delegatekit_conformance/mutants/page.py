@@ -13,13 +13,13 @@ _BACKEND = "### "
 _WORDS = """
 Written by `python docs/mutation_scores.py`, from what `make mutants` found. Do not edit.
 
-Each mutant is a backend with one small change of its own code, drawn by seed from all rooms of the plugin. A mutant is
-killed if an example of the suite finds a fault that the plugin without the change does not have. A backend that only
-takes less than before, makes larger delegates of the same operators or ones with more work, refuses less damage, or says
-something else of itself, has no fault, so no single run can find such a mutant: `conform diff` between two runs tells of
-it. It counts as found, and its number stands apart. What the quick profile does not kill is tried with the default
-profile's examples, where that was asked for. A mutant that no example reaches, one that the limit of time gave up, and
-one that only unit tests would find count as survived.
+Each mutant is a backend with one small change of its own code, drawn by seed from all rooms of the plugin. A mutant
+is killed if an example of the suite finds a fault that the plugin without the change does not have. A backend that
+only takes less than before, makes larger delegates of the same operators or ones with more work, refuses less damage,
+or says something else of itself or of what it refuses, has no fault, so no single run can find such a mutant:
+`conform diff` between two runs tells of it. It counts as found, and its number stands apart. What the quick profile
+does not kill is tried with the default profile's examples, where that was asked for. A mutant that no example
+reaches, one that the limit of time gave up, and one that only unit tests would find count as survived.
 Changes that make no difference are marked in the plugin's `mutants.toml`, with a reason each, and are not counted.
 """
 

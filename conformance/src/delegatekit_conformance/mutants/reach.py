@@ -26,13 +26,13 @@ from ..cases import Case, all_cases
 from ..context import Context
 from ..errors import InputError
 from ..expectations import Expectations
-from ..outcome import CaseResult, Outcome
+from ..outcome import CaseResult, Outcome, kept_reasons
 from ..runner import Pool, Source, select
 from .around import Around
 from .carried import Moved, files_of
 from .chosen import off_first_imports, pack
 from .dispatches import Dispatches
-from .example import Example
+from .example import Example, numbers_of
 from .sites import Plugin, digest
 
 #: Recording makes Python slower by up to this factor.
@@ -370,6 +370,7 @@ class Recorded(Around):
             "delegate_operators": outcome.delegate_operators,
             "damages_refused": outcome.damages_refused,
             "taken": outcome.taken,
+            "reasons": numbers_of(kept_reasons(outcome.refusals)),
             "lines": lines,
             "sound": not (outcome.verdict.is_fault or outcome.core or outcome.blame),
         }
