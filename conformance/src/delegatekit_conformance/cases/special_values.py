@@ -76,7 +76,10 @@ def _subject(program: Recipe | Joined) -> Subject:
 
 
 def _is_faulty(program: Recipe | Joined, context: Context) -> bool:
-    return try_subject(_subject(program), context).verdict.is_fault
+    try:
+        return try_subject(_subject(program), context).verdict.is_fault
+    except Exception:
+        return True  # what it is the fault of is not known
 
 
 def _said(subject: Subject, context: Context) -> Iterator[str]:
