@@ -146,6 +146,34 @@ def windows() -> Built:
     return Model(), (torch.randn(2, 2, 6, 7) * 0.3 - 2.0, torch.randn(2, 3, 8) * 0.3 - 2.0)
 
 
+def convolutions() -> Built:
+    """Groups of 4 and of 5 channels, kernels of one pixel with strides and borders, two kernels for a channel."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.Conv2d
+            self.apart = nn.ModuleList([layer(6, 6, 3, padding=1, groups=6), layer(6, 12, (3, 2), groups=6)])
+            self.by_eight = nn.ModuleList(
+                [
+                    layer(8, 8, 3, 2, groups=8),
+                    layer(8, 16, 3, padding=2, dilation=2, groups=8),
+                    layer(8, 8, 3, groups=2),
+                    layer(8, 10, (1, 3), groups=2, bias=False),
+                    layer(8, 4, 1, 2),
+                    layer(8, 5, 1, padding=1),
+                ]
+            )
+            self.by_ten = nn.ModuleList([layer(10, 8, 1, groups=2), layer(10, 20, 3, padding=1, groups=2)])
+
+        def forward(self, images: torch.Tensor) -> Any:
+            computed = images + images
+            given = (computed[:, :6], self.apart), (computed[:, 1:9], self.by_eight), (computed, self.by_ten)
+            return [layer(part) for part, layers in given for layer in layers]
+
+    return Model(), (torch.randn(1, 10, 6, 5),)
+
+
 def transposed() -> Built:
     """Transposed convolutions: strides that differ, of one row, to one column, beyond the kernel, of one axis."""
 
@@ -206,6 +234,7 @@ def cases() -> Iterator[Case]:
     yield FormsCase("choices", choices)
     yield FormsCase("sizes", sizes)
     yield FormsCase("windows", windows)
+    yield FormsCase("convolutions", convolutions)
     yield FormsCase("transposed", transposed)
     yield FormsCase("axes", axes)
     yield FormsCase("moves", moves)
