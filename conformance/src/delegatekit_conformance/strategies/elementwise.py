@@ -77,7 +77,8 @@ _FUNCTIONS: dict[str, tuple[Values, ...]] = {
 
 
 #: Exponentials: an implementation by powers of two rounds x * log2(e) first, which changes the result by x roundings.
-_STEEP = ("exp", "exp2", "expm1", "sinh", "cosh")
+#: Sines: whole turns are taken from an angle first, which changes the result as much.
+_STEEP = ("exp", "exp2", "expm1", "sinh", "cosh", "sin", "cos")
 
 
 @operator(*(f"aten.{name}.default" for name in _FUNCTIONS), dtypes=FLOATS_AND_SOME)
