@@ -7,7 +7,7 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -518,7 +518,8 @@ def missing_named_data(context: Context) -> str:
     """A blob whose named data is missing is refused at init, with a FormatError; one of several methods, too."""
     runtime = runtime_of(context)
     tried = 0
-    for item in (*samples(context), *_of_methods(context), *_of_methods(_newest(context))):
+    of_methods = [item for chosen in _with_kept_state(context) for item in _of_methods(chosen)]
+    for item in (*samples(context), *of_methods):
         if item.keys:
             payload = replace(item.payload, named_data={}, as_program=_no_program)
             _refused(partial(runtime.init, payload), item, "no named data", FormatError)
@@ -528,12 +529,11 @@ def missing_named_data(context: Context) -> str:
     return f"{tried} blobs"
 
 
-def _newest(context: Context) -> Context:
-    """The options with which state is kept: of devices that have more."""
-    try:
-        return keeping(context)
-    except NotApplicable:
-        return context
+def _with_kept_state(context: Context) -> Iterator[Context]:
+    """The run's options, and those with which more state is kept, where there are such: of devices that have more."""
+    yield context
+    with suppress(NotApplicable):
+        yield keeping(context)
 
 
 def _of_methods(context: Context) -> list[Sample]:
