@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -55,6 +55,19 @@ IMAGES = drawn(2, 4, 6, 8)
 FIVE = drawn(2, 3, 2, 4, 6)
 ROWS = drawn(4, 6)
 ORDER = torch.randperm(24, generator=torch.Generator().manual_seed(3)).reshape(4, 6)
+
+
+class Multiples(nn.Module):
+    """What becomes a multiple after a constant row was added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.row, self.bias = nn.Linear(6, 6), nn.Buffer(drawn(6)), nn.Buffer(drawn(4))
+
+    def forward(self, x: torch.Tensor, weight: torch.Tensor) -> Sequence[torch.Tensor]:
+        first, second = (x + self.row) * 2, (self.layer(x) + self.row) * 0.5
+        third = F.linear(x.expand(2, 3, 6), weight, self.bias) * 2
+        return first, second, third, (first + self.row) * -1.5, (x.mean(0) + self.row) * 2
 
 
 class Heads(nn.Module):
@@ -179,6 +192,7 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         ),
         (drawn(3, 1), drawn(3, 1)),
     ),
+    "multiples of sums with a row": (Multiples(), (drawn(3, 6), drawn(4, 6))),
     "views of integers and truth values": (
         lambda x, i: (
             *(i.t() + 1, i[:, ::2] + 1, torch.cat([i, i], 1) + 1, i.repeat(2, 1) + 1, F.pad(i, (1, 2), value=3) + 1),
@@ -201,6 +215,10 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
     "an input of five axes as one of four": (
         lambda x: (x.reshape(1, 3, 2, 1) * 2, x.reshape(1, 3, 2, 1).permute(0, 2, 3, 1) * 3),
         (drawn(1, 3, 1, 2, 1),),
+    ),
+    "lookups along axes of five": (
+        lambda x: (x.roll((1, 2), (0, 3)) * 2, x[:, :, torch.tensor([1, 0, 1])] * 2, x.roll(1, -1) * 2),
+        (drawn(3, 1, 2, 4, 4),),
     ),
     "windows and diagonals": (
         lambda x: (x.diagonal(1) + 1, x.diagonal(-2, 2, 0) + 1, x.unfold(1, 3, 2) + 1, x[0].tril() + 1),

@@ -181,6 +181,27 @@ def scaled() -> Built:
     return Model(), [(torch.randn(1, 3, 6, 6),)]
 
 
+@pattern("two-after-each-other")
+def two_after_each_other() -> Built:
+    """Each of many operators with numbers and constants after each other one: compilers join or exchange them."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.row, self.table = nn.Buffer(4 * torch.rand(4) + 5), nn.Buffer(0.3 * torch.rand(4, 4) + 0.1)
+
+        def forward(self, *inputs: torch.Tensor) -> Any:
+            steps = (
+                *(lambda x: x + self.row, lambda x: self.row - x, lambda x: x * self.row, lambda x: self.row / x),
+                *(lambda x: x + 1.5, lambda x: x * 2.5, lambda x: x / 3, lambda x: 0.25 - x, lambda x: -x),
+                *(lambda x: x @ self.table, lambda x: nn.functional.linear(x, self.table, self.row), lambda x: x.mT),
+            )
+            rest = iter(inputs)
+            return [second(first(next(rest))) for first in steps for second in steps]
+
+    return Model(), [tuple(1.5 * torch.rand(4, 4) + 0.5 for _ in range(144))]
+
+
 @pattern("scalars")
 def scalars() -> Built:
     """Arithmetic with Python numbers on either side."""

@@ -26,14 +26,19 @@ def looked_up(b: ProgramBuilder, x: Value, axis: int, indices: Value) -> Value:
     like, x = x, as_numbers(b, x)
     source, places = b.dense(x), b.dense(indices)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
-    flat = (*source.shape[:axis], math.prod(indices.shape), *source.shape[axis + 1 :])
+    before, after = source.shape[:axis], source.shape[axis + 1 :]
+    if x.rank > 4:
+        # Of five axes, of which some have one element, the library looks nothing up.
+        before, after = (math.prod(before),), (math.prod(after),)
+        source = b.reshaped(source, (*before, x.shape[axis], *after))
+    count = math.prod(indices.shape)
     made = b.emit(
         "Gather",
-        [source, b.reshaped(places, (math.prod(indices.shape),))],
-        flat,
+        [source, b.reshaped(places, (count,))],
+        (*before, count, *after),
         source.datatype,
         source.encoding,
-        axis=Scalar(DataType.INT32, axis),
+        axis=Scalar(DataType.INT32, len(before)),
     )
     return as_type(b, Value(b.reshaped(made, shape), identity(len(shape))), like)
 

@@ -34,6 +34,8 @@ class GraphWriter:
         self._from_floats: set[Tensor] = set()
         #: What was reshaped, and what it was made of.
         self._reshaped: dict[Tensor, Tensor] = {}
+        #: Floats to which different constants were added.
+        self._sums: set[Tensor] = set()
 
     # -- integers or floats --------------------------------------------------------------------------------------------
 
@@ -80,6 +82,23 @@ class GraphWriter:
             return self.constant(integers, like.datatype, encoding)
         number = half(number) if like.datatype.is_float else number
         return self.constant(np.array([number]).astype(like.datatype.numpy), like.datatype)
+
+    def factors(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """What is multiplied, with one number beside a sum with constants as a row of numbers.
+
+        The library (2.49) makes (x + [a, b]) * 2 into x * 2 + [a, b].
+        """
+        found = next((item for item in tensors if item in self._sums), None)
+        if found is None:
+            return list(tensors)
+        longest = max(range(found.rank), key=found.shape.__getitem__)
+        row = tuple(size if axis == longest else 1 for axis, size in enumerate(found.shape))
+        return [
+            self.constant(np.full(row, item.data.item(), item.data.dtype), item.datatype)
+            if item.data is not None and item.data.size == 1
+            else item
+            for item in tensors
+        ]
 
     # -- order of axes -------------------------------------------------------------------------------------------------
 
@@ -140,6 +159,9 @@ class GraphWriter:
     ) -> Tensor:
         """An operation with one result."""
         (made,) = self.emit_all(kind, inputs, [Tensor(stored_shape(shape), datatype, encoding)], **parameters)
+        has_row = any(item.data is not None and item.data.size > 1 for item in inputs)
+        if kind == "ElementWiseAdd" and datatype.is_float and has_row:
+            self._sums.add(made)
         return made
 
     def emit_all(
