@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from delegatekit_conformance.cases import special_values
 from delegatekit_conformance.cases.specimens import recipe_of, tensor_of
@@ -19,29 +20,36 @@ WRONG = Outcome(Verdict.MISMATCH, "output 0 has infinities where the reference d
 
 
 class Device:
-    """A method that divides, without infinities and NaN, `factor` times too much."""
+    """A method that divides, without infinities and NaN, `factor` times too much: by everything, or by one number."""
 
-    def __init__(self, factor: float) -> None:
-        self.factor = factor
+    def __init__(self, factor: float, number: float | None = None) -> None:
+        self.factor, self.number = factor, number
 
     def run(self, inputs: Any) -> Any:
-        return [self.factor * (inputs[0] / inputs[1]).nan_to_num(0.0, 65504.0, -65504.0)]
+        quotient = (inputs[0] / inputs[1]).nan_to_num(0.0, 65504.0, -65504.0)
+        wrong = torch.full_like(quotient, True) if self.number is None else inputs[1] == self.number
+        return [torch.where(wrong.bool(), self.factor * quotient, quotient)]
 
 
-def judged(subject: Subject, factor: float) -> Outcome:
+def judged(subject: Subject, device: Device) -> Outcome:
     expected = list(subject.references(subject.accuracy.roundoff("float32")))
-    return run_calls(subject, expected, "float32", Device(factor))
+    return run_calls(subject, expected, "float32", device)
 
 
-def explanation(divisors: tuple[float, ...], factor: float, monkeypatch: pytest.MonkeyPatch) -> str:
+def explanation(
+    divisors: tuple[float, ...], device: Device, monkeypatch: pytest.MonkeyPatch, backend: str = "reference"
+) -> str:
     """What explains the fault of a device that declares to have no infinity."""
     tensors = {"x": ("literal", (1.0, 2.0, -3.0)), "y": ("literal", divisors)}
     drawn = {name: tensor_of(3, values=values) for name, values in tensors.items()}
     recipe = recipe_of(drawn, ("q", "aten.div.Tensor", Ref("x"), Ref("y")))
-    assert judged(Subject.of_recipe(recipe), factor).verdict is Verdict.MISMATCH or (factor == 1.0 and all(divisors))
+    is_right = device.factor == 1.0 and all(divisors)
+    assert judged(Subject.of_recipe(recipe), device).verdict is Verdict.MISMATCH or is_right
     monkeypatch.setattr(special_values, "_said", lambda subject, context: ["no infinity"])
-    monkeypatch.setattr(special_values, "try_subject", lambda subject, context: judged(subject, factor))
-    found = special_values.explained(recipe, replace(WRONG, example=recipe.describe()), CONTEXT)
+    monkeypatch.setattr(special_values, "try_subject", lambda subject, context: judged(subject, device))
+    found = special_values.explained(
+        recipe, replace(WRONG, example=recipe.describe()), replace(CONTEXT, backend=backend)
+    )
     return found.declared
 
 
@@ -49,12 +57,29 @@ def explanation(divisors: tuple[float, ...], factor: float, monkeypatch: pytest.
 def test_what_eager_makes_infinite_of_ordinary_numbers_is_explained(
     zero: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert explanation((zero, 1.0, 0.5), 1.0, monkeypatch) == "no infinity"
+    assert explanation((zero, 1.0, 0.5), Device(1.0), monkeypatch) == "no infinity"
 
 
 def test_finite_elements_beside_infinite_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert explanation((0.0, 1.0, 0.5), 1.01, monkeypatch) == ""
+    assert explanation((0.0, 1.0, 0.5), Device(1.01), monkeypatch) == ""
 
 
 def test_ordinary_numbers_explain_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert explanation((2.0, 1.0, 0.5), 1.0, monkeypatch) == ""
+    assert explanation((2.0, 1.0, 0.5), Device(1.0), monkeypatch) == ""
+
+
+@pytest.mark.parametrize(
+    ("backend", "number"),
+    [("reference", 2.0**-10), ("reference", 2.0**20), ("coreml", 2.0**-10), ("coreml", 2.0**15)],
+)
+def test_small_and_large_numbers_that_a_device_has_explain_nothing(
+    backend: str, number: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert explanation((number, number, number), Device(1.01, number), monkeypatch, backend) == ""
+
+
+@pytest.mark.parametrize(("backend", "number"), [("reference", 2.0**-140), ("coreml", 2.0**-15)])
+def test_numbers_without_all_digits_explain_a_fault(
+    backend: str, number: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert explanation((number, 1.0, 1.0), Device(1.01, number), monkeypatch, backend) == "no infinity"

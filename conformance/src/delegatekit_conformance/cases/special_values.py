@@ -29,10 +29,10 @@ from ..trial import Subject, try_subject
 
 #: What special values may make of a program. They never explain a crash, or a program that is not compiled.
 _EXPLAINED = (Verdict.MISMATCH, Verdict.RUN_ERROR, Verdict.STOCK)
-#: Floating-point numbers beyond this, or nearer to zero than its inverse, are not ordinary ...
-_LARGEST = 128.0
-#: ... but for a device that computes in float16: these are the ends of what it has.
-_LARGEST_HALF = 65504.0
+#: Floating-point numbers beyond the first, or nearer to zero than the second, are not ordinary ...
+_ENDS = (2.0**24, torch.finfo(torch.float32).tiny)
+#: ... and these for a device that computes in float16: what it has with all digits.
+_ENDS_HALF = (65504.0, torch.finfo(torch.float16).tiny)
 #: Whole numbers beyond this are not ordinary: their products leave 32 bits.
 _LARGEST_WHOLE = 1 << 15
 
@@ -61,8 +61,8 @@ def _declared(program: Recipe | Joined, outcome: Outcome, context: Context) -> s
         subject = _subject(program)
         said = dict.fromkeys(_said(subject, context))
         half = discovery.get_backend(context.backend).compute_precision(context.options) == "float16"
-        ordinary, largest = (_LARGEST_HALF, _LARGEST_HALF) if half else (_LARGEST, sys.float_info.max)
-        if not said or not _made_ordinary(subject, ordinary, largest):
+        ends, largest = (_ENDS_HALF, _ENDS_HALF[0]) if half else (_ENDS, sys.float_info.max)
+        if not said or not _made_ordinary(subject, ends, largest):
             return ""
         subject = replace(subject, largest=largest)
         right = not try_subject(subject, replace(context, stock=outcome.verdict is Verdict.STOCK)).verdict.is_fault
@@ -100,13 +100,13 @@ def _said(subject: Subject, context: Context) -> Iterator[str]:
                     yield text
 
 
-def _made_ordinary(subject: Subject, ordinary: float, largest: float) -> bool:
+def _made_ordinary(subject: Subject, ends: tuple[float, float], largest: float) -> bool:
     """Put ordinary numbers in the place of special ones, in the inputs and constants; whether there are any.
 
     They may also be in what eager makes of the inputs: in its results, where these are not compared, or only on the
     way (a quotient by zero whose infinities are replaced), which zeros are the cause of.
     """
-    given = _replaced(subject, lambda tensor: _unusual(tensor, ordinary))
+    given = _replaced(subject, lambda tensor: _unusual(tensor, *ends))
     within = _Exceeding(largest)
     with within:
         results = [item for item in next(subject.references(0.0))[0] if item.is_floating_point()]
@@ -138,11 +138,11 @@ def _replaced(subject: Subject, special: Callable[[torch.Tensor], torch.Tensor])
     return any(replaced)
 
 
-def _unusual(tensor: torch.Tensor, largest: float) -> torch.Tensor:
+def _unusual(tensor: torch.Tensor, largest: float, smallest: float) -> torch.Tensor:
     if not tensor.is_floating_point():
         return (tensor > _LARGEST_WHOLE) | (tensor < -_LARGEST_WHOLE)
     size = tensor.abs()
-    unusual = ~tensor.isfinite() | (size > largest) | ((size < 1 / _LARGEST) & (size > 0))
+    unusual = ~tensor.isfinite() | (size > largest) | ((size < smallest) & (size > 0))
     return unusual | ((tensor == 0) & tensor.signbit())
 
 
