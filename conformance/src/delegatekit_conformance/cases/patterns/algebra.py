@@ -393,6 +393,20 @@ def places_from_the_end() -> Built:
     return Model(), [(torch.randn(3, 5, 7), torch.tensor([-1, 2, -3, 0]))]
 
 
+@pattern("written-at-places")
+def written_at_places() -> Built:
+    """Rows written and added at places of two axes with another one between them; a number added where a mask holds."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, i: torch.Tensor, j: torch.Tensor, rows: torch.Tensor) -> Any:
+            y = x.relu()
+            put, apart = torch.ops.aten.index_put, [None, i, None, j]
+            return put(y, apart, rows), put(y, apart, rows, True), put(y, [x > 0], rows[0, 0, 0], True)
+
+    places = torch.tensor([2, 0, 1]), torch.tensor([1, 3, 1])
+    return Model(), [(torch.randn(2, 3, 4, 5), *places, torch.randn(3, 2, 4))]
+
+
 @pattern("half-precision-inside")
 def half_precision_inside() -> Built:
     """Integers that are exact in float16 go there and back."""
@@ -423,14 +437,14 @@ def lstm_cell() -> Built:
 
 @pattern("gru")
 def gru() -> Built:
-    """nn.GRU over four steps."""
+    """nn.GRU over four steps, with biases and without."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.gru = nn.GRU(4, 6, batch_first=True)
+            self.gru, self.plain = nn.GRU(4, 6, batch_first=True), nn.GRU(4, 6, batch_first=True, bias=False)
 
         def forward(self, x: torch.Tensor) -> Any:
-            return self.gru(x)[0]
+            return self.gru(x)[0], self.plain(x)[0]
 
     return Model(), [(torch.randn(2, 4, 4),)]

@@ -113,7 +113,7 @@ class SizeWriter:
             return self._binary("floor_div", product, np.int32(factor.q))
         if size.is_Add or size.is_Mul:
             return self._joined("add" if size.is_Add else "mul", *size.args)
-        if size.is_Pow and size.exp.is_Integer and size.exp > 0:
+        if size.is_Pow and size.exp.is_Integer and size.exp.is_positive:
             return self._joined("mul", *[size.base] * int(size.exp))
         kind = _OPERATIONS.get(size.func.__name__)
         if kind is None:

@@ -82,7 +82,7 @@ def where(b: ProgramBuilder, condition: Var, left: Term, right: Term, shape: Seq
     first, second = (b.number(item, datatype) if isinstance(item, int | float) else item for item in (left, right))
     if shape is not None and broadcast(_shape(first), _shape(second)) != sizes_of(shape):
         # MIL's builder looks at the two only for the size of the result.
-        first = expanded(b, first if hasattr(first, "op") else b.call("const", val=first), shape)
+        first = expanded(b, first, shape)
     return b.call("select", cond=condition, a=first, b=second)
 
 

@@ -210,7 +210,7 @@ def _updates(
     rest = [size for axis, size in enumerate(sizes) if axis not in found]
     first = min(found)
     in_a_row = list(found) == list(range(first, first + len(found)))
-    if not first or not in_a_row:
+    if not in_a_row:
         return expanded(b, values, (*shape, *rest))
     values = expanded(b, values, (*rest[:first], *shape, *rest[first:]))
     axes = range(len(values.shape))
