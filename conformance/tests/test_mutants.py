@@ -486,6 +486,15 @@ def test_what_the_backend_says_of_itself_otherwise_is_told_where_no_example_show
     assert not silent.said
 
 
+def test_what_is_told_is_tried_with_few_examples_more(toy: Plugin) -> None:
+    source = toy.sources["__init__.py"].data
+    other = Mutant("__init__.py", "text", 1, "", "", "", source.replace(b"a test backend", b"another backend"))
+    found = judged(other, *(attempt("sums/double", number) for number in range(40)))
+    assert (found.tried, found.possible, found.told, found.gave_up) == (30, 40, True, False)
+    silent = judged(mutant(toy, "boundary", "x > LIMIT", "((x) >= (LIMIT))"), *[attempt("sums/double", 4)] * 40)
+    assert silent.tried == 40
+
+
 # -- a whole run
 
 

@@ -255,7 +255,8 @@ class Campaign:
 
 def line(found: Found, text: str) -> str:
     """A trial in one line: what became of the mutant, what it is, and by which case it was found."""
-    fate = "killed  " if found.killed else "gave up " if found.gave_up else "SURVIVED"
+    fates = (("killed  ", found.killed), ("told    ", found.told), ("gave up ", found.gave_up), ("SURVIVED", True))
+    fate = next(word for word, holds in fates if holds)
     if found.killed:
         how = f"{found.case}: {found.verdict} (example {found.tried} of {found.possible})"
     elif not found.possible:

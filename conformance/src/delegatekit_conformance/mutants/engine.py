@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from threading import Lock
 from typing import Any
 
@@ -30,6 +30,9 @@ _STEP = 1.0
 #: So many lines of what a backend says otherwise are kept, of so many characters.
 _LINES = 5
 _WORDS = 200
+#: A mutant that `conform diff` tells of in so many cases, or whose backend says otherwise, is found: with so many
+#: examples at most it is tried whether one kills it, too.
+_CASES, _FEW = 5, 30
 #: Verdicts that may come of a busy machine: they must be right without the change at the same time.
 _UNSTEADY = frozenset({Verdict.TIMEOUT, Verdict.VIOLATION, Verdict.CRASH})
 
@@ -87,8 +90,8 @@ class Found:
 
     @property
     def gave_up(self) -> bool:
-        """Whether it survived, and the time did not suffice for all examples."""
-        return not self.killed and self.tried < self.possible
+        """Whether nothing was found, and the time did not suffice for all examples."""
+        return not self.killed and not self.told and self.tried < self.possible
 
     @property
     def untried(self) -> str:
@@ -117,7 +120,10 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
             overlay(plugin.folder, {trial.file: trial.content}) as folder,
             _pool(plugin, context, trial.attempts, source, str(folder)) as pool,
         ):
+            ask = cache(partial(_otherwise, trial, pool, plugin, context, source))
             for tried, attempt in enumerate(trial.attempts, 1):
+                if tried > _FEW and (sum(map(len, told.values())) >= _CASES or ask()):
+                    break
                 found = replace(found, tried=tried)
                 result = expectations.mark(_own(pool.run_case(attempt.name), attempt))
                 _check_found(result)
@@ -131,7 +137,7 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
                 if how:
                     told[how][attempt.case] = None
             if not found.killed:
-                found = replace(found, said=_otherwise(trial, pool, plugin, context, source))
+                found = replace(found, said=ask())
     seconds = round(time.perf_counter() - start, 1)
     less, larger, work, reasons = (tuple(told[how]) for how in ("less", "larger", "work", "reasons"))
     return replace(found, less=less, larger=larger, work=work, reasons=reasons, seconds=seconds)
