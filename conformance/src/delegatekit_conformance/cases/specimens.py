@@ -480,6 +480,11 @@ def delegates(program: LoweredProgram, backend: str) -> list[Delegate]:
     ]
 
 
+def by_blob(program: LoweredProgram, backend: str) -> dict[bytes, Delegate]:
+    """The delegates of a backend in a lowered program by their blobs, whose pieces are one in a file."""
+    return {b"".join(map(bytes, delegate.blob)): delegate for delegate in delegates(program, backend)}
+
+
 def takes(name: str, context: Context) -> bool:
     """Whether the backend takes something of a specimen; nothing of one that cannot be lowered."""
     try:

@@ -26,7 +26,7 @@ from delegatekit_api.nodes import operator_name
 from delegatekit_api.profiling import ProfilingRuntime
 
 from ..context import Context
-from .specimens import backend_of, blank, delegates, observed
+from .specimens import backend_of, blank, by_blob, observed
 
 #: Operators whose work is to say how the operators beside them compute.
 _QUANTIZING = re.compile(r"\w+\.(de)?quantize_|\w+\.choose_qparams")
@@ -108,11 +108,11 @@ def forgotten(rows: Sequence[Row], alone: Mapping[str, frozenset[str] | None]) -
 def traced(program: LoweredProgram, calls: Calls, context: Context) -> list[tuple[Delegate, list[Row]]]:
     """What the runtime tells of each delegate that the calls reach, in the order of execution."""
     backend = backend_of(context)
-    by_blob = {b"".join(map(bytes, delegate.blob)): delegate for delegate in delegates(program, context.backend)}
+    lowered = by_blob(program, context.backend)
     runtime: Any = backend.create_runtime()
     found = []
     for payload, (given, results) in observed(program.buffer, calls, context, list(program.data_files.values())):
-        delegate = by_blob.get(bytes(payload.blob))
+        delegate = lowered.get(bytes(payload.blob))
         if delegate is None:
             continue
         specs = zip(payload.outputs, results, strict=True)

@@ -91,8 +91,7 @@ def _static_rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
 
 
 #: Of weights that meet dynamic activations: as torchao's configs, which take the whole range of the type.
-_EPS: Final = 2.0**-23
-_DYNAMIC_WEIGHT: Final = TensorQuantization("int8", symmetric=True, granularity=PER_CHANNEL, eps=_EPS)
+_DYNAMIC_WEIGHT: Final = TensorQuantization("int8", symmetric=True, granularity=PER_CHANNEL)
 #: XNNPACK has no smallest scale of dynamic activations; this one still has an inverse.
 _TOKENS: Final = TensorQuantization("int8", granularity=PER_TOKEN, dynamic=True, eps=2.0**-126)
 _SAMPLES: Final = replace(_TOKENS, granularity=PER_SAMPLE)
@@ -136,12 +135,12 @@ SCHEMES: Final = (
         "int8-dynamic-int4",
         "linear layers with int4 weights in groups of 32; activations as int8-dynamic (8da4w)",
         kind="dynamic",
-        rules=_dynamic_rules(TensorQuantization("int4", symmetric=True, granularity=per_group(32), eps=_EPS)),
+        rules=_dynamic_rules(TensorQuantization("int4", symmetric=True, granularity=per_group(32))),
     ),
     QuantizationScheme(
         "int8-dynamic-int4-per-channel",
         "linear layers with int4 weights, a scale for each output channel; activations as int8-dynamic",
         kind="dynamic",
-        rules=_dynamic_rules(TensorQuantization("int4", symmetric=True, granularity=PER_CHANNEL, eps=_EPS)),
+        rules=_dynamic_rules(TensorQuantization("int4", symmetric=True, granularity=PER_CHANNEL)),
     ),
 )

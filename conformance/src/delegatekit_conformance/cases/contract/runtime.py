@@ -39,8 +39,8 @@ from ..specimens import (
     Sample,
     backend_of,
     blank,
+    by_blob,
     changed,
-    delegates,
     observed,
     runs,
     same,
@@ -544,14 +544,12 @@ def _of_methods(context: Context) -> list[Sample]:
         found = observed(program.buffer, calls_of(kind), context)
     except Exception:  # the rules about methods report it
         return []
-    keys = {
-        b"".join(map(bytes, delegate.blob)): tuple(item.key for item in delegate.named_data)
-        for delegate in delegates(program, context.backend)
-    }
-    return [
-        Sample(kind.describe(), Recipe((), (), ()), program.buffer, payload, *tensors, keys[bytes(payload.blob)])
-        for payload, tensors in found
-    ]
+    lowered = by_blob(program, context.backend)
+    made = []
+    for payload, tensors in found:
+        keys = tuple(item.key for item in lowered[bytes(payload.blob)].named_data)
+        made.append(Sample(kind.describe(), Recipe((), (), ()), program.buffer, payload, *tensors, keys))
+    return made
 
 
 def _no_program(keys: Any) -> bytes:
