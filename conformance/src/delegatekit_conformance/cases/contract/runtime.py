@@ -161,7 +161,7 @@ def _check_times(found: Sequence[Any], item: Sample) -> None:
             raise Broken(f"{item.name}: {time.name} took {time.seconds!r} seconds")
     # Operators that the compiler added at borders may be in no map.
     keys = [time.key for time in found if time.key is not None]
-    if keys and item.handles and item.handles.isdisjoint(keys):
+    if keys and item.handles.isdisjoint(keys):
         raise Broken(
             f"{item.name}: no key of {keys} is in debug_handle_map, which has {sorted(map(str, item.handles))}"
         )

@@ -356,7 +356,7 @@ def _repeated_pattern(b: ProgramBuilder, x: Tensor, axis: int, indices: Sequence
     return b.reshape(chosen(b, periods, axis + 1, pattern), (*before, len(indices), *after))
 
 
-def pattern_of(indices: Sequence[int], size: int) -> tuple[list[int], int]:
+def pattern_of(indices: Sequence[int], size: int) -> tuple[Sequence[int], int]:
     """The shortest beginning of `indices` that says them all, and how far along the axis it moves on from each to next.
 
     Of 0 0 1 2 2 3 (of 4), it is 0 0 1, and 2.
@@ -364,12 +364,12 @@ def pattern_of(indices: Sequence[int], size: int) -> tuple[list[int], int]:
     for length in range(1, len(indices) + 1):
         step = size * length // len(indices)
         fits = len(indices) % length == 0 and size * length % len(indices) == 0
-        pattern = list(indices[:length])
+        pattern = indices[:length]
         if fits and max(pattern) < step:
             periods = range(0, len(indices), length)
             if all(indices[at + i] == pattern[i] + at // length * step for at in periods for i in range(length)):
                 return pattern, step
-    return list(indices), size
+    return indices, size
 
 
 def nearest_indices(call: Call) -> list[list[int]]:
