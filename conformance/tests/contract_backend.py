@@ -209,7 +209,10 @@ class Runtime:
             _, packet, overload = operator.split(".")
             function = getattr(getattr(torch.ops.aten, packet), overload)
             start = time.perf_counter()
-            values[name] = function(*(values[a] if isinstance(a, str) else a for a in arguments))
+            try:
+                values[name] = function(*(values[a] if isinstance(a, str) else a for a in arguments))
+            except RuntimeError as error:
+                raise ExecutionError(str(error), where=operator) from error
             times.append(OperatorTime(operator, time.perf_counter() - start, len(times)))
         for output, name in zip(outputs, handle.plan["outputs"], strict=True):
             output.resize_(values[name].shape).copy_(values[name])

@@ -604,10 +604,12 @@ def changing_sizes(context: Context) -> str:
                     if output.is_floating_point() and output.isnan().any():
                         raise Broken(f"with {rows} rows a part of the output is not written")
                 shapes.add(rows)
-            # Beyond the bounds that the program was exported with.
-            inputs = [_rows(tensor, 40) for tensor in item.inputs]
-            outputs = blank(largest)
-            _refused(partial(runtime.execute, handle, inputs, outputs), item, "sizes out of bounds")
+            # Beyond the bounds that the program was exported with; and within them, of inputs that have one size.
+            wrong = {"out of bounds": [_rows(tensor, 40) for tensor in item.inputs]}
+            if len(item.inputs) > 1:
+                wrong["that differ"] = [_rows(item.inputs[0], 9), *(_rows(tensor, 4) for tensor in item.inputs[1:])]
+            for what, inputs in wrong.items():
+                _refused(partial(runtime.execute, handle, inputs, blank(largest)), item, f"sizes {what}")
     if not shapes:
         raise NotApplicable("the backend takes no operator of the program with changing sizes")
     return f"{len(shapes)} sizes"
