@@ -171,6 +171,6 @@ class Quotient(torch.nn.Module):
 def test_zeros_are_replaced_where_eager_makes_infinities_of_them_on_the_way() -> None:
     inputs = (torch.tensor([4, 0]), torch.tensor([0, 2]))
     subject = Subject(Quotient(), (inputs,), Accuracy())
-    assert special_values._made_ordinary(subject, 128.0, 65504.0)
+    assert special_values._made_ordinary(subject, (65504.0, 2.0**-14), 65504.0)
     assert [item.tolist() for item in inputs] == [[4, 1], [1, 2]]
-    assert not special_values._made_ordinary(subject, 128.0, 65504.0)
+    assert not special_values._made_ordinary(subject, (65504.0, 2.0**-14), 65504.0)
