@@ -66,8 +66,6 @@ def apply(
     Neighbors of more than four axes that broadcast alike are one: the processor has few operations for five, and
     crashes at some of them.
     """
-    if kind == "ElementWiseMultiply":
-        tensors = b.factors(tensors)
     shape = broadcast(*(item.shape for item in tensors))
     if len(shape) < 5:
         return b.emit(kind, tensors, shape, datatype, encoding, **parameters)

@@ -83,23 +83,6 @@ class GraphWriter:
         number = half(number) if like.datatype.is_float else number
         return self.constant(np.array([number]).astype(like.datatype.numpy), like.datatype)
 
-    def factors(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """What is multiplied, with one number beside a sum with constants as a row of numbers.
-
-        The library (2.49) makes (x + [a, b]) * 2 into x * 2 + [a, b].
-        """
-        found = next((item for item in tensors if item in self._sums), None)
-        if found is None:
-            return list(tensors)
-        longest = max(range(found.rank), key=found.shape.__getitem__)
-        row = tuple(size if axis == longest else 1 for axis, size in enumerate(found.shape))
-        return [
-            self.constant(np.full(row, item.data.item(), item.data.dtype), item.datatype)
-            if item.data is not None and item.data.size == 1
-            else item
-            for item in tensors
-        ]
-
     # -- order of axes -------------------------------------------------------------------------------------------------
 
     def stored(self, value: Value, order: Sequence[int]) -> Tensor:
@@ -158,11 +141,29 @@ class GraphWriter:
         **parameters: Parameter,
     ) -> Tensor:
         """An operation with one result."""
+        if kind == "ElementWiseMultiply":
+            inputs = self._factors(inputs)
         (made,) = self.emit_all(kind, inputs, [Tensor(stored_shape(shape), datatype, encoding)], **parameters)
-        has_row = any(item.data is not None and item.data.size > 1 for item in inputs)
-        if kind == "ElementWiseAdd" and datatype.is_float and has_row:
+        if kind == "ElementWiseAdd" and datatype.is_float and any(map(_is_row, inputs)):
             self._sums.add(made)
         return made
+
+    def _factors(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """What is multiplied; one number beside a sum with different constants becomes a row of it.
+
+        The library (2.49) makes (x + [a, b]) * 2 into x * 2 + [a, b].
+        """
+        found = next((item for item in inputs if item in self._sums), None)
+        if found is None:
+            return inputs
+        longest = max(range(found.rank), key=found.shape.__getitem__)
+        row = tuple(size if axis == longest else 1 for axis, size in enumerate(found.shape))
+        return [
+            item
+            if item.data is None or item.data.size > 1
+            else self.constant(np.full(row, item.data.ravel()), item.datatype)
+            for item in inputs
+        ]
 
     def emit_all(
         self, kind: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], **parameters: Parameter
@@ -182,6 +183,11 @@ class GraphWriter:
         if tensor.datatype is datatype:
             return tensor
         return self.emit("Cast", [tensor], tensor.shape, datatype)
+
+
+def _is_row(tensor: Tensor) -> bool:
+    """Whether it is a constant of several numbers."""
+    return tensor.data is not None and tensor.data.size > 1
 
 
 def stored_shape(shape: Sequence[int]) -> tuple[int, ...]:
