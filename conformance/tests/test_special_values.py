@@ -27,8 +27,8 @@ class Device:
 
     def run(self, inputs: Any) -> Any:
         quotient = (inputs[0] / inputs[1]).nan_to_num(0.0, 65504.0, -65504.0)
-        wrong = torch.full_like(quotient, True) if self.number is None else inputs[1] == self.number
-        return [torch.where(wrong.bool(), self.factor * quotient, quotient)]
+        wrong = torch.tensor(True) if self.number is None else inputs[1] == self.number
+        return [torch.where(wrong, self.factor * quotient, quotient)]
 
 
 def judged(subject: Subject, device: Device) -> Outcome:
