@@ -31,7 +31,7 @@ from delegatekit_conformance.mutants.engine import Found, Trial, judge
 from delegatekit_conformance.mutants.example import Example, mask, numbers_of
 from delegatekit_conformance.mutants.overlay import overlay
 from delegatekit_conformance.mutants.page import TITLE, table, updated
-from delegatekit_conformance.mutants.probe import differs, watching
+from delegatekit_conformance.mutants.probe import differs, probe, watching
 from delegatekit_conformance.mutants.score import Judged, Rate, Score, merge, read, write
 from delegatekit_conformance.mutants.sites import Mutant, Plugin, draw, mutant_of, runs_at_import, shares, surroundings
 from delegatekit_conformance.runner import Source
@@ -387,6 +387,21 @@ def test_a_source_with_probes_is_the_same_program() -> None:
             arguments = Builder(), torch.ones(3, 1), low, high
             assert space["f"](*arguments) == plain["f"](*arguments)
         assert any(seen.values()) and set(seen) < {number for number, _ in places}, "the last statement is not reached"
+
+
+@pytest.mark.parametrize(
+    ("other", "is_seen"),
+    [
+        (lambda: None, True),
+        (lambda: int("a number"), True),
+        (lambda: [].index(0), True),
+        (lambda: int("no number"), False),
+    ],
+)
+def test_what_a_guard_raises_is_its_value(other: Callable[[], Any], is_seen: bool) -> None:
+    with watching() as seen, pytest.raises(ValueError, match="no number"):
+        probe((3,), lambda: int("no number"), other)
+    assert seen == {3: is_seen}
 
 
 def test_values_differ_if_their_readers_can_tell() -> None:

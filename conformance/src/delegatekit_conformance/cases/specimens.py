@@ -303,7 +303,7 @@ _ROWS: Sequence[tuple[Any, ...]] = (
 _GROUPS = (Ref("w"), (1, 32), Ref("scales"), Ref("zeros"), torch.int8, -8, 7)
 
 #: Whose blobs have fields that those of the specimens have not: other kinds of convolutions, windows with borders,
-#: scales of rows and of groups.
+#: scales of rows and of groups, lists of axes, places and sizes, tables that are looked up, numbers beside tensors.
 DAMAGED: Mapping[str, Recipe] = {
     "images": recipe_of(
         {
@@ -329,6 +329,39 @@ DAMAGED: Mapping[str, Recipe] = {
         ("wf", "torchao.dequantize_affine.default", *_GROUPS),
         ("l", "aten.linear.default", _X_NUMBERS, _W_NUMBERS),
         reduction_length=64,
+    ),
+    "pieces": recipe_of(
+        {"x": tensor_of(2, 4, 5, 6), "y": tensor_of(2, 1, 5, 6, seed=1)},
+        ("n", "aten.neg.default", _X),
+        ("t", "aten.permute.default", Ref("n"), (0, 2, 3, 1)),
+        ("s", "aten.slice.Tensor", Ref("t"), 2, 1, 5),
+        ("p", "aten.constant_pad_nd.default", Ref("s"), (1, 0, 0, 2), 0.5),
+        ("e", "aten.expand.default", _Y, (2, 3, 5, 6)),
+        ("c", "aten.cat.default", (Ref("n"), Ref("e"), _Y), 1),
+        ("f", "aten.flip.default", Ref("c"), (1, 3)),
+        ("r", "aten.reshape.default", Ref("c"), (4, 4, 30)),
+        ("d", "aten.split_with_sizes.default", Ref("n"), (1, 3), 1),
+        outputs=(Ref("p"), Ref("f"), Ref("r"), Ref("d", 0), Ref("d", 1)),
+        exact=True,
+    ),
+    "rows and tables": recipe_of(
+        {
+            "x": tensor_of(3, 4, 8),
+            "places": tensor_of(5, dtype="int64", values=("integers", 0, 6)),
+            "table": tensor_of(7, 8, constant=True, seed=1),
+            "scale": tensor_of(8, constant=True, seed=2),
+        },
+        ("e", "aten.embedding.default", Ref("table"), Ref("places")),
+        ("n", "aten.layer_norm.default", _X, (8,), Ref("scale"), None, 0.001),
+        ("c", "aten.clamp.default", Ref("n"), -0.75, 1.25),
+        ("l", "aten.leaky_relu.default", Ref("c"), 0.125),
+        ("m", "aten.mean.dim", Ref("n"), (0, 2), True),
+        ("a", "aten.amax.default", _X, (1,)),
+        ("g", "aten.gt.Scalar", _X, 0.25),
+        ("w", "aten.where.self", Ref("g"), Ref("l"), _X),
+        outputs=tuple(map(Ref, "emaw")),
+        reduction_length=24,
+        depth=4,
     ),
 }
 

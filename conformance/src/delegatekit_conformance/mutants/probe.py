@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import get_ident
 from typing import Any, TypeVar
 
@@ -28,22 +29,44 @@ def watching() -> Iterator[dict[int, bool]]:
 
 
 def probe(numbers: Sequence[int], own: Callable[[], T], *others: Callable[[], Any], truth: bool = False) -> T:
-    """The value of the own form; `others` have the numbers. `truth`: only whether the values are true matters."""
-    value = own()
+    """The value of the own form; `others` have the numbers. `truth`: only whether the values are true matters.
+
+    What the own form raises is raised, and the others are compared with that.
+    """
+    if get_ident() in _apart:
+        return own()
+    try:
+        value = own()
+    except Exception as error:
+        _compare(numbers, others, partial(_ends_otherwise, error))
+        raise
+    _compare(numbers, others, lambda other: differs(bool(value), bool(other())) if truth else differs(value, other()))
+    return value
+
+
+def _compare(
+    numbers: Sequence[int], others: Sequence[Callable[[], Any]], is_another: Callable[[Callable[[], Any]], bool]
+) -> None:
     thread = get_ident()
-    if thread in _apart:
-        return value
     for number, other in zip(numbers, others, strict=True):
         if _seen.get(number):
             continue
         _apart.add(thread)
         try:
-            _seen[number] = differs(bool(value), bool(other())) if truth else differs(value, other())
+            _seen[number] = is_another(other)
         except Exception:  # whatever the mutant's form raises
             _seen[number] = True
         finally:
             _apart.discard(thread)
-    return value
+
+
+def _ends_otherwise(error: Exception, form: Callable[[], Any]) -> bool:
+    """Whether a form does not raise what the plugin's own form did."""
+    try:
+        form()
+    except type(error) as raised:
+        return type(raised) is not type(error) or str(raised) != str(error)
+    return True
 
 
 def differs(left: Any, right: Any) -> bool:
