@@ -68,6 +68,10 @@ class Image(nn.Module):
     def forward(self, x):
         return nn.functional.adaptive_avg_pool2d(torch.relu(self.norm(self.conv(x))), 1).flatten(1)
 
+class Around(nn.Module):
+    def forward(self, x):
+        return nn.functional.pad(x, (1, 2, 1, 0), mode="circular")
+
 unplanned = MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False)
 cases = {
     "views": (Views(), (torch.randn(3, 4),), {}),
@@ -76,6 +80,7 @@ cases = {
     "several": (Several(), (torch.randn(3, 4),), {}),
     "types": (Types(), (torch.randn(3, 4), torch.tensor([1, 0])), {}),
     "encoder": (Encoder(), (torch.randn(2, 5, 16),), dict(emit_stacktrace=True)),
+    "around": (Around(), (torch.randn(2, 4, 5, 6),), {}),
     "image": (Image(), (torch.randn(1, 3, 8, 8),), dict(memory_planning_pass=unplanned)),
 }
 for name, (module, inputs, config) in cases.items():
@@ -86,7 +91,7 @@ for name, (module, inputs, config) in cases.items():
         file.write(program.to_executorch(ExecutorchBackendConfig(**config)).buffer)
     torch.save(inputs, f"{sys.argv[1]}/{name}.pt")
 """
-NAMES = ["views", "counter", "branch", "several", "types", "encoder", "image"]
+NAMES = ["views", "counter", "branch", "several", "types", "encoder", "around", "image"]
 
 
 @pytest.fixture(scope="module")

@@ -92,7 +92,7 @@ def _nothing() -> None:
 
 
 def _fit(resizable: Mapping[int, Sizes], tensor: torch.Tensor, shape: Sequence[int]) -> None:
-    if tensor.shape != shape:
+    if tensor.shape != tuple(shape):
         known = resizable.get(id(tensor))
         if known is None:
             raise ValueError(f"sizes {tuple(shape)} do not fit into a tensor of {tuple(tensor.shape)}")
