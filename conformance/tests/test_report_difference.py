@@ -40,6 +40,11 @@ def damage(refused: int, size: int = 1000) -> CaseResult:
     return case(Verdict.PASSED, "robustness/a/replaced", delegate_bytes=size, damages_refused=refused)
 
 
+def named(count: int, delegated: int = 9) -> CaseResult:
+    """A case with so many delegated operators, of which debug handles name so many."""
+    return case(Verdict.DELEGATED, delegated_nodes=delegated, named_nodes=count)
+
+
 def run(*results: CaseResult, **fields: Any) -> Run:
     facts = BackendFacts("acme", "delegatekit-acme", "2.1")
     versions = {"delegatekit-conformance": "0.1.0", "acme-compiler": "5.0"}
@@ -88,6 +93,9 @@ CORE = (Outcome(Verdict.RUN_ERROR, core="run error: x", blame="core"),)
         (replace(calls(1, 0), taken={"a": 1}), replace(calls(9, 0), taken={"b": 1}), ["more_work"], False),
         (replace(calls(9, 0), taken={"b": 1}), replace(calls(1, 0), taken={"a": 1}), ["less_work"], False),
         (replace(calls(9, 0), taken={"a": 1}), replace(calls(9, 0), taken={"b": 1}), [], False),
+        (named(7), named(6), ["less_named"], False),
+        (named(6), named(7), ["more_named"], False),
+        (named(7), named(6, 8), [], False),  # other operators were delegated
         (damage(7), damage(6), ["less_careful"], False),
         (damage(6), damage(7), ["more_careful"], False),
         (damage(7), damage(6, 1001), [], False),  # other bytes were damaged

@@ -157,6 +157,8 @@ class Outcome:
     delegate_bytes: int = 0
     #: How many operators the delegates have, in the backend's own words; 0 where it does not tell.
     delegate_operators: int = 0
+    #: How many of the delegated operators the delegates' debug handles name.
+    named_nodes: int = 0
     #: How many damages of a delegate its runtime refused.
     damages_refused: int = 0
 
@@ -204,6 +206,7 @@ def whole_of(parts: Sequence[Outcome], example: str) -> Outcome:
         fallback_calls=sum(part.fallback_calls for part in parts),
         delegate_bytes=sum(part.delegate_bytes for part in parts),
         delegate_operators=sum(part.delegate_operators for part in parts),
+        named_nodes=sum(part.named_nodes for part in parts),
         damages_refused=sum(part.damages_refused for part in parts),
         refusals=tuple(dict.fromkeys(reason for part in parts for reason in part.refusals)),
         taken=tuple(dict.fromkeys(name for part in parts for name in part.taken)),
@@ -249,6 +252,8 @@ class CaseResult:
     delegate_bytes: int = 0
     #: How many operators the delegates of all examples have, in the backend's own words; 0 where it does not tell.
     delegate_operators: int = 0
+    #: How many of the delegated operators the delegates' debug handles name.
+    named_nodes: int = 0
     #: How many damages of delegates the backend's runtime refused.
     damages_refused: int = 0
 
@@ -314,6 +319,7 @@ class Tally:
     _calls: int = 0
     _bytes: int = 0
     _operators: int = 0
+    _named: int = 0
     _damages: int = 0
     _closeness: float | None = None
     _latencies: list[tuple[float, float]] = field(default_factory=list)
@@ -343,6 +349,7 @@ class Tally:
         self._calls += outcome.fallback_calls
         self._bytes += outcome.delegate_bytes
         self._operators += outcome.delegate_operators
+        self._named += outcome.named_nodes
         self._damages += outcome.damages_refused
         self._reasons.update(dict.fromkeys(outcome.refusals))
         if outcome.verdict.is_fault:
@@ -383,5 +390,6 @@ class Tally:
             measured=tuple(together(self._measured).values()),
             delegate_bytes=self._bytes,
             delegate_operators=self._operators,
+            named_nodes=self._named,
             damages_refused=self._damages,
         )

@@ -450,6 +450,7 @@ def _counts(program: LoweredProgram, backends: Sequence[str]) -> dict[str, Any]:
         "fallback_calls": report.fallback_calls,
         "delegate_bytes": sum(one.blob_size for one in report.delegates) + whole.named_data_size,
         "delegate_operators": sum(map(_operators, program.methods["forward"].delegates)),
+        "named_nodes": sum(map(_named, program.methods["forward"].delegates)),
         "refusals": tuple(dict.fromkeys(refusals)),
         "taken": tuple(taken),
     }
@@ -461,6 +462,12 @@ def _operators(delegate: Delegate) -> int:
         return len(operators_of(delegate))
     except DelegateKitError:
         return 0
+
+
+def _named(delegate: Delegate) -> int:
+    """How many nodes of a delegate its debug handles name."""
+    handles = {handle for named in delegate.debug_handle_map.values() for handle in named}
+    return sum(node.meta.get("debug_handle") in handles for node in delegate.partition.nodes)
 
 
 def _without_names(reason: str, node: Node) -> str:

@@ -16,7 +16,7 @@ from ..context import Context
 from ..described import altered
 from ..expectations import Expectations
 from ..outcome import CaseResult, Verdict
-from ..report.difference import is_fewer, is_larger, is_less_careful, is_lost, is_more_work, taken_apart
+from ..report.difference import is_fewer, is_larger, is_less_careful, is_less_named, is_lost, is_more_work, taken_apart
 from ..runner import Limits, Pool, Source
 from .chosen import NOT_FOUND, WORDS, Attempt, Spoken, placeholders, speaking_cases, spoken
 from .example import numbers_of
@@ -145,7 +145,9 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
 
 def _told(before: Attempt, now: CaseResult) -> str:
     """What `conform diff` would tell of a result: "less", "work", "larger", "reasons", or nothing."""
-    if is_lost(Verdict(before.verdict), now.verdict) or is_fewer(before, now) or is_less_careful(before, now):
+    if is_lost(Verdict(before.verdict), now.verdict):
+        return "less"
+    if is_fewer(before, now) or is_less_careful(before, now) or is_less_named(before, now):
         return "less"
     if is_more_work(before, now) or taken_apart(before, now):
         return "work"
@@ -164,6 +166,7 @@ def _counted(attempt: Attempt, result: CaseResult) -> Attempt:
         fallback_calls=result.fallback_calls,
         delegate_bytes=result.delegate_bytes,
         delegate_operators=result.delegate_operators,
+        named_nodes=result.named_nodes,
         damages_refused=result.damages_refused,
         taken=tuple(result.taken),
         reasons=numbers_of(result.reasons),

@@ -26,6 +26,8 @@ class Seen:
     delegate_bytes: int
     #: How many operators the delegates have.
     delegate_operators: int = 0
+    #: How many of the delegated operators the delegates' debug handles name.
+    named_nodes: int = 0
     #: How many damages of a delegate its runtime refuses.
     damages_refused: int = 0
     #: The operators that the backend takes.

@@ -368,6 +368,7 @@ class Recorded(Around):
             "fallback_calls": outcome.fallback_calls,
             "delegate_bytes": outcome.delegate_bytes,
             "delegate_operators": outcome.delegate_operators,
+            "named_nodes": outcome.named_nodes,
             "damages_refused": outcome.damages_refused,
             "taken": outcome.taken,
             "reasons": numbers_of(kept_reasons(outcome.refusals)),

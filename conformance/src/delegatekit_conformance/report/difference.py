@@ -41,6 +41,8 @@ Group = Literal[
     "less_work",
     "less_careful",
     "more_careful",
+    "less_named",
+    "more_named",
     "said",
     "reasons",
     "core",
@@ -61,6 +63,8 @@ _TITLES: dict[Group, str] = {
     "less_work": "Less work for the same operators",
     "less_careful": "Damage that is no longer refused",
     "more_careful": "Damage that is refused now",
+    "less_named": "Operators that no debug handle names any more",
+    "more_named": "Operators that a debug handle names now",
     "said": "What the backend says of itself",
     "reasons": "Other reasons for refusals",
     "core": "New faults of core",
@@ -103,6 +107,9 @@ class _Counted(Protocol):
     def delegate_operators(self) -> int: ...
 
     @property
+    def named_nodes(self) -> int: ...
+
+    @property
     def damages_refused(self) -> int: ...
 
     @property
@@ -134,6 +141,11 @@ def taken_apart(old: _Counted, new: _Counted) -> list[str]:
 def is_less_careful(old: _Counted, new: _Counted) -> bool:
     """Whether the backend's runtime refuses fewer damages of delegates of the same size."""
     return old.delegate_bytes == new.delegate_bytes and new.damages_refused < old.damages_refused
+
+
+def is_less_named(old: _Counted, new: _Counted) -> bool:
+    """Whether the delegates' debug handles name fewer of the same operators: profiles and traces lose them."""
+    return old.delegated_nodes == new.delegated_nodes and new.named_nodes < old.named_nodes
 
 
 @dataclass(frozen=True)
@@ -258,7 +270,7 @@ def diff(old: Run, new: Run, *, latency_threshold: float = LATENCY_THRESHOLD) ->
         changes += _latency(old_case, new_case, latency_threshold)
         if same_examples:
             changes += (*_size(old_case, new_case), *_work(old_case, new_case))
-            changes += (*_care(old_case, new_case), *_reasons(old_case, new_case))
+            changes += (*_care(old_case, new_case), *_names(old_case, new_case), *_reasons(old_case, new_case))
     for name, result in before.items():
         if name not in after:
             changes.append(Change("only_old", name, _shown(result)))
@@ -361,6 +373,14 @@ def _care(old: CaseResult, new: CaseResult) -> Iterable[Change]:
     if is_less_careful(old, new) or is_less_careful(new, old):
         group: Group = "less_careful" if after < before else "more_careful"
         yield Change(group, new.case, f"{before:,} refused", f"{after:,} refused")
+
+
+def _names(old: CaseResult, new: CaseResult) -> Iterable[Change]:
+    """Fewer, or more, of the same operators that debug handles name."""
+    before, after = old.named_nodes, new.named_nodes
+    if is_less_named(old, new) or is_less_named(new, old):
+        group: Group = "less_named" if after < before else "more_named"
+        yield Change(group, new.case, f"{before:,} named", f"{after:,} named", f"of {new.delegated_nodes:,} operators")
 
 
 def _reasons(old: CaseResult, new: CaseResult) -> Iterable[Change]:
