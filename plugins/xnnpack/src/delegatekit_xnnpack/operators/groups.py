@@ -5,7 +5,7 @@ A call is known here by its operator's name: views, permutations and products wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from delegatekit_api import Call, Operand
@@ -18,10 +18,10 @@ _VIEWS: Final = ("aten.view_copy.default", "aten.unsqueeze_copy.default", "aten.
 _PERMUTE: Final = "aten.permute_copy.default"
 #: Operators that work row by row: their rows, and what these are multiplied by and added to.
 _ROW_WISE: Final = {
-    "aten.linear.default": ("input", ("weight", "bias")),
-    "aten.addmm.default": ("mat1", ("mat2", "self")),
-    "aten.mm.default": ("self", ("mat2",)),
-    "aten.matmul.default": ("self", ("other",)),
+    "aten.linear.default": ("input", {"weight", "bias"}),
+    "aten.addmm.default": ("mat1", {"mat2", "self"}),
+    "aten.mm.default": ("self", {"mat2"}),
+    "aten.matmul.default": ("self", {"other"}),
 }
 
 
@@ -31,17 +31,16 @@ def source_of(call: Call) -> Operand | None:
     if name not in _ROW_WISE:
         return call["self"] if name in _VIEWS or name == _PERMUTE else None
     rows, others = _ROW_WISE[name]
-    operands = [call[other] for other in others]
     # Inputs and constants: nothing that could come of the rows.
-    known = all(operand is None or operand.node.op == "placeholder" for operand in operands)
-    return call[rows] if known and _is_row_wise(call, operands) else None
+    known = all(call[other] is None or call[other].node.op == "placeholder" for other in others)
+    return call[rows] if known and _is_row_wise(call) else None
 
 
-def _is_row_wise(call: Call, operands: Sequence[Operand]) -> bool:
+def _is_row_wise(call: Call) -> bool:
     """Whether a product multiplies each row by the same matrix, and adds the same to each."""
     if call.operator == "aten.matmul.default":
-        return operands[0].rank == 2 and bool(call["self"].rank > 1)
-    return call.operator != "aten.addmm.default" or shape_of(operands[1]) == shape_of(call.result)[1:]
+        return bool(call["other"].rank == 2 and call["self"].rank > 1)
+    return call.operator != "aten.addmm.default" or shape_of(call["self"]) == shape_of(call.result)[1:]
 
 
 def axes_of_operand(operand: Operand) -> Axes:
