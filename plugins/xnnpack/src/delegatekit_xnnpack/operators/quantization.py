@@ -192,7 +192,7 @@ def _as_part(b: ProgramBuilder, call: Call) -> Tensor:
 
 def _is_no_activation(call: Call) -> bool:
     """A conversion of activations is worth a delegate: without one, it is four or five operators."""
-    return call.quantization is None or call["input"].is_constant
+    return bool(call["input"].is_constant)
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
