@@ -215,7 +215,7 @@ def _average_pool(spatial: int) -> Lower:
     def lower(b: ProgramBuilder, call: Call) -> Tensor:
         window = pool_window(call, spatial)
         x = _as_feature_map(b, b.tensor(call["self"]), spatial)
-        if x.shape[2:] == window.kernel and not any(window.padding) and not any(window.overhang):
+        if x.shape[2:] == window.kernel and not any(window.padding):
             return b.reshape(b.from_nhwc(b.emit(ops.GlobalAveragePool(), b.nhwc(x))), shape_of(call.result))
         padding = Padding(bottom=window.overhang[0], right=window.overhang[1])
         if call["count_include_pad"]:
