@@ -393,7 +393,8 @@ def nearest_repeats_evenly(call: Call) -> bool:
     Of sizes that change, the largest has the indices of all others, as their ratio is the same.
     """
     for before, after in zip(shape_of(call["input"])[2:], shape_of(call.result)[2:], strict=True):
-        if after % before != 0 or not isinstance(after // before, int):
+        factor = after // before
+        if not isinstance(factor, int) or before * factor != after:
             return False
     return all(
         indices == [index // (len(indices) // largest(size)) for index in range(len(indices))]
