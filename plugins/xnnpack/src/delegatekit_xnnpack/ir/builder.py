@@ -398,7 +398,7 @@ def regrouping_obstacle(shape: Shape, target: Shape) -> str | None:
         before, after = [shape[axis] for axis in old], [target[axis] for axis in new]
         if before == after:
             continue
-        if dynamic_count((*before, *after)):
+        if dynamic_count(before):
             return "sizes that change are joined or split"
         parts = max(map(largest, (*before[:-1], *after[:-1])))
         if parts > _PART_LIMIT:
