@@ -13,6 +13,7 @@ from delegatekit_toolkit import stock
 from delegatekit_toolkit.sizes import Dynamic
 from delegatekit_xnnpack.ir import operators as ops
 from delegatekit_xnnpack.ir.builder import GraphBuilder
+from delegatekit_xnnpack.ir.types import DataType
 from delegatekit_xnnpack.runtime import XnnpackRuntime
 
 
@@ -21,7 +22,7 @@ def _graph():
     x, y = builder.input((2, 3)), builder.input((3,))
     total = builder.binary(ops.BinaryKind.ADD, x, y)
     builder.output(total)
-    builder.output(builder.binary(ops.BinaryKind.MULTIPLY, total, builder.scalar(2.0)))
+    builder.output(builder.binary(ops.BinaryKind.MULTIPLY, total, builder.filled((), 2.0, DataType.FLOAT32)))
     return builder.graph
 
 

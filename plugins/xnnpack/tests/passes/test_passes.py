@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from delegatekit_xnnpack.ir import operators as ops
 from delegatekit_xnnpack.ir.builder import GraphBuilder
-from delegatekit_xnnpack.ir.types import Bounds
+from delegatekit_xnnpack.ir.types import Bounds, DataType
 from delegatekit_xnnpack.options import XnnpackOptions
 from delegatekit_xnnpack.passes import drop_unread, fold_clamps, optimize
 
@@ -150,7 +150,7 @@ def test_folded_nodes_keep_all_debug_handles():
     builder = GraphBuilder()
     x = builder.input((2, 3))
     builder.debug_handle = 7
-    y = builder.binary(ops.BinaryKind.ADD, x, builder.scalar(1.0))
+    y = builder.binary(ops.BinaryKind.ADD, x, builder.filled((), 1.0, DataType.FLOAT32))
     builder.debug_handle = 8
     builder.output(builder.clamp(y, 0.0, 6.0))
     fold_clamps(builder.graph)

@@ -39,12 +39,13 @@ from .types import (
 class GraphBuilder:
     """The graph of one delegate under construction."""
 
+    #: The type that the operator being lowered computes in, and its numbers have: whoever lowers operators says it.
+    datatype: DataType
+
     def __init__(self) -> None:
         self.graph = Graph()
         #: Debug handle of the program's operator that is being lowered.
         self.debug_handle: int | None = None
-        #: The type that this operator computes in, and its numbers have.
-        self.datatype = DataType.FLOAT32
         self._merged: dict[object, Node] = {}
         self._constants: dict[object, Value] = {}
 
