@@ -32,6 +32,7 @@ def passes_for(options: XnnpackOptions) -> tuple[Pass, ...]:
     return (
         fold_pads,
         drop_unread,
+        # Clamps have not been folded yet: no product has one of its own.
         *((partial(split_between, block_bytes=size), partial(batch_columns, block_bytes=size)) if size else ()),
         drop_unread,
         # The clamps of float16 lose a NaN.

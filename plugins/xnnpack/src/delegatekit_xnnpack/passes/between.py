@@ -47,7 +47,7 @@ def split_between(graph: Graph, block_bytes: int) -> None:
 
 def _between(last: Node, users: Users, outputs: Sequence[Value], position: Mapping[Node, int]) -> _Between | None:
     """What leads from products to a product, and nowhere else; None if there is no such thing."""
-    if not is_product(last) or last.clamp is not None:
+    if not is_product(last):
         return None
     shape = last.inputs[0].shape
     nodes: set[Node] = set()

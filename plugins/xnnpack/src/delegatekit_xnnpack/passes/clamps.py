@@ -13,12 +13,13 @@ def fold_clamps(graph: Graph) -> None:
     folded: set[Node] = set()
     for node in graph.nodes:
         producer = node.inputs[0].producer
-        if not isinstance(node.operator, ops.Clamp) or producer is None or node.clamp is None:
+        if not isinstance(node.operator, ops.Clamp) or producer is None:
             continue
         if not (producer.operator.fuses_clamp or producer.operator.needs_clamp):
             continue
         if len(readers[node.inputs[0]]) > 1 or node.inputs[0] in outputs:
             continue
+        assert node.clamp is not None
         producer.clamp = node.clamp if producer.clamp is None else producer.clamp.then(node.clamp)
         producer.output = node.output
         producer.debug_handles += node.debug_handles

@@ -55,7 +55,7 @@ def _constant(data: torch.Tensor) -> Value:
 
 
 def _blocks_of_columns(node: Node, block_bytes: int) -> int:
-    if not is_product(node) or node.clamp is not None or dynamic_count(node.output.shape) > 1:
+    if not is_product(node) or dynamic_count(node.output.shape) > 1:
         return 1
     if weight_bytes(node) < LARGE_ALONE * block_bytes or are_few(rows(node)):
         return 1
