@@ -134,7 +134,7 @@ def _check_attributes(node: BlobNode) -> None:
         depthwise = operator.kind is ops.ConvolutionKind.DEPTHWISE
         limits = map(max, zip(operator.stride, operator.dilation, strict=True))
         excess = any(extra >= limit for extra, limit in zip(operator.adjustment, limits, strict=True))
-        if excess or min(operator.groups, operator.group_inputs, operator.group_outputs) < 1:
+        if excess:
             raise FormatError(f"has attributes that no convolution has: {operator}", where=node.where)
         if depthwise and operator.group_inputs != 1:
             raise FormatError(f"has {operator.group_inputs} input channels in each group, not 1", where=node.where)
