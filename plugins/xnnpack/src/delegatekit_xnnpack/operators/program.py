@@ -159,11 +159,12 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         if data is not None:
             data = self._weight_to_store(data)
             return data, Format(FLOATS[data.dtype])
-        integers = operand.integers
-        quantization = None if integers is None else operand.quantization
-        data = None if integers is None or quantization is None else self.weights(integers)
-        if quantization is None or data is None:
+        if not operand.is_known:
             raise LoweringError("is not a constant", where=operand.description)
+        integers, quantization = operand.integers, operand.quantization
+        assert integers is not None and quantization is not None
+        data = self.weights(integers)
+        assert data is not None
         format = weight_format(quantization)
         if format is not None:
             return data, format
