@@ -292,7 +292,8 @@ def test_what_xnnpack_cannot_do_is_refused(refusals, function, reason):
         (lambda x: F.pad(x, (0, 0, 0, -1)), "XNNPACK's slices end at a fixed place"),
         (lambda x: F.glu(x, 1), "is not at a known place"),
         (lambda x: F.layer_norm(x, x.shape[1:]), "a number that is computed from sizes"),
-        (lambda x: x.index_select(1, torch.tensor([0, 3])), "index 3 does not exist in every call"),
+        (lambda x: x.index_select(1, torch.tensor([0, 3])), "index 3 has no fixed place in every call"),
+        (lambda x: x[:, torch.tensor([0, -1])], "index -1 has no fixed place in every call"),
     ],
 )
 def test_places_on_an_axis_that_changes_must_be_known(refusals, function, reason):

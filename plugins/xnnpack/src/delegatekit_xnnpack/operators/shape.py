@@ -227,13 +227,19 @@ def chosen(b: ProgramBuilder, x: Tensor, axis: int, indices: Sequence[int]) -> T
 
 def few_runs(call: Call) -> str | None:
     """The indices are constants that form at most 25 runs of neighbors."""
-    indices = selected_indices(call)
-    runs = len(index_runs(indices))
     shape = shape_of(call["self"])
-    size = shape[axis_of(call["dim"], len(shape))]
-    if isinstance(size, Dynamic) and max(indices) >= smallest(size):
-        return f"index {max(indices)} does not exist in every call: the axis has {size} elements"
-    return None if runs <= RUN_LIMIT else f"{runs} separate runs of indices: XNNPACK has no gather"
+    return _choice_obstacle(selected_indices(call), shape[axis_of(call["dim"], len(shape))])
+
+
+def _choice_obstacle(indices: Sequence[int], size: Size) -> str | None:
+    """Why elements of an axis cannot be `chosen` by these indices; None if they can."""
+    runs = len(index_runs(indices))
+    if runs > RUN_LIMIT:
+        return f"{runs} separate runs of indices: XNNPACK has no gather"
+    for index in indices:
+        if not 0 <= index < smallest(size):
+            return f"index {index} has no fixed place in every call: the axis has {size} elements"
+    return None
 
 
 def selected_indices(call: Call) -> list[int]:
@@ -253,21 +259,16 @@ def chosen_by_constants(call: Call) -> str | None:
     found = indices_of_axes(call)
     if found is None:
         return "the indices are computed, or of several axes together: XNNPACK has no gather"
-    for axis, indices in found.items():
-        size = shape_of(call["self"])[axis]
-        runs = len(index_runs(indices))
-        if runs > RUN_LIMIT:
-            return f"{runs} separate runs of indices: XNNPACK has no gather"
-        if isinstance(size, Dynamic) and max(indices) >= smallest(size):
-            return f"index {max(indices)} does not exist in every call: the axis has {size} elements"
-    return None
+    shape = shape_of(call["self"])
+    obstacles = (_choice_obstacle(indices, shape[axis]) for axis, indices in found.items())
+    return next(filter(None, obstacles), None)
 
 
 def indices_of_axes(call: Call) -> dict[int, list[int]] | None:
     """Axis -> its indices, of an indexing whose tensors are constants and choose along each axis by itself.
 
     They follow one another, and all but one axis of each has size 1: axes stay where they are. Indices are
-    counted from the front. None for every other indexing.
+    counted from the front, unless the axis changes. None for every other indexing.
     """
     places = [(axis, index) for axis, index in enumerate(call["indices"]) if index is not None]
     if not places or [axis for axis, _ in places] != list(range(places[0][0], places[0][0] + len(places))):
@@ -280,10 +281,8 @@ def indices_of_axes(call: Call) -> dict[int, list[int]] | None:
         own = data.dim() - len(places) + number  # where the index's own axis is, counted as in NumPy's broadcasting
         if data.numel() != (data.shape[own] if own >= 0 else 1):
             return None
-        size = shape_of(call["self"])[axis]
-        if isinstance(size, Dynamic) and bool((data < 0).any()):
-            return None
-        found[axis] = [axis_of(int(index), largest(size)) for index in data.reshape(-1).tolist()]
+        size, indices = shape_of(call["self"])[axis], [int(index) for index in data.reshape(-1).tolist()]
+        found[axis] = indices if isinstance(size, Dynamic) else [axis_of(index, size) for index in indices]
     return found
 
 
