@@ -218,7 +218,7 @@ def filled_by_mask(call: Call) -> tuple[torch.Tensor, torch.Tensor, Operand] | N
     taken = 0 if known[0] is not None else 1
     fill = known[taken]
     assert fill is not None
-    return mask if taken == 0 else ~mask, fill.detach().to(torch.float32), sides[1 - taken]
+    return mask if taken == 0 else ~mask, fill.to(torch.float32), sides[1 - taken]
 
 
 def _where(b: ProgramBuilder, call: Call) -> Tensor:

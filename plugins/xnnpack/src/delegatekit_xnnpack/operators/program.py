@@ -54,7 +54,7 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
     def make_constant(self, operand: Operand, data: torch.Tensor) -> Tensor:
         """A constant in the program's type for it; in float32 if XNNPACK does not have that."""
         datatype = FLOATS.get(data.dtype, DataType.FLOAT32)
-        return Tensor.dense(self.constant(data.detach().to(TORCH_FLOATS[datatype]), format=Format(datatype)))
+        return Tensor.dense(self.constant(data.to(TORCH_FLOATS[datatype]), format=Format(datatype)))
 
     def make_output(self, value: Tensor | Joined, operand: Operand) -> None:
         """Return a tensor as the delegate's next output."""
@@ -127,14 +127,9 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         """The tensor of an operand, or a number as a constant of rank 0."""
         return self.scalar(item) if isinstance(item, int | float) else self.tensor(item)
 
-    def weights(self, operand: Operand) -> torch.Tensor | None:
-        """The elements of a constant, its own storage; None if the operand is not a constant."""
-        data = operand.constant
-        return None if data is None else data.detach()
-
     def product_weight(self, operand: Operand) -> Tensor:
         """A matrix to multiply rows by: a constant in the type that it is stored in, or a tensor."""
-        data = self.weights(operand)
+        data = operand.constant
         if data is None or data.dtype not in FLOATS:
             return self.tensor(operand)
         data = self._weight_to_store(data)
@@ -155,7 +150,7 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
 
     def filter(self, operand: Operand) -> tuple[torch.Tensor, Format]:
         """A constant weight and its format: integers if it is made of some that XNNPACK can take, or numbers."""
-        data = self.weights(operand)
+        data = operand.constant
         if data is not None:
             data = self._weight_to_store(data)
             return data, Format(FLOATS[data.dtype])
@@ -163,7 +158,7 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
             raise LoweringError("is not a constant", where=operand.description)
         integers, quantization = operand.integers, operand.quantization
         assert integers is not None and quantization is not None
-        data = self.weights(integers)
+        data = integers.constant
         assert data is not None
         format = weight_format(quantization)
         if format is not None:

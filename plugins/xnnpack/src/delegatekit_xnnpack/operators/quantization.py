@@ -81,7 +81,7 @@ def _dequantize(b: ProgramBuilder, call: Call) -> Tensor:
     chain = dynamic_quantization_of(call)
     if chain is not None:
         return _in_each_call(b, call, b.tensor(chain.source))
-    data = b.weights(call["input"])
+    data = call["input"].constant
     if data is None:
         return b.map(ops.Convert(Format()), b.tensor(call["input"]))
     quantization = call.quantization

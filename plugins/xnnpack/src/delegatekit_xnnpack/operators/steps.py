@@ -104,7 +104,7 @@ def divisors(call: Call) -> torch.Tensor | None:
     if isinstance(other, int | float):
         return torch.tensor(float(other), dtype=torch.float32)
     data = other.constant
-    return None if data is None else data.detach().to(torch.float32)
+    return None if data is None else data.to(torch.float32)
 
 
 def significant_bits(numbers: torch.Tensor) -> int:
