@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -150,10 +150,11 @@ def sliceable(call: Call) -> str | None:
     )
 
 
-def slice_bounds(call: Call) -> tuple[int, Size | None, Size | None, int]:
+def slice_bounds(call: Call) -> tuple[int, Size | None, int | None, int]:
     """Axis, first index, end and step of a slice, as they stand in the edge dialect: within the size, from the front.
 
-    A start or end that is neither a number nor a size is None.
+    A start that is neither a number nor a size is None. So is the end unless all are numbers: of an axis that changes,
+    the result's size says where a slice ends.
     """
     axis = axis_of(call["dim"], call["self"].rank)
     size, step = shape_of(call["self"])[axis], call["step"]
@@ -161,21 +162,15 @@ def slice_bounds(call: Call) -> tuple[int, Size | None, Size | None, int]:
     if isinstance(size, int) and isinstance(start, int | None) and isinstance(end, int | None):
         start, end, _ = slice(start, end, step).indices(size)
         return axis, start, end, step
-    start = 0 if start is None else _known_size(start)
-    end = size if end is None else _known_size(end)
-    if isinstance(end, int):
-        end = minimum(end, size)
-    return axis, start, end, step
-
-
-def _known_size(value: Any) -> Size | None:
-    """An argument that is a size: a number, or one that changes from call to call; None for other things."""
-    return size_of(value) if isinstance(value, int | torch.SymInt) else None
+    if start is None:
+        return axis, 0, None, step
+    return axis, size_of(start) if isinstance(start, int | torch.SymInt) else None, None, step
 
 
 def _slice(b: ProgramBuilder, call: Call) -> Tensor:
-    axis, first, _, step = slice_bounds(call)
-    x, count, start = b.tensor(call["self"]), shape_of(call.result)[axis], largest(first or 0)
+    axis, start, _, step = slice_bounds(call)
+    assert isinstance(start, int)
+    x, count = b.tensor(call["self"]), shape_of(call.result)[axis]
     if step == 1:
         return b.slice(x, axis, start, count)
     count = largest(count)
@@ -332,14 +327,16 @@ def written_at_known_places(call: Call) -> str | None:
     axis, start, end, step = slice_bounds(call)
     if step != 1:
         return f"step {step}: XNNPACK's slices have no step"
-    if isinstance(shape[axis], Dynamic) or not isinstance(start, int) or not isinstance(end, int):
+    if end is None:
         return "the place that is written is computed, or along an axis that changes"
+    assert isinstance(start, int)
     return None if end > start else "nothing is written"
 
 
 def _slice_scatter(b: ProgramBuilder, call: Call) -> Tensor:
     axis, start, end, _ = slice_bounds(call)
-    return _overwritten(b, call, axis, largest(start or 0), largest(end or 0), b.tensor(call["src"]))
+    assert isinstance(start, int) and end is not None
+    return _overwritten(b, call, axis, start, end, b.tensor(call["src"]))
 
 
 def _select_scatter(b: ProgramBuilder, call: Call) -> Tensor:
