@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -70,20 +71,22 @@ class Graph:
     outputs: list[Value] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
 
-    def users(self) -> dict[Value, list[Node]]:
-        """Value -> the nodes that read it, in order."""
-        users: dict[Value, list[Node]] = {}
+    def users(self) -> dict[Value, list[Node | None]]:
+        """Value -> the nodes that read it, in order, and None for the caller that it is returned to."""
+        users: dict[Value, list[Node | None]] = {}
         for node in self.nodes:
             for value in node.inputs:
                 users.setdefault(value, []).append(node)
+        for value in self.outputs:
+            users.setdefault(value, []).append(None)
         return users
 
-    def values(self) -> list[Value]:
+    def values(self) -> Collection[Value]:
         """Inputs, outputs, then every other value in the order of its first use."""
         values = dict.fromkeys((*self.inputs, *self.outputs))
         for node in self.nodes:
             values.update(dict.fromkeys((*node.inputs, node.output)))
-        return list(values)
+        return values
 
     def verify(self, *, packed: bool = True) -> None:
         """Check everything that the XNNPACK runtime takes on trust; raises LoweringError naming the node.
@@ -91,9 +94,9 @@ class Graph:
         The runtime does not compare byte counts, clamp bounds or (before the first run) shapes. Between passes,
         constants of 4 bits may still have an element in each byte: not with `packed`.
         """
-        defined = set(self.inputs)
-        if len(set(self.outputs)) != len(self.outputs) or defined & set(self.outputs):
+        if len({*self.inputs, *self.outputs}) < len(self.inputs) + len(self.outputs):
             raise LoweringError("an output is an input or occurs twice", where="XNNPACK graph")
+        defined = set(self.inputs)
         for index, node in enumerate(self.nodes):
             where = f"XNNPACK node {index} ({node.operator})"
             for value in node.inputs:

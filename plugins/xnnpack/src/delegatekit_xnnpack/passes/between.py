@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from delegatekit_toolkit.sizes import Dynamic
+from delegatekit_toolkit.sizes import largest
 
 from ..ir import operators as ops
 from ..ir.graph import Graph, Node, Value
@@ -16,7 +16,7 @@ from .blocking import append, are_few, becomes, block_count, is_product, part, r
 #: Weights of so many blocks stay in one piece between two products, if there are fewer.
 _LARGE_BETWEEN = 2
 
-Users: TypeAlias = Mapping[Value, Sequence[Node]]
+Users: TypeAlias = Mapping[Value, Sequence[Node | None]]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def split_between(graph: Graph, block_bytes: int) -> None:
     replaced: dict[Node, list[Node]] = {}
     dropped: set[Node] = set()
     for node in graph.nodes:
-        between = _between(node, users, graph.outputs, position)
+        between = _between(node, users, position)
         blocks = 0 if between is None else _blocks_between(between, block_bytes)
         if between is not None and blocks > 1:
             replaced[node] = _split(between, blocks)
@@ -45,7 +45,7 @@ def split_between(graph: Graph, block_bytes: int) -> None:
     graph.nodes = [item for node in graph.nodes if node not in dropped for item in replaced.get(node, (node,))]
 
 
-def _between(last: Node, users: Users, outputs: Sequence[Value], position: Mapping[Node, int]) -> _Between | None:
+def _between(last: Node, users: Users, position: Mapping[Node, int]) -> _Between | None:
     """What leads from products to a product, and nowhere else; None if there is no such thing."""
     if not is_product(last):
         return None
@@ -57,7 +57,7 @@ def _between(last: Node, users: Users, outputs: Sequence[Value], position: Mappi
         value = pending.pop()
         node = value.producer
         # A product that has been cut along its inputs is not cut along its outputs, too: what is new has no position.
-        if node is None or node not in position or value.shape != shape or value in outputs:
+        if node is None or node not in position or value.shape != shape:
             return None
         if node in nodes:
             continue
@@ -69,9 +69,10 @@ def _between(last: Node, users: Users, outputs: Sequence[Value], position: Mappi
         else:
             return None
     read_elsewhere = any(user is not last and user not in nodes for node in nodes for user in users[node.output])
-    if read_elsewhere or not products or isinstance(shape[-1], Dynamic):
+    if read_elsewhere or not products:
         return None
-    return _Between(tuple(sorted(nodes, key=position.__getitem__)), last, shape[-1])
+    # As wide as the weight of the last product, which is a constant.
+    return _Between(tuple(sorted(nodes, key=position.__getitem__)), last, largest(shape[-1]))
 
 
 def _blocks_between(between: _Between, block_bytes: int) -> int:

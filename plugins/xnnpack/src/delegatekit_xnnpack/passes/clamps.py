@@ -9,7 +9,6 @@ from ..ir.graph import Graph, Node
 def fold_clamps(graph: Graph) -> None:
     """Let a node clamp its own result where the clamp is the only reader."""
     readers = graph.users()
-    outputs = set(graph.outputs)
     folded: set[Node] = set()
     for node in graph.nodes:
         producer = node.inputs[0].producer
@@ -17,7 +16,7 @@ def fold_clamps(graph: Graph) -> None:
             continue
         if not (producer.operator.fuses_clamp or producer.operator.needs_clamp):
             continue
-        if len(readers[node.inputs[0]]) > 1 or node.inputs[0] in outputs:
+        if len(readers[node.inputs[0]]) > 1:
             continue
         assert node.clamp is not None
         producer.clamp = node.clamp if producer.clamp is None else producer.clamp.then(node.clamp)

@@ -119,7 +119,7 @@ def _compute_on_integers(graph: Graph) -> None:
                 equal[node.output] = integers
             continue
         inputs = None
-        if len(readers[source]) == 1 and source not in graph.outputs:
+        if len(readers[source]) == 1:
             inputs = _integer_inputs(producer, node.output.format)
         if inputs is None:
             nodes.append(node)

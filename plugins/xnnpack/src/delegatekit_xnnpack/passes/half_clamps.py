@@ -14,11 +14,10 @@ def clamp_in_half_precision(graph: Graph) -> None:
     The clamps of float16 make the lower bound of NaN.
     """
     readers = graph.users()
-    outputs = set(graph.outputs)
 
     def only_reader(value: Value) -> Node | None:
         found = readers.get(value, [])
-        return found[0] if len(found) == 1 and value not in outputs else None
+        return found[0] if len(found) == 1 else None
 
     for node in graph.nodes:
         if not isinstance(node.operator, ops.Clamp) or node.output.datatype is not DataType.FLOAT32:
