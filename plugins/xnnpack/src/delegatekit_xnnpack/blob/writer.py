@@ -48,11 +48,14 @@ def serialize(graph: Graph) -> SerializedGraph:
     ids = {value: index for index, value in enumerate(values)}
     constants = _Constants()
     externs = {value: index for index, value in enumerate((*graph.inputs, *graph.outputs))}
-    outputs = set(graph.outputs)
+    flags = {
+        **dict.fromkeys(graph.inputs, schema.EXTERNAL_INPUT),
+        **dict.fromkeys(graph.outputs, schema.EXTERNAL_OUTPUT),
+    }
     root = schema.XNNGraph(
         version="0",
         xnodes=[_node(node, ids) for node in graph.nodes],
-        xvalues=[_value(value, ids[value], externs, outputs, constants) for value in values],
+        xvalues=[_value(value, ids[value], externs, flags, constants) for value in values],
         num_externs=len(externs),
         input_ids=[ids[value] for value in graph.inputs],
         output_ids=[ids[value] for value in graph.outputs],
@@ -84,11 +87,8 @@ class _Constants:
 
 
 def _value(
-    value: Value, identifier: int, externs: Mapping[Value, int], outputs: set[Value], constants: _Constants
+    value: Value, identifier: int, externs: Mapping[Value, int], flags: Mapping[Value, int], constants: _Constants
 ) -> schema.XValue:
-    flags = 0
-    if value in externs:
-        flags = schema.EXTERNAL_OUTPUT if value in outputs else schema.EXTERNAL_INPUT
     tensor = schema.XNNTensorValue(
         datatype=int(value.datatype),
         num_dims=len(value.shape),
@@ -96,7 +96,7 @@ def _value(
         dims=list(map(largest, value.shape)),
         constant_buffer_idx=0 if value.data is None else constants.index(value.data),
         external_id=externs.get(value, schema.NONE),
-        flags=flags,
+        flags=flags.get(value, 0),
         id_out=identifier,
     )
     if value.quantization is None:
@@ -167,22 +167,22 @@ def _fields(operator: ops.Operator, inputs: list[int]) -> tuple[str, dict[str, A
         case ops.Transpose(permutation):
             return "StaticTranspose", {
                 "num_dims": len(permutation),
-                "perm": list(permutation),
+                "perm": permutation,
                 "input_id": first,
             }
         case ops.Reshape(shape):
-            return "StaticReshape", {"num_dims": len(shape), "new_shape": list(shape), "input_id": first}
+            return "StaticReshape", {"num_dims": len(shape), "new_shape": shape, "input_id": first}
         case ops.Slice(offsets, sizes):
             return "StaticSlice", {
                 "num_dims": len(sizes),
-                "offsets": list(offsets),
-                "sizes": list(sizes),
+                "offsets": offsets,
+                "sizes": sizes,
                 "input_id": first,
             }
         case ops.ConstantPad(before, after, fill):
             return "StaticConstantPad", {
-                "pre_paddings": list(before),
-                "post_paddings": list(after),
+                "pre_paddings": before,
+                "post_paddings": after,
                 "padding_value": fill,
                 "input_id": first,
             }

@@ -72,14 +72,14 @@ def _ranks_in_memory(tensor: Tensor) -> dict[int, int]:
     return {axis: position for position, axis in enumerate(long)}
 
 
-def _with_unit_axes(sequence: list[int], shape: Shape) -> list[int]:
+def _with_unit_axes(sequence: Sequence[int], shape: Shape) -> Sequence[int]:
     """Insert the axes of size 1 into a storage sequence of the longer ones.
 
     Leading ones come first, trailing ones after the last longer axis, the others before the next longer one: so
     (N, C, 1, L) stored (N, L, C) becomes N, 1, L, C, what a one-dimensional convolution wants.
     """
     if not sequence:
-        return list(range(len(shape)))
+        return range(len(shape))
     first, last = min(sequence), max(sequence)
     result = list(range(first))
     for axis in sequence:

@@ -47,11 +47,11 @@ def _mean(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
     return x
 
 
-def _are_reshaped(x: Tensor, runs: Sequence[tuple[int, int]]) -> bool:
+def _are_reshaped(x: Tensor, runs: list[tuple[int, int]]) -> bool:
     """Whether runs can be brought to the shape that their reduction needs: a reshape allows one size that changes."""
     stored = x.value.shape
     last_axis = [(len(stored) - 1, len(stored))]
-    return dynamic_count(stored) < 2 or not runs or (list(runs) == last_axis and not isinstance(stored[-1], Dynamic))
+    return dynamic_count(stored) < 2 or not runs or (runs == last_axis and not isinstance(stored[-1], Dynamic))
 
 
 def _mean_of_pairs(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
