@@ -94,9 +94,10 @@ def read_node(node: schema.XNode, values: Mapping[int, BlobValue], where: str) -
 
 def _check_counts(table: Any, where: str) -> None:
     for name in ("perm", "new_shape", "offsets", "sizes"):
-        numbers = getattr(table, name, ())
-        if len(numbers or ()) != getattr(table, "num_dims", 0) and hasattr(table, name):
-            raise FormatError(f"has {len(numbers or ())} numbers in {name} for {table.num_dims} axes", where=where)
+        if hasattr(table, name):
+            count = len(getattr(table, name) or ())
+            if count != table.num_dims:
+                raise FormatError(f"has {count} numbers in {name} for {table.num_dims} axes", where=where)
 
 
 def _ids(table: Any, values: Mapping[int, BlobValue], where: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
