@@ -80,8 +80,7 @@ def viewed(axes: Axes, target: Shape) -> Axes | None:
     found = _refined(parts, target)
     if found is None:
         return None
-    wanted = parts_of(found)
-    return found if wanted == parts or regrouping_obstacle(parts, wanted) is None else None
+    return found if regrouping_obstacle(parts, parts_of(found)) is None else None
 
 
 def _refined(parts: Shape, target: Shape) -> Axes | None:
@@ -109,17 +108,16 @@ def _refined(parts: Shape, target: Shape) -> Axes | None:
 def is_reshaped(axes: Axes) -> bool:
     """Whether a reshape can make the tensor of its parts."""
     parts, shape = parts_of(axes), joined_shape(axes)
-    return parts == shape or dynamic_count(shape) < 2 or regrouping_obstacle(parts, shape) is None
+    return dynamic_count(shape) < 2 or regrouping_obstacle(parts, shape) is None
 
 
 def with_last_joined(axes: Axes) -> Axes | None:
     """The axes whose last is one part; None if it cannot be made one."""
     result = (*axes[:-1], (math.prod(axes[-1]),))
-    before, after = parts_of(axes), parts_of(result)
-    return result if before == after or regrouping_obstacle(before, after) is None else None
+    return result if regrouping_obstacle(parts_of(axes), parts_of(result)) is None else None
 
 
 def reshape_obstacle(shape: Shape, target: Shape) -> str | None:
     """Why a reshape cannot be done; None if it can."""
-    obstacle = None if dynamic_count(target) < 2 or shape == target else regrouping_obstacle(shape, target)
+    obstacle = None if dynamic_count(target) < 2 else regrouping_obstacle(shape, target)
     return None if obstacle is None else f"{shape} to {target}: XNNPACK infers one size only ({obstacle})"

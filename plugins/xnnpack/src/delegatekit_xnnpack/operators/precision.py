@@ -51,7 +51,7 @@ TERM_LIMIT: Final = 1024
 PrecisionRule: TypeAlias = Callable[[Call], bool]
 
 
-def computes_in(call: Call, row: Row[Any], *, half: str = "float16") -> DataType:
+def computes_in(call: Call, row: Row[Any], *, half: str) -> DataType:
     """The type in which a call of this row computes; its operands are converted to it, and its result from it.
 
     `half` is the option `half_precision`: "float32" for all arithmetic in float32.
@@ -118,6 +118,4 @@ def short_rows(call: Call) -> bool:
 
 def regroups_nothing(call: Call) -> bool:
     """No reshape that has to be made of averages and products; float16 has nodes for these, bfloat16 has not."""
-    return call.result.dtype is torch.float16 or all(
-        dynamic_count(shape_of(item)) < 2 for item in call.tensors if item.rank
-    )
+    return call.result.dtype is torch.float16 or all(dynamic_count(shape_of(item)) < 2 for item in call.tensors)
