@@ -46,8 +46,7 @@ def weight_format(quantization: Quantization) -> Format | None:
         if not narrow or quantization.group % GROUP_STEP:
             return None
         return Format(DataType.QBINT4, PerGroupQuantization(scale.float(), quantization.group))
-    if quantization.axis is None:
-        return None
+    assert quantization.axis is not None
     datatype = DataType.QCINT4 if narrow else DataType.QCINT8
     return Format(datatype, PerChannelQuantization(scale.float(), quantization.axis))
 
