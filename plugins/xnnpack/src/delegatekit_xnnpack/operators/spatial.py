@@ -361,14 +361,13 @@ def pattern_of(indices: Sequence[int], size: int) -> tuple[Sequence[int], int]:
 
     Of 0 0 1 2 2 3 (of 4), it is 0 0 1, and 2.
     """
-    for length in range(1, len(indices) + 1):
-        step = size * length // len(indices)
-        fits = len(indices) % length == 0 and size * length % len(indices) == 0
-        pattern = indices[:length]
-        if fits and max(pattern) < step:
-            periods = range(0, len(indices), length)
-            if all(indices[at + i] == pattern[i] + at // length * step for at in periods for i in range(length)):
-                return pattern, step
+    for length in range(1, len(indices)):
+        step, rest = divmod(size * length, len(indices))
+        if rest or len(indices) % length:
+            continue
+        pattern, periods = indices[:length], range(0, len(indices), length)
+        if all(indices[at + i] == pattern[i] + at // length * step for at in periods for i in range(length)):
+            return pattern, step
     return indices, size
 
 
