@@ -185,8 +185,7 @@ class PoolWindow:
 def pool_window(call: Call, spatial: int) -> PoolWindow:
     """The window of a max_pool or avg_pool call with `spatial` axes."""
     kernel = _as_pair(per_axis(call["kernel_size"], spatial), 1)
-    strides = per_axis(call["stride"], spatial, default=0)
-    stride = _as_pair(strides, 1) if any(strides) else kernel
+    stride = _as_pair(per_axis(call["stride"] or call["kernel_size"], spatial), 1)
     padding = _as_pair(per_axis(call["padding"], spatial), 0)
     dilation = _as_pair(per_axis(call["dilation"], spatial), 1) if call.has("dilation") else (1, 1)
     overhang = [0, 0]
