@@ -391,7 +391,7 @@ class ConstantPad(Operator):
 
     def _shape(self, *inputs: Shape) -> Shape:
         (x,) = inputs
-        _require(min((*self.before, *self.after), default=0) >= 0, self, inputs)
+        _require(all(amount >= 0 for amount in (*self.before, *self.after)), self, inputs)
         return tuple(sum(sizes) for sizes in zip(self.before, x, self.after, strict=True))
 
 

@@ -58,7 +58,7 @@ def one_or_two_dimensional(call: Call) -> str | None:
 
 def convolution_padding(call: Call) -> str | None:
     """Padding is not negative, and output_padding is less than the stride."""
-    if min(call["padding"], default=0) < 0:
+    if min(call["padding"]) < 0:
         return f"negative padding {list(call['padding'])}"
     if not call["transposed"]:
         return None
