@@ -28,9 +28,8 @@ def static(shape: Shape) -> tuple[int, ...]:
 
 
 class DataType(IntEnum):
-    """Element types of XNNPACK values, as the blob numbers them."""
+    """Element types of XNNPACK values, as the blob numbers them; those that no delegate here has are left out."""
 
-    INVALID = 0
     FLOAT32 = 1
     FLOAT16 = 2
     QINT8 = 3
@@ -41,9 +40,7 @@ class DataType(IntEnum):
     QCINT4 = 8
     QDINT8 = 9
     QBINT4 = 10
-    QPINT8 = 11
     INT32 = 12
-    PFLOAT32 = 13
     BFLOAT16 = 14
 
 
