@@ -151,7 +151,7 @@ def _check_types(node: BlobNode, values: Mapping[int, BlobValue]) -> None:
     """Elements of the types that XNNPACK takes the node's values for."""
     operator, where = node.operator, node.where
     inputs, outputs = ([values[identifier] for identifier in ids] for ids in (node.inputs, node.outputs))
-    if operator.weighted:
+    if isinstance(operator, ops.FullyConnected | ops.Convolution):
         _check_weights(operator, inputs[1:], where)
         inputs = inputs[:1]
     for value in (*inputs, *outputs):
@@ -168,14 +168,14 @@ def _check_types(node: BlobNode, values: Mapping[int, BlobValue]) -> None:
         raise FormatError(f"has values of several types, {', '.join(sorted(item.name for item in types))}", where=where)
 
 
-def _check_weights(operator: ops.Operator, weights: Sequence[BlobValue], where: str) -> None:
+def _check_weights(operator: ops.FullyConnected | ops.Convolution, weights: Sequence[BlobValue], where: str) -> None:
     """Filter and bias: XNNPACK packs those of convolutions when it loads, and takes one scale for each channel."""
-    if isinstance(operator, ops.Convolution):
+    if isinstance(operator, ops.FullyConnected):
+        axis = int(operator.transposed)
+    else:
         axis = 3 if operator.kind is ops.ConvolutionKind.DEPTHWISE else 0
         if not all(value.is_constant for value in weights):
             raise FormatError("has a filter or bias that is not a constant", where=where)
-    else:
-        axis = int(isinstance(operator, ops.FullyConnected) and operator.transposed)
     for value, wanted in zip(weights, (axis, 0), strict=False):
         table = value.quantization
         if isinstance(table, schema.PerChannelQuant) and table.channel_dim != wanted:
