@@ -361,8 +361,6 @@ class GraphBuilder:
         """The storage order among those of `tensors` for which the fewest elements must be moved."""
         candidates = {tensor.order: None for tensor in tensors if len(tensor.order) == rank and not _is_free(tensor)}
         plain = identity(rank)
-        if len(candidates) < 2:
-            return next(iter(candidates), plain)
 
         def cost(order: Order) -> tuple[int, bool]:
             moved = sum(
@@ -371,7 +369,7 @@ class GraphBuilder:
             # What comes out of a convolution mostly goes into one: of two equals, stay away from the identity.
             return moved, order == plain
 
-        return min(candidates, key=cost)
+        return min(candidates, key=cost, default=plain)
 
     def _operand(self, tensor: Tensor, order: Order) -> Value:
         rank = len(order)
