@@ -429,6 +429,34 @@ def two_sizes_moved() -> Built:
     return Model(), calls, ({0: rows, 2: columns},)
 
 
+@dynamic("two-sizes-and-steps")
+def two_sizes_and_steps() -> Built:
+    """Every second element, and every seventieth, of an axis that is long beside two that change."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x[..., ::2] + 1, x[..., ::70] * 2, (x * 2)[..., 3::4]
+
+    rows, columns = torch.export.Dim("rows", min=1, max=5), torch.export.Dim("columns", min=2, max=7)
+    calls = [(torch.randn(n, m, 140),) for n, m in ((3, 4), (1, 2), (5, 7), (2, 7), (5, 2), (3, 4))]
+    return Model(), calls, ({0: rows, 1: columns},)
+
+
+@dynamic("two-sizes-multiplied")
+def two_sizes_multiplied() -> Built:
+    """Two sizes are joined before a product with a matrix that the program computes: of an input, and of the rows."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            rows = x.flatten(0, 1)
+            own = torch.special.entr(rows.abs())[:2].mT @ rows[:2]
+            return nn.functional.linear(rows, torch.erf(y)), rows @ torch.erf(y).mT, rows @ own, (rows * 2).view_as(x)
+
+    rows, columns = torch.export.Dim("rows", min=2, max=5), torch.export.Dim("columns", min=2, max=7)
+    calls = [(torch.randn(n, m, 6), torch.randn(6, 6)) for n, m in ((3, 4), (2, 2), (5, 7), (2, 7), (5, 2), (3, 4))]
+    return Model(), calls, ({0: rows, 1: columns}, None)
+
+
 @dynamic("two-sizes-joined")
 def two_sizes_joined() -> Built:
     """A size that changes is joined to another axis and cut off again, and what lies between is read twice or not."""

@@ -248,6 +248,24 @@ DYNAMIC = recipe_of(
     calls=((9,), (2,), (7,)),
 )
 
+#: Windows over a size that changes, into which a smaller one than the least does not fit.
+WINDOWS = recipe_of(
+    {
+        "x": tensor_of(1, 3, 6, 5),
+        "w": tensor_of(4, 3, 3, 3, constant=True, seed=1),
+        "v": tensor_of(3, 4, 3, 3, constant=True, seed=2),
+    },
+    ("c", "aten.conv2d.default", _X, Ref("w")),
+    ("t", "aten.conv_transpose2d.input", _X, Ref("v"), None, (1, 1), (2, 2)),
+    ("m", "aten.max_pool2d.default", _X, (3, 3), (1, 1)),
+    ("a", "aten.avg_pool2d.default", _X, (3, 3), (1, 1)),
+    sizes=(Size("rows", 4, 9, (("x", 2),)),),
+    calls=((9,), (4,), (7,)),
+    outputs=tuple(map(Ref, "ctma")),
+    reduction_length=27,
+    depth=2,
+)
+
 #: One of two sizes that change is joined to another axis and taken apart again: what lies between goes together or not.
 JOINED_SIZES = recipe_of(
     {"x": tensor_of(3, 4, 2, 8), "w": tensor_of(8, 8, constant=True, seed=1)},
@@ -329,6 +347,27 @@ DAMAGED: Mapping[str, Recipe] = {
         ("wf", "torchao.dequantize_affine.default", *_GROUPS),
         ("l", "aten.linear.default", _X_NUMBERS, _W_NUMBERS),
         reduction_length=64,
+    ),
+    "integers of images": recipe_of(
+        {
+            "x": _small(1, 4, 7, 6),
+            "w": _small(4, 1, 3, 3, most=2, constant=True, seed=1),
+            "v": _small(4, 3, 2, 2, most=2, constant=True, seed=2),
+            "wscales": tensor_of(4, values=("literal", (1 / 4, 1 / 2) * 2), constant=True),
+            "vscales": tensor_of(3, values=("literal", (1 / 4, 1 / 2, 1 / 4)), constant=True),
+            "wzeros": tensor_of(4, dtype="int64", values=("literal", (0,) * 4), constant=True),
+            "vzeros": tensor_of(3, dtype="int64", values=("literal", (0,) * 3), constant=True),
+        },
+        _numbers("x", 1 / 8),
+        ("wf", f"{_QUANTIZED}.dequantize_per_channel.default", *map(Ref, ("w", "wscales", "wzeros")), 0, *_INT8),
+        ("c", "aten.conv2d.default", _X_NUMBERS, _W_NUMBERS, None, (1, 1), (1, 1), (1, 1), 4),
+        _integers("c", 1 / 32, 3),
+        _numbers("cq", 1 / 32, 3),
+        ("vf", f"{_QUANTIZED}.dequantize_per_channel.default", *map(Ref, ("v", "vscales", "vzeros")), 1, *_INT8),
+        ("t", "aten.conv_transpose2d.input", Ref("cqf"), Ref("vf"), None, (2, 2), (0, 0), (1, 1)),
+        _integers("t", 1 / 16, -5),
+        reduction_length=36,
+        depth=3,
     ),
     "pieces": recipe_of(
         {"x": tensor_of(2, 4, 5, 6), "y": tensor_of(2, 1, 5, 6, seed=1)},
@@ -500,7 +539,7 @@ def lowered(name: str, context: Context) -> LoweredProgram:
 
 
 def _find(name: str) -> Recipe:
-    return DYNAMIC if name == "dynamic" else {**SPECIMENS, **DAMAGED}[name]
+    return {"dynamic": DYNAMIC, "windows": WINDOWS, **SPECIMENS, **DAMAGED}[name]
 
 
 def delegates(program: LoweredProgram, backend: str) -> list[Delegate]:
@@ -694,7 +733,7 @@ def runs(context: Context) -> LoadedBackend:
 
 
 def sample(name: str, context: Context) -> list[Sample]:
-    """The delegates of one specimen ("dynamic" is the one with changing sizes); once in this process.
+    """The delegates of one specimen ("dynamic" and "windows" have changing sizes); once in this process.
 
     Raises NotApplicable if the backend takes nothing of it, and what lowering, loading and running raise.
     """

@@ -332,6 +332,15 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         ),
         (drawn(2, 3, 10, 8),),
     ),
+    "averages of one padded window": (
+        lambda x: (
+            *(F.avg_pool2d(x[..., :4, :5], (4, 5), 3, (1, 0), False, counted) for counted in (True, False)),
+            *(F.avg_pool2d(x[..., :6, :6], 4, 5, 1), F.avg_pool2d(x[..., :3, :3], 2, 5, 1) + 1),
+            F.avg_pool2d(x[..., :3, :3], 3, 3, 1, divisor_override=2),
+            *(F.avg_pool1d(x[0, ..., :4], 4, 3, 1), F.avg_pool3d(x[None, :, :3, :4, :3], 3, 3, 1)),
+        ),
+        (drawn(2, 3, 10, 8) + 1,),
+    ),
     "pools over three axes": (
         lambda x: (
             *(F.max_pool3d(x, 2), F.max_pool3d(x - 9, 3, 2, 1), F.max_pool3d(x, (2, 2, 1), 2), F.max_pool3d(x[0], 2)),

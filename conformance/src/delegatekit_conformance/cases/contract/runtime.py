@@ -610,6 +610,12 @@ def changing_sizes(context: Context) -> str:
                 wrong["that differ"] = [_rows(item.inputs[0], 9), *(_rows(tensor, 4) for tensor in item.inputs[1:])]
             for what, inputs in wrong.items():
                 _refused(partial(runtime.execute, handle, inputs, blank(largest)), item, f"sizes {what}")
+    # Below them, where a window is larger than what it looks at: no number of results is negative.
+    with suppress(NotApplicable):
+        for item in sample("windows", context):
+            with handle_of(runtime, item.payload) as handle:
+                inputs = [tensor[:, :, :1].contiguous() for tensor in item.inputs]
+                _refused(partial(runtime.execute, handle, inputs, item.blank()), item, "fewer rows than a window has")
     if not shapes:
         raise NotApplicable("the backend takes no operator of the program with changing sizes")
     return f"{len(shapes)} sizes"

@@ -289,6 +289,24 @@ def pads_beside_zeros() -> Built:
     return Model(), [(torch.randn(1, 2, 4, 5),)]
 
 
+@pattern("windows-of-all-there-is")
+def windows_of_all_there_is() -> Built:
+    """Windows as large as the image, with a border along one axis, along both and along none."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Conv2d(3, 4, (4, 5), padding=(1, 0))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            average, largest = nn.functional.avg_pool2d, nn.functional.max_pool2d
+            borders = (1, 0), (0, 2), (2, 1), 0
+            averages = [average(x, (4, 5), 3, border, counted) for border in borders for counted in (True, False)]
+            return *averages, *(largest(x, (4, 5), 2, border) for border in borders), self.layer(x)
+
+    return Model(), [(torch.randn(2, 3, 4, 5) + 1,)]
+
+
 @pattern("averages-at-borders")
 def averages_at_borders() -> Built:
     """Averages of what a convolution makes: windows beyond the border, which count what is inside, and strides."""

@@ -111,6 +111,13 @@ def _average(b: ProgramBuilder, call: Call) -> Value:
     divisor = np.full_like(there, call["divisor_override"] or 0)
     if not divisor.any():
         divisor = everywhere if call["count_include_pad"] else there
+    window, stride, pad = windows
+    if set(sizes) == {1} and any(pad):
+        # The library lets a single window begin at the image, and not in the padding.
+        window = tuple(wide - before for wide, before in zip(window, pad, strict=True))
+        for axis, wide in enumerate(window, x.rank - len(window)):
+            x = sliced(b, x, axis, 0, wide)
+        windows = window, stride, (0,) * len(window)
     if (divisor == there).all() and (there == there.flat[0]).all():
         return pooled(b, "Avg", x, windows, sizes, b.result_type(call))
     # Of integers, the library gives wrong averages where some windows have fewer elements: 3 x 3, every second.
