@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -43,10 +44,9 @@ class _Preparation:
             if None in kind.shape:
                 raise FormatError(f"the state {name!r:.60} has no known size", where="Core ML program")
             sizes = tuple(size for size in kind.shape if size is not None)
-            place = self._define(name, kind, None, "Core ML program")
-            self.tape.states[place] = torch.zeros(sizes, dtype=held_as(kind.datatype))
+            self.tape.states[self._define(name, kind)] = torch.zeros(sizes, dtype=held_as(kind.datatype))
         for name, kind in function.inputs.items():
-            self.tape.inputs[name] = self._define(name, kind, None, "Core ML program")
+            self.tape.inputs[name] = self._define(name, kind)
         for index, operation in enumerate(function.operations):
             self._operation(operation, index)
         for name in function.outputs:
@@ -54,30 +54,20 @@ class _Preparation:
 
     # -- values --------------------------------------------------------------------------------------------------------
 
-    def _define(self, name: str, kind: TensorType | None, value: torch.Tensor | None, where: str) -> int:
-        """A place for a value. Raises FormatError for one that is no tensor."""
-        if kind is None:
-            raise FormatError(f"{name!r:.60} is no tensor", where=where)
-        place = self._places[name] = len(self.tape.constants)
-        self.tape.constants.append(value)
+    def _define(self, name: str, kind: TensorType, value: torch.Tensor | None = None) -> int:
+        """A place for a value under its name: a constant, or what is computed later."""
         self.tape.types[name] = kind
-        return place
+        self._places[name] = self._add(value)
+        return self._places[name]
+
+    def _add(self, value: torch.Tensor | None) -> int:
+        self.tape.constants.append(value)
+        return len(self.tape.constants) - 1
 
     def _place(self, name: str, where: str) -> int:
         if name not in self._places:
             raise FormatError(f"{name!r:.60} is no tensor", where=where)
         return self._places[name]
-
-    def _constant(self, literal: Literal, where: str, name: str = "") -> int:
-        """A place for a constant."""
-        if not isinstance(literal, torch.Tensor):
-            raise FormatError("a parameter is no tensor", where=where)
-        held = literal.to(torch.float32) if literal.is_floating_point() else literal
-        place = len(self.tape.constants)
-        if name:
-            self._places[name] = place
-        self.tape.constants.append(held)
-        return place
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
@@ -98,10 +88,11 @@ class _Preparation:
         if kernel.once:
             self._unpack(operation, kernel, known_values, reads, types)
             return
-        places = tuple(self._define(name, kind, None, operation.where) for name, kind in operation.results)
+        names = [name for name, _ in operation.results]
+        places = tuple(map(self._define, names, types))
         last = tuple(self._places[name] for name in self._last.get(index, ()) if name in self._places)
-        name = symbol(operation.results[0][0], operation.kind) if operation.results else ""
-        call = Call(kernel, known_values, reads, sizes, places, types, self._computed(last), operation.where, name)
+        told = symbol(names[0], operation.kind) if names else ""
+        call = Call(kernel, known_values, reads, sizes, places, types, self._computed(last), operation.where, told)
         self.tape.calls.append(call)
 
     def _computed(self, places: Sequence[int]) -> tuple[int, ...]:
@@ -130,8 +121,7 @@ class _Preparation:
         if isinstance(literal, torch.Tensor):
             if kind is None or tuple(literal.shape) != kind.shape or literal.dtype != kind.datatype.torch:
                 raise FormatError(f"has another type than {kind}", where=operation.where)
-            self._constant(literal, operation.where, name)
-            self.tape.types[name] = kind
+            self._define(name, kind, _held(literal))
 
     def _arguments(
         self, operation: Operation, kernel: Kernel
@@ -166,7 +156,11 @@ class _Preparation:
         return known_values, reads, sizes
 
     def _read(self, item: Name | Literal, where: str) -> int:
-        return self._place(item.name, where) if isinstance(item, Name) else self._constant(item, where)
+        if isinstance(item, Name):
+            return self._place(item.name, where)
+        if not isinstance(item, torch.Tensor):
+            raise FormatError("a parameter is no tensor", where=where)
+        return self._add(_held(item))
 
     def _unpack(
         self,
@@ -177,22 +171,21 @@ class _Preparation:
         types: tuple[TensorType, ...],
     ) -> None:
         """A constant that is unpacked now."""
-        (name, kind) = operation.results[0] if len(operation.results) == 1 else ("", None)
-        if kind is None or any(not isinstance(place, int) for place in reads.values()):
+        if len(types) != 1:
             raise FormatError("has not one result", where=operation.where)
-        size = 4
-        for item in kind.shape:
-            size *= item or 0
-        self._left -= size
+        (name, _), kind = operation.results[0], types[0]
+        self._left -= 4 * math.prod(size or 0 for size in kind.shape)
         values = {key: self.tape.constants[place] for key, place in reads.items() if isinstance(place, int)}
         if self._left < 0 or any(value is None for value in values.values()):
             raise FormatError("unpacks what is no constant, or too much", where=operation.where)
         made = guarded(lambda: kernel.function(**values, **known_values), operation.where)
         made = made if kernel.moves or kind.datatype is not DataType.FLOAT16 else rounded(made)
         check_result(made, kind, operation.where)
-        self._places[name] = len(self.tape.constants)
-        self.tape.constants.append(made)
-        self.tape.types[name] = kind
+        self._define(name, kind, made)
+
+
+def _held(literal: torch.Tensor) -> torch.Tensor:
+    return literal.to(torch.float32) if literal.is_floating_point() else literal
 
 
 def _last_readers(function: Function) -> dict[int, list[str]]:
