@@ -1,8 +1,9 @@
 """What executes one kind of MIL operation: a function, and how its parameters are taken from the program.
 
 A function's signature says it all: parameters that are `Tensor` may be computed, all others are known when the program
-is loaded. Floating-point tensors are float32 whatever the program declares; results that it declares as float16 are
-rounded to it after each operation, unless the operation only moves elements.
+is loaded. coremltools writes MIL's defaults into each program: what may be left out here has none, or is not there in
+the operations of earlier systems. Floating-point tensors are float32 whatever the program declares; results that it
+declares as float16 are rounded to it after each operation, unless the operation only moves elements.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ class Kernel:
     function: Callable[..., Any]
     parameters: Mapping[str, Parameter]
     #: Whether it only moves or chooses elements, so that there is nothing to round.
-    moves: bool = False
+    moves: bool
     #: Whether it is executed once, when the program is loaded: what it takes are constants.
-    once: bool = False
+    once: bool
     #: Whether its result follows from the sizes of what it takes.
-    of_sizes: bool = False
+    of_sizes: bool
 
 
 def kernel(function: Callable[..., Any], *, moves: bool = False, once: bool = False, of_sizes: bool = False) -> Kernel:

@@ -15,11 +15,11 @@ _MAXIMA: Final = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functio
 _AVERAGES: Final = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
 
 
-def _pads(x: Tensor, kernel_sizes: Ints, strides: Ints, dilations: Ints, pad_type: str, pad: Ints | None) -> list[int]:
+def _pads(x: Tensor, kernel_sizes: Ints, strides: Ints, dilations: Ints, pad_type: str, pad: Ints) -> list[int]:
     """Before and after each axis, as MIL's kinds of padding say."""
     axes = len(kernel_sizes)
     if pad_type == "custom":
-        found = list(pad or [0] * 2 * axes)
+        found = list(pad)
         if len(found) != 2 * axes or min(found) < 0:
             raise ValueError(f"pads {found[:8]}")
         return found
@@ -51,15 +51,14 @@ def _symmetric(pads: list[int]) -> list[int] | None:
 def _conv(
     x: Tensor,
     weight: Tensor,
+    strides: Ints,
+    pad_type: str,
+    pad: Ints,
+    dilations: Ints,
+    groups: int,
     bias: Tensor | None = None,
-    strides: Ints | None = None,
-    pad_type: str = "valid",
-    pad: Ints | None = None,
-    dilations: Ints | None = None,
-    groups: int = 1,
 ) -> Tensor:
     axes = weight.dim() - 2
-    strides, dilations = strides or (1,) * axes, dilations or (1,) * axes
     pads = _pads(x, tuple(weight.shape[2:]), strides, dilations, pad_type, pad)
     padding = _symmetric(pads)
     if padding is None:
@@ -70,21 +69,19 @@ def _conv(
 def _conv_transpose(
     x: Tensor,
     weight: Tensor,
-    bias: Tensor | None = None,
-    pad: Ints | None = None,
+    pad: Ints,
+    pad_type: str,
+    strides: Ints,
+    dilations: Ints,
+    groups: int,
     output_shape: Ints | None = None,
-    pad_type: str = "valid",
-    strides: Ints | None = None,
-    dilations: Ints | None = None,
-    groups: int = 1,
+    bias: Tensor | None = None,
 ) -> Tensor:
     axes = weight.dim() - 2
-    strides, dilations = strides or (1,) * axes, dilations or (1,) * axes
     if pad_type not in ("custom", "valid"):
         raise ValueError(f"pad_type = {pad_type!r:.20} of a transposed convolution")
     whole = _TRANSPOSED[axes](x, weight, bias, strides, 0, 0, groups, dilations)
-    pads = list(pad or ()) if pad_type == "custom" else []
-    pads = pads or [0] * 2 * axes
+    pads = pad if pad_type == "custom" else (0,) * 2 * axes
     for axis in range(axes):
         before, after = pads[2 * axis : 2 * axis + 2]
         size = whole.shape[2 + axis] - before - after if output_shape is None else output_shape[2 + axis]
@@ -95,13 +92,12 @@ def _conv_transpose(
 def _max_pool(
     x: Tensor,
     kernel_sizes: Ints,
-    strides: Ints | None = None,
-    pad_type: str = "valid",
-    pad: Ints | None = None,
-    ceil_mode: bool = False,
+    strides: Ints,
+    pad_type: str,
+    pad: Ints,
+    ceil_mode: bool,
 ) -> Tensor:
     axes = len(kernel_sizes)
-    strides = strides or (1,) * axes
     padded = _padded(x, _pads(x, kernel_sizes, strides, (1,) * axes, pad_type, pad), -math.inf)
     return _MAXIMA[axes](padded, kernel_sizes, strides, ceil_mode=ceil_mode)
 
@@ -109,14 +105,13 @@ def _max_pool(
 def _avg_pool(
     x: Tensor,
     kernel_sizes: Ints,
-    strides: Ints | None = None,
-    pad_type: str = "valid",
-    pad: Ints | None = None,
-    exclude_padding_from_average: bool = False,
-    ceil_mode: bool = False,
+    strides: Ints,
+    pad_type: str,
+    pad: Ints,
+    exclude_padding_from_average: bool,
+    ceil_mode: bool,
 ) -> Tensor:
     axes = len(kernel_sizes)
-    strides = strides or (1,) * axes
     pads = _pads(x, kernel_sizes, strides, (1,) * axes, pad_type, pad)
     average = _AVERAGES[axes]
     result = average(_padded(x, pads), kernel_sizes, strides, ceil_mode=ceil_mode)

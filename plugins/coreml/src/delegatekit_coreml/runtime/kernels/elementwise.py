@@ -61,15 +61,15 @@ def _clip(x: Tensor, alpha: float, beta: float) -> Tensor:
     return torch.clamp(x, alpha, beta)
 
 
-def _logarithm(x: Tensor, epsilon: float = 1e-45) -> Tensor:
+def _logarithm(x: Tensor, epsilon: float) -> Tensor:
     return torch.log(x + epsilon)
 
 
-def _root(x: Tensor, epsilon: float = 1e-12) -> Tensor:
+def _root(x: Tensor, epsilon: float) -> Tensor:
     return torch.rsqrt(x + epsilon)
 
 
-def _inverse(x: Tensor, epsilon: float = 1e-4) -> Tensor:
+def _inverse(x: Tensor, epsilon: float) -> Tensor:
     return torch.reciprocal(x + epsilon)
 
 
@@ -88,7 +88,7 @@ def _division(x: Tensor, y: Tensor) -> Tensor:
 # -- activations -------------------------------------------------------------------------------------------------------
 
 
-def _gelu(x: Tensor, mode: str = "EXACT") -> Tensor:
+def _gelu(x: Tensor, mode: str) -> Tensor:
     return functional.gelu(x, approximate={"EXACT": "none", "TANH_APPROXIMATION": "tanh"}[mode])
 
 

@@ -24,9 +24,9 @@ def _scaled(size: int, factor: float) -> int:
 
 def _upsample_bilinear(
     x: Tensor,
-    scale_factor_height: float = 1.0,
-    scale_factor_width: float = 1.0,
-    align_corners: bool = True,
+    scale_factor_height: float,
+    scale_factor_width: float,
+    align_corners: bool,
     half_pixel_centers: bool | None = None,
 ) -> Tensor:
     if half_pixel_centers is not None and half_pixel_centers == align_corners:
@@ -35,7 +35,7 @@ def _upsample_bilinear(
     return _resized(x, height, width, "bilinear", align_corners)
 
 
-def _upsample_nearest(x: Tensor, scale_factor_height: float = 1.0, scale_factor_width: float = 1.0) -> Tensor:
+def _upsample_nearest(x: Tensor, scale_factor_height: float, scale_factor_width: float) -> Tensor:
     height, width = _scaled(x.shape[-2], scale_factor_height), _scaled(x.shape[-1], scale_factor_width)
     return _resized(x, height, width, "nearest")
 

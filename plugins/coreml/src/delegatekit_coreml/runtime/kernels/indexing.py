@@ -15,7 +15,9 @@ def _counted(indices: Tensor, size: int) -> Tensor:
     return torch.where(wide < 0, wide + size, wide)
 
 
-def _gather(x: Tensor, indices: Tensor, axis: int = 0, batch_dims: int = 0, validate_indices: bool = False) -> Tensor:
+def _gather(
+    x: Tensor, indices: Tensor, axis: int, batch_dims: int | None = None, validate_indices: bool | None = None
+) -> Tensor:
     if batch_dims:
         raise ValueError("batch_dims of gather are not known here")
     axis = axis % x.dim()
@@ -24,11 +26,13 @@ def _gather(x: Tensor, indices: Tensor, axis: int = 0, batch_dims: int = 0, vali
     return taken.reshape((*x.shape[:axis], *found.shape, *x.shape[axis + 1 :]))
 
 
-def _gather_along_axis(x: Tensor, indices: Tensor, axis: int = 0, validate_indices: bool = False) -> Tensor:
+def _gather_along_axis(x: Tensor, indices: Tensor, axis: int, validate_indices: bool | None = None) -> Tensor:
     return torch.gather(x, axis, _counted(indices, x.shape[axis]))
 
 
-def _gather_nd(x: Tensor, indices: Tensor, batch_dims: int = 0, validate_indices: bool = False) -> Tensor:
+def _gather_nd(
+    x: Tensor, indices: Tensor, batch_dims: int | None = None, validate_indices: bool | None = None
+) -> Tensor:
     if batch_dims:
         raise ValueError("batch_dims of gather_nd are not known here")
     axes = indices.shape[-1]
@@ -37,7 +41,7 @@ def _gather_nd(x: Tensor, indices: Tensor, batch_dims: int = 0, validate_indices
     return x[found].reshape((*indices.shape[:-1], *x.shape[axes:]))
 
 
-def _one_hot(indices: Tensor, one_hot_vector_size: int, on_value: Tensor, off_value: Tensor, axis: int = -1) -> Tensor:
+def _one_hot(indices: Tensor, one_hot_vector_size: int, on_value: Tensor, off_value: Tensor, axis: int) -> Tensor:
     places = torch.arange(one_hot_vector_size, device=indices.device)
     axis = axis % (indices.dim() + 1)
     hot = indices.unsqueeze(axis) == places.reshape(-1, *[1] * (indices.dim() - axis))

@@ -11,13 +11,13 @@ from ..kernel import Ints, Kernel, Tensor, kernel
 
 def _layer_norm(
     x: Tensor,
-    axes: Ints | None = None,
+    axes: Ints,
+    epsilon: float,
     gamma: Tensor | None = None,
     beta: Tensor | None = None,
-    epsilon: float = 1e-5,
 ) -> Tensor:
     rank = x.dim()
-    chosen = sorted(axis % rank for axis in (range(rank) if axes is None else axes))
+    chosen = sorted(axis % rank for axis in axes)
     last = list(range(rank - len(chosen), rank))
     moved = x.movedim(chosen, last)
     result = functional.layer_norm(moved, [moved.shape[axis] for axis in last], gamma, beta, epsilon)
@@ -28,14 +28,14 @@ def _batch_norm(
     x: Tensor,
     mean: Tensor,
     variance: Tensor,
+    epsilon: float,
     gamma: Tensor | None = None,
     beta: Tensor | None = None,
-    epsilon: float = 1e-5,
 ) -> Tensor:
     return functional.batch_norm(x, mean, variance, gamma, beta, eps=epsilon)
 
 
-def _instance_norm(x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, epsilon: float = 1e-5) -> Tensor:
+def _instance_norm(x: Tensor, epsilon: float, gamma: Tensor | None = None, beta: Tensor | None = None) -> Tensor:
     return functional.instance_norm(x, weight=gamma, bias=beta, eps=epsilon)
 
 

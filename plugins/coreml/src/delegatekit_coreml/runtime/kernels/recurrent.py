@@ -32,15 +32,15 @@ def _lstm(
     initial_c: Tensor,
     weight_ih: Tensor,
     weight_hh: Tensor,
+    direction: str,
+    output_sequence: bool,
+    recurrent_activation: str,
+    cell_activation: str,
+    activation: str,
     bias: Tensor | None = None,
     weight_ih_back: Tensor | None = None,
     weight_hh_back: Tensor | None = None,
     bias_back: Tensor | None = None,
-    direction: str = "forward",
-    output_sequence: bool = False,
-    recurrent_activation: str = "sigmoid",
-    cell_activation: str = "tanh",
-    activation: str = "tanh",
 ) -> tuple[Tensor, Tensor, Tensor]:
     if (recurrent_activation, cell_activation, activation) != ("sigmoid", "tanh", "tanh"):
         raise ValueError("other activations than sigmoid and tanh")
@@ -74,10 +74,10 @@ def _rnn(
     initial_h: Tensor,
     weight_ih: Tensor,
     weight_hh: Tensor,
+    direction: str,
+    output_sequence: bool,
+    activation: str,
     bias: Tensor | None = None,
-    direction: str = "forward",
-    output_sequence: bool = False,
-    activation: str = "tanh",
 ) -> tuple[Tensor, Tensor]:
     _check_forward(direction)
     function, h, states = _ACTIVATIONS[activation], initial_h, []
@@ -92,11 +92,11 @@ def _gru(
     initial_h: Tensor,
     weight_ih: Tensor,
     weight_hh: Tensor,
+    direction: str,
+    output_sequence: bool,
+    recurrent_activation: str,
+    activation: str,
     bias: Tensor | None = None,
-    direction: str = "forward",
-    output_sequence: bool = False,
-    recurrent_activation: str = "sigmoid",
-    activation: str = "tanh",
 ) -> tuple[Tensor, Tensor]:
     """Gates in MIL's order: reset, new, update. The reset is of the product alone, not of a bias."""
     _check_forward(direction)

@@ -11,7 +11,7 @@ from ..kernel import Ints, Kernel, Tensor, kernel
 
 
 def _reduction(function: Callable[[Any, list[int], bool], Any]) -> Kernel:
-    def run(x: Tensor, axes: Ints | None = None, keep_dims: bool = False) -> Tensor:
+    def run(x: Tensor, keep_dims: bool, axes: Ints | None = None) -> Tensor:
         chosen = list(range(x.dim())) if axes is None else [axis % x.dim() for axis in axes]
         result: Tensor = function(x, chosen, keep_dims).to(x.dtype)
         return result
@@ -26,18 +26,18 @@ def _product(x: Tensor, axes: list[int], keep: bool) -> Tensor:
 
 
 def _position(function: Callable[..., Any]) -> Kernel:
-    def run(x: Tensor, axis: int = -1, keep_dims: bool = False, output_dtype: str = "int32") -> Tensor:
+    def run(x: Tensor, axis: int, keep_dims: bool, output_dtype: str | None = None) -> Tensor:
         result: Tensor = function(x, axis, keepdim=keep_dims).to(torch.int32)
         return result
 
     return kernel(run)
 
 
-def _softmax(x: Tensor, axis: int = -1) -> Tensor:
+def _softmax(x: Tensor, axis: int) -> Tensor:
     return torch.softmax(x, axis)
 
 
-def _cumulative(x: Tensor, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Tensor:
+def _cumulative(x: Tensor, axis: int, exclusive: bool, reverse: bool) -> Tensor:
     if exclusive or reverse:
         raise ValueError("sums from the other end, or without the element itself, are not known here")
     return torch.cumsum(x, axis, dtype=x.dtype)
@@ -48,16 +48,16 @@ def _largest(
     k: int,
     axis: int,
     ascending: bool,
-    sort: bool = True,
-    return_indices: bool = True,
-    output_indices_dtype: str = "int32",
-) -> tuple[Tensor, ...]:
+    sort: bool | None = None,
+    return_indices: bool | None = None,
+    output_indices_dtype: str | None = None,
+) -> tuple[Tensor, Tensor]:
     count = x.shape[axis] if k == -1 else k
     values, indices = torch.topk(x, count, axis, largest=not ascending, sorted=True)
-    return (values, indices.to(torch.int32)) if return_indices else (values,)
+    return values, indices.to(torch.int32)
 
 
-def _order(x: Tensor, axis: int = -1, ascending: bool = False) -> Tensor:
+def _order(x: Tensor, axis: int, ascending: bool) -> Tensor:
     return torch.argsort(x, dim=axis, descending=not ascending, stable=True).to(torch.int32)
 
 

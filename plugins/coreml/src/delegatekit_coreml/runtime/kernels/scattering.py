@@ -32,9 +32,9 @@ def _scatter(
     data: Tensor,
     indices: Tensor,
     updates: Tensor,
-    axis: int = 0,
-    mode: str = "add",
-    validate_indices: bool = False,
+    axis: int,
+    mode: str,
+    validate_indices: bool | None = None,
 ) -> Tensor:
     axis = axis % data.dim()
     if updates.shape != (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]) or indices.dim() != 1:
@@ -48,9 +48,9 @@ def _scatter_along_axis(
     data: Tensor,
     indices: Tensor,
     updates: Tensor,
-    axis: int = 0,
-    mode: str = "add",
-    validate_indices: bool = False,
+    axis: int,
+    mode: str,
+    validate_indices: bool | None = None,
 ) -> Tensor:
     axis = axis % data.dim()
     if indices.shape != updates.shape or indices.dim() != data.dim():
@@ -71,7 +71,7 @@ def _along_axis(data: Tensor, places: Tensor, updates: Tensor, axis: int, mode: 
 
 
 def _scatter_nd(
-    data: Tensor, indices: Tensor, updates: Tensor, mode: str = "add", validate_indices: bool = False
+    data: Tensor, indices: Tensor, updates: Tensor, mode: str, validate_indices: bool | None = None
 ) -> Tensor:
     axes = indices.shape[-1]
     if not 0 < axes <= data.dim() or updates.shape != (*indices.shape[:-1], *data.shape[axes:]):

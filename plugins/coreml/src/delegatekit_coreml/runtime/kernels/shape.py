@@ -43,7 +43,7 @@ def _reverse(x: Tensor, axes: Ints | None = None) -> Tensor:
     return x.flip(list(range(x.dim())) if axes is None else list(axes))
 
 
-def _concat(values: Tensors, axis: int, interleave: bool = False) -> Tensor:
+def _concat(values: Tensors, axis: int, interleave: bool) -> Tensor:
     if interleave:
         return torch.stack(values, axis + 1).flatten(axis, axis + 1)
     return torch.cat([item.reshape(1) if item.dim() == 0 else item for item in values], axis)
@@ -127,7 +127,7 @@ def _slice_by_size(x: Tensor, begin: Ints, size: Ints) -> Tensor:
     return x[index]
 
 
-def _pad(x: Tensor, pad: Ints, mode: str = "constant", constant_val: float = 0.0) -> Tensor:
+def _pad(x: Tensor, pad: Ints, mode: str, constant_val: float) -> Tensor:
     pairs = [pad[at : at + 2] for at in range(0, len(pad), 2)]
     while len(pairs) > 1 and not any(pairs[0]):
         pairs.pop(0)
@@ -157,7 +157,7 @@ def _crop(x: Tensor, crop_height: Ints, crop_width: Ints) -> Tensor:
     return x[..., top : height - bottom, left : width - right]
 
 
-def _band_part(x: Tensor, lower: int = -1, upper: int = -1) -> Tensor:
+def _band_part(x: Tensor, lower: int, upper: int) -> Tensor:
     rows = torch.arange(x.shape[-2], device=x.device)[:, None]
     columns = torch.arange(x.shape[-1], device=x.device)[None]
     below = rows - columns <= lower if lower >= 0 else torch.ones_like(rows * columns, dtype=torch.bool)
