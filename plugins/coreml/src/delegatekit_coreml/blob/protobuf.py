@@ -103,9 +103,10 @@ class Fields:
     def floats(self, number: int) -> list[float]:
         """Numbers of 4 bytes each, packed or not."""
         data = b"".join(bytes(value) for value in self._found.get(number, ()) if not isinstance(value, int))
-        if len(data) % 4:
-            raise self._wrong(number)
-        return list(struct.unpack(f"<{len(data) // 4}f", data))
+        try:
+            return [value for (value,) in struct.iter_unpack("<f", data)]
+        except struct.error:
+            raise self._wrong(number) from None
 
     def _as_text(self, number: int, value: _Raw) -> str:
         if not isinstance(value, memoryview):
