@@ -108,9 +108,12 @@ def _parameters(call: Call, at: int) -> list[torch.Tensor]:
     return [item.constant.detach() for item in items if item.constant is not None]
 
 
+def _by_gate(parameter: torch.Tensor, gates: int) -> torch.Tensor:
+    return torch.unflatten(parameter, 0, (gates, -1))
+
+
 def _reordered(parameter: torch.Tensor, gates: Sequence[int]) -> torch.Tensor:
-    parts = parameter.chunk(len(gates))
-    return torch.cat([parts[gate] for gate in gates])
+    return _by_gate(parameter, len(gates))[list(gates)].flatten(0, 1)
 
 
 # -- kinds of networks -------------------------------------------------------------------------------------------------
@@ -167,7 +170,7 @@ def _gru(b: ProgramBuilder, call: Call, x: Var, at: int, initial: Var, datatype:
     """One direction. MIL's operation adds the hidden bias of the new state after the reset, PyTorch before: where there
     is one, each step is written."""
     weight_ih, weight_hh, *biases = _parameters(call, at)
-    if biases and bool(biases[1].chunk(3)[2].any()):
+    if biases and bool(_by_gate(biases[1], 3)[2].any()):
         return _gru_steps(b, x, initial, (weight_ih, weight_hh, *biases), datatype)
     more = {"bias": device_array(_reordered(biases[0] + biases[1], _GRU_GATES), datatype)} if biases else {}
     sequence, final = b.call(

@@ -10,6 +10,11 @@ from torch.nn import functional
 from ..kernel import Kernel, Tensor, kernel
 
 
+def _gates(values: Tensor, count: int) -> tuple[Tensor, ...]:
+    """The parts of a last axis that has so many numbers for each hidden one."""
+    return torch.unflatten(values, -1, (count, -1)).unbind(-2)
+
+
 def _direction(
     x: Tensor, h: Tensor, c: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -19,7 +24,7 @@ def _direction(
         inputs = inputs + bias
     states = []
     for step in inputs.unbind(0):
-        first, forget, output, cell = (step + h @ weight_hh.mT).chunk(4, -1)
+        first, forget, output, cell = _gates(step + h @ weight_hh.mT, 4)
         c = torch.sigmoid(forget) * c + torch.sigmoid(first) * torch.tanh(cell)
         h = torch.sigmoid(output) * torch.tanh(c)
         states.append(h)
@@ -103,7 +108,7 @@ def _gru(
     inner, outer = _ACTIVATIONS[recurrent_activation], _ACTIVATIONS[activation]
     h, states = initial_h, []
     for step in functional.linear(x, weight_ih, bias).unbind(0):
-        inputs, kept = step.chunk(3, -1), (h @ weight_hh.mT).chunk(3, -1)
+        inputs, kept = _gates(step, 3), _gates(h @ weight_hh.mT, 3)
         reset, update = inner(inputs[0] + kept[0]), inner(inputs[2] + kept[2])
         new = outer(inputs[1] + reset * kept[1])
         h = (1 - update) * new + update * h
