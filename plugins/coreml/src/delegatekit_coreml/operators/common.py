@@ -76,18 +76,11 @@ def clamp(b: ProgramBuilder, x: Var, low: float | None, high: float | None) -> V
     return x if high is None else binary(b, "minimum", x, high)
 
 
-def where(b: ProgramBuilder, condition: Var, left: Term, right: Term, shape: Sequence[Any] | None = None) -> Var:
-    """One of two. `shape` is the result's, if the condition may be larger than both."""
+def where(b: ProgramBuilder, condition: Var, left: Term, right: Term) -> Var:
+    """One of two; together they are as large as the condition."""
     datatype = next(datatype_of(item) for item in (left, right) if not isinstance(item, int | float))
     first, second = (b.number(item, datatype) if isinstance(item, int | float) else item for item in (left, right))
-    if shape is not None and broadcast(_shape(first), _shape(second)) != sizes_of(shape):
-        # MIL's builder looks at the two only for the size of the result.
-        first = expanded(b, first, shape)
     return b.call("select", cond=condition, a=first, b=second)
-
-
-def _shape(item: Var) -> tuple[Size, ...]:
-    return tuple(getattr(item, "shape", ()))
 
 
 def broadcast(*shapes: Sequence[Any]) -> tuple[Size, ...]:

@@ -11,6 +11,7 @@ from delegatekit_toolkit.narrowing import narrow_product, narrowed, numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of
+from ..ir.sizes import sizes_of
 from ..ir.types import DataType
 from .common import (
     ANY,
@@ -19,8 +20,10 @@ from .common import (
     REAL,
     Term,
     binary,
+    broadcast,
     clamp,
     div,
+    expanded,
     floating,
     mul,
     no_nan,
@@ -193,8 +196,11 @@ def _bitwise_not(b: ProgramBuilder, call: Call) -> Var:
 
 
 def _where(b: ProgramBuilder, call: Call) -> Var:
+    """MIL's builder looks only at the two for the size of the result: the condition may be larger."""
     left, right = tensor(b, call), tensor(b, call, "other")
-    return where(b, tensor(b, call, "condition"), left, right, call.result.shape)
+    if broadcast(left.shape, right.shape) != sizes_of(call.result.shape):
+        left = expanded(b, left, call.result.shape)
+    return where(b, tensor(b, call, "condition"), left, right)
 
 
 def _to_type(b: ProgramBuilder, call: Call) -> Var:

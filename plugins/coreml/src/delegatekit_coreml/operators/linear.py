@@ -140,7 +140,7 @@ def _attention(b: ProgramBuilder, call: Call) -> Var:
     mask_value = b.value(mask)
     if mask.dtype_name == "bool":
         seen = mask_value
-        scores = where(b, seen, scores, hidden, scores.shape)
+        scores = where(b, seen, scores, hidden)
     else:
         # A mask of -infinity hides; so does what float16 does not have.
         seen = binary(b, "greater", mask_value, hidden)

@@ -99,7 +99,7 @@ def _middle(b: ProgramBuilder, x: Var, axis: int) -> tuple[Var, Var]:
     nans = b.cast(is_nan(b, x), DataType.INT32)
     has_nan = b.cast(reduced(b, "reduce_max", nans, (axis,)), DataType.BOOL)
     first = b.call("reduce_argmax", x=nans, axis=numbers([axis])[0], keep_dims=True)
-    return where(b, has_nan, math.nan, value, value.shape), where(b, has_nan, first, place)
+    return where(b, has_nan, math.nan, value), where(b, has_nan, first, place)
 
 
 def _median_along(b: ProgramBuilder, call: Call) -> Made:
