@@ -130,7 +130,7 @@ def _attention(b: ProgramBuilder, call: Call) -> Var:
     usual = 1 / math.sqrt(query.shape[-1])
     scale = usual if scale is None else scale
     if b.target >= IOS18 and mask is None:
-        if not math.isclose(scale, usual):
+        if b.number(scale / usual, datatype_of(query)) != 1:
             query = mul(b, query, scale / usual)
         return b.call("scaled_dot_product_attention", query=query, key=key, value=value)
     scores = _matmul(b, mul(b, query, scale), key, transpose_y=True)
