@@ -92,9 +92,9 @@ class FunctionBuilder:
         """Integers as numpy's array of a type of MIL."""
         return integers.astype(self._library.types.nptype_from_builtin(_mil_type(self._library, datatype)))
 
-    def finish(self, outputs: Sequence[Var]) -> Any:
+    def finish(self, outputs: list[Var]) -> Any:
         """coremltools' function, with these outputs."""
-        self._function.set_outputs(list(outputs))
+        self._function.set_outputs(outputs)
         return self._function
 
     def _name(self, kind: str) -> str:
