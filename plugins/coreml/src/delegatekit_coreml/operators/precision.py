@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 def is_wide(call: Call, options: CoreMLOptions) -> bool:
     """Whether a call is; what reads unpacked constants is computed in their type."""
-    if not options.float32_operators and not options.float32_modules:
-        return False
     is_named = bool(options.float32_operators & leavable_names(call.operator)) or any(
         is_inside(path, name) for path in module_paths(call) for name in options.float32_modules
     )
