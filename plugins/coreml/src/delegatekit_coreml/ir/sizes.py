@@ -59,10 +59,15 @@ def is_computable(size: Any) -> bool:
         or node.is_Rational
         or node.is_Add
         or node.is_Mul
-        or (node.is_Pow and node.exp.is_Integer and node.exp > 0)
+        or _is_product(node)
         or node.func.__name__ in _OPERATIONS
         for node in sympy.preorder_traversal(sympy.sympify(size_of(size)))
     )
+
+
+def _is_product(node: sympy.Expr) -> bool:
+    """Whether it is a power that is one size times itself."""
+    return bool(node.is_Pow and node.exp.is_Integer and node.exp.is_positive)
 
 
 class SizeWriter:
@@ -113,7 +118,7 @@ class SizeWriter:
             return self._binary("floor_div", product, np.int32(factor.q))
         if size.is_Add or size.is_Mul:
             return self._joined("add" if size.is_Add else "mul", *size.args)
-        if size.is_Pow and size.exp.is_Integer and size.exp.is_positive:
+        if _is_product(size):
             return self._joined("mul", *[size.base] * int(size.exp))
         kind = _OPERATIONS.get(size.func.__name__)
         if kind is None:
@@ -140,7 +145,7 @@ class SizeWriter:
             shape = self._shapes[value.name] = self._call("shape", x=value)
             # MIL's builder would compute with expressions from here on, and solve equations at each reshape.
             shape._sym_val = None
-        return self._call("gather", x=shape, indices=np.array([axis], dtype=np.int32), axis=np.int32(0))
+        return self._call("gather", x=shape, indices=self._term(axis), axis=np.int32(0))
 
     def _solved(self, symbol: sympy.Symbol) -> Any:
         """A symbol that is not itself the size of a value: from a multiple of it, and a sum with a number."""
