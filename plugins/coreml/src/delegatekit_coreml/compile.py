@@ -38,13 +38,12 @@ class _Lowered:
     handles: Mapping[int | str, tuple[int, ...]]
 
 
-def compile_partition(partition: PartitionProgram, options: CoreMLOptions) -> PreprocessResult:
+def _compile_partition(partition: PartitionProgram, options: CoreMLOptions) -> PreprocessResult:
     """Lower a partition to MIL, have coremltools write it, pack it. Raises LoweringError."""
-    with _LOCK:
-        function, lowered = _lowered(partition, options)
-        functions = {"main": function}
-        del function
-        package = _package(functions, {"main": lowered}, options)
+    function, lowered = _lowered(partition, options)
+    functions = {"main": function}
+    del function
+    package = _package(functions, {"main": lowered}, options)
     package = replace(package, inputs=lowered.names.inputs, outputs=lowered.names.outputs, methods={})
     others = debug_files(lowered.handles, tools().coremltools.__version__) if options.debug_files else None
     return _result(write_package(package, others), lowered, package, options)
@@ -64,9 +63,10 @@ def compile_methods(
     shares = options.weight_sharing == "positional" and TARGETS[options.target] >= IOS18
 
     def compiled(group: Mapping[str, PartitionProgram]) -> dict[str, PreprocessResult]:
-        if shares and len(group) > 1:
-            return _compile_together(group, options)
-        return {name: compile_partition(item, options) for name, item in group.items()}
+        with _LOCK:
+            if shares and len(group) > 1:
+                return _compile_together(group, options)
+            return {name: _compile_partition(item, options) for name, item in group.items()}
 
     return by_position(methods, compiled)
 
@@ -75,11 +75,10 @@ def _compile_together(
     partitions: Mapping[str, PartitionProgram], options: CoreMLOptions
 ) -> dict[str, PreprocessResult]:
     """Partitions of several methods as one archive among the named data, and references to it."""
-    with _LOCK:
-        both = {name: _lowered(item, options) for name, item in partitions.items()}
-        functions, lowered = ({name: item[which] for name, item in both.items()} for which in (0, 1))
-        del both
-        package = _package(functions, lowered, options)
+    both = {name: _lowered(item, options) for name, item in partitions.items()}
+    functions, lowered = ({name: item[which] for name, item in both.items()} for which in (0, 1))
+    del both
+    package = _package(functions, lowered, options)
     key = key_of(identifier_of(package))
     data = NamedData(key, b"".join(write_package(package)))
     first = next(iter(lowered))
