@@ -58,7 +58,7 @@ class Kernel:
 
     function: Callable[..., Any]
     parameters: Mapping[str, Parameter]
-    #: Whether it only moves or chooses elements, so that there is nothing to round.
+    #: Whether it only moves elements, so that there is nothing to round: often it copies none.
     moves: bool
     #: Whether it is executed once, when the program is loaded: what it takes are constants.
     once: bool

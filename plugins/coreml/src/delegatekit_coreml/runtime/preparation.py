@@ -11,11 +11,10 @@ import torch
 from delegatekit_api import FormatError
 
 from ..ir.program import Function, Literal, Name, Operation, TensorType, symbol
-from ..ir.types import DataType
 from .inference import check_result, guarded
 from .kernel import Kernel, held_as, known
 from .kernels import KERNELS
-from .tape import Call, Tape, rounded
+from .tape import Call, Tape, declared
 
 #: Bytes that constants may have once they are unpacked, for each byte of the blob, and in any case.
 _UNPACKED: Final = 64
@@ -179,9 +178,8 @@ class _Preparation:
         if self._left < 0 or any(value is None for value in values.values()):
             raise FormatError("unpacks what is no constant, or too much", where=operation.where)
         made = guarded(lambda: kernel.function(**values, **known_values), operation.where)
-        made = made if kernel.moves or kind.datatype is not DataType.FLOAT16 else rounded(made)
         check_result(made, kind, operation.where)
-        self._define(name, kind, made)
+        self._define(name, kind, declared(made, kind))
 
 
 def _held(literal: torch.Tensor) -> torch.Tensor:

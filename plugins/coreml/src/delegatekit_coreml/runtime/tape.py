@@ -65,14 +65,14 @@ class Call:
         """Compute the results from values at their places."""
         results = self.compute(values)
         for place, kind, value in zip(self.results, self.types, results, strict=False):
-            values[place] = value if self.kernel.moves or kind.datatype is not DataType.FLOAT16 else rounded(value)
+            values[place] = value if self.kernel.moves else declared(value, kind)
         for place in self.last:
             values[place] = None
 
 
-def rounded(value: torch.Tensor) -> torch.Tensor:
-    """To float16, and held as float32 again."""
-    return value.to(torch.float16).to(torch.float32)
+def declared(value: torch.Tensor, kind: TensorType) -> torch.Tensor:
+    """A result in the precision that the program declares: rounded to float16, and held as float32 again."""
+    return value.to(torch.float16).to(torch.float32) if kind.datatype is DataType.FLOAT16 else value
 
 
 @dataclass

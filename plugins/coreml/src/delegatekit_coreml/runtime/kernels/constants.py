@@ -124,6 +124,6 @@ KERNELS: Final[dict[str, Kernel]] = {
     "dequantize": kernel(_dequantize),
     "constexpr_affine_dequantize": kernel(_affine, once=True),
     "constexpr_blockwise_shift_scale": kernel(_blockwise, once=True),
-    "constexpr_lut_to_dense": kernel(_table, once=True, moves=True),
-    "constexpr_sparse_to_dense": kernel(_sparse, once=True, moves=True),
+    "constexpr_lut_to_dense": kernel(_table, once=True),
+    "constexpr_sparse_to_dense": kernel(_sparse, once=True),
 }

@@ -124,6 +124,6 @@ def _avg_pool(
 KERNELS: Final[dict[str, Kernel]] = {
     "conv": kernel(_conv),
     "conv_transpose": kernel(_conv_transpose),
-    "max_pool": kernel(_max_pool, moves=True),
+    "max_pool": kernel(_max_pool),
     "avg_pool": kernel(_avg_pool),
 }

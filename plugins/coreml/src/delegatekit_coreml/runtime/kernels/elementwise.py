@@ -28,14 +28,6 @@ def _binary(function: Callable[[Any, Any], Any]) -> Kernel:
     return kernel(run)
 
 
-def _moved(function: Callable[[Any], Any]) -> Kernel:
-    def run(x: Tensor) -> Tensor:
-        result: Tensor = function(x)
-        return result
-
-    return kernel(run, moves=True)
-
-
 def _cast(x: Tensor, dtype: str) -> Tensor:
     datatype = BY_NAME.get(dtype)
     if datatype is None or datatype is DataType.STRING:
@@ -132,6 +124,7 @@ KERNELS: Final[dict[str, Kernel]] = {
         name: _unary(getattr(torch, name))
         for name in (
             *(
+                "abs",
                 "acos",
                 "asin",
                 "atan",
@@ -143,16 +136,15 @@ KERNELS: Final[dict[str, Kernel]] = {
                 "exp",
                 "exp2",
                 "floor",
+                "relu",
                 "round",
                 "sigmoid",
             ),
             *("sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "logical_not"),
         )
     },
-    "abs": _moved(torch.abs),
-    "relu": _moved(torch.relu),
-    "relu6": _moved(functional.relu6),
-    "identity": _moved(lambda x: x),
+    "relu6": _unary(functional.relu6),
+    "identity": _unary(lambda x: x),
     "silu": _unary(functional.silu),
     "softsign": _unary(functional.softsign),
     "softplus": kernel(_softplus),
@@ -174,7 +166,7 @@ KERNELS: Final[dict[str, Kernel]] = {
     "logical_and": _binary(torch.logical_and),
     "logical_or": _binary(torch.logical_or),
     "logical_xor": _binary(torch.logical_xor),
-    "select": kernel(_select, moves=True),
+    "select": kernel(_select),
     "cast": kernel(_cast),
     "clip": kernel(_clip),
     "log": kernel(_logarithm),

@@ -71,8 +71,8 @@ def _pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
 
 KERNELS: Final[dict[str, Kernel]] = {
     "upsample_bilinear": kernel(_upsample_bilinear),
-    "upsample_nearest_neighbor": kernel(_upsample_nearest, moves=True),
+    "upsample_nearest_neighbor": kernel(_upsample_nearest),
     "resample": kernel(_resample),
-    "pixel_shuffle": kernel(_pixel_shuffle, moves=True),
-    "pixel_unshuffle": kernel(_pixel_unshuffle, moves=True),
+    "pixel_shuffle": kernel(_pixel_shuffle),
+    "pixel_unshuffle": kernel(_pixel_unshuffle),
 }

@@ -49,8 +49,8 @@ def _one_hot(indices: Tensor, one_hot_vector_size: int, on_value: Tensor, off_va
 
 
 KERNELS: Final[dict[str, Kernel]] = {
-    "gather": kernel(_gather, moves=True),
-    "gather_along_axis": kernel(_gather_along_axis, moves=True),
-    "gather_nd": kernel(_gather_nd, moves=True),
-    "one_hot": kernel(_one_hot, moves=True),
+    "gather": kernel(_gather),
+    "gather_along_axis": kernel(_gather_along_axis),
+    "gather_nd": kernel(_gather_nd),
+    "one_hot": kernel(_one_hot),
 }

@@ -76,6 +76,6 @@ KERNELS: Final[dict[str, Kernel]] = {
     "reduce_argmin": _position(torch.argmin),
     "softmax": kernel(_softmax),
     "cumsum": kernel(_cumulative),
-    "topk": kernel(_largest, moves=True),
+    "topk": kernel(_largest),
     "argsort": kernel(_order),
 }

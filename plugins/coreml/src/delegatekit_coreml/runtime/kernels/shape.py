@@ -200,6 +200,6 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 
 KERNELS: Final[dict[str, Kernel]] = {
     **{name: kernel(function, moves=True) for name, function in _FUNCTIONS.items()},
-    "shape": kernel(_shape, moves=True, of_sizes=True),
-    "range_1d": kernel(_range, moves=True, of_sizes=True),
+    "shape": kernel(_shape, of_sizes=True),
+    "range_1d": kernel(_range, of_sizes=True),
 }
