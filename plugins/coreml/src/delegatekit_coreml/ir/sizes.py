@@ -145,7 +145,7 @@ class SizeWriter:
             shape = self._shapes[value.name] = self._call("shape", x=value)
             # MIL's builder would compute with expressions from here on, and solve equations at each reshape.
             shape._sym_val = None
-        return self._call("gather", x=shape, indices=self._term(axis), axis=np.int32(0))
+        return self._call("gather", x=shape, indices=self._term(axis))
 
     def _solved(self, symbol: sympy.Symbol) -> Any:
         """A symbol that is not itself the size of a value: from a multiple of it, and a sum with a number."""

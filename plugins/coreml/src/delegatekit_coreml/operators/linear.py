@@ -33,7 +33,7 @@ def matrix_weight(call: Call) -> str | None:
 
 
 def _matmul(b: ProgramBuilder, x: Var, y: Var, *, transpose_y: bool = False) -> Var:
-    return b.call("matmul", x=x, y=y, transpose_x=False, transpose_y=transpose_y)
+    return b.call("matmul", x=x, y=y, transpose_y=transpose_y)
 
 
 def _linear(b: ProgramBuilder, call: Call) -> Var:
@@ -135,7 +135,7 @@ def _attention(b: ProgramBuilder, call: Call) -> Var:
         return b.call("scaled_dot_product_attention", query=query, key=key, value=value)
     scores = _matmul(b, mul(b, query, scale), key, transpose_y=True)
     if mask is None:
-        return _matmul(b, b.call("softmax", x=scores, axis=numbers([-1])[0]), value)
+        return _matmul(b, b.call("softmax", x=scores), value)
     hidden = _HIDDEN[b.result_type(call)]
     mask_value = b.value(mask)
     if mask.dtype_name == "bool":
@@ -145,7 +145,7 @@ def _attention(b: ProgramBuilder, call: Call) -> Var:
         # A mask of -infinity hides; so does what float16 does not have.
         seen = binary(b, "greater", mask_value, hidden)
         scores = add(b, scores, binary(b, "maximum", mask_value, hidden))
-    result = _matmul(b, b.call("softmax", x=scores, axis=numbers([-1])[0]), value)
+    result = _matmul(b, b.call("softmax", x=scores), value)
     if not _may_hide_rows(call):
         return result
     any_seen = reduced(b, "reduce_max", b.cast(seen, DataType.INT32), (len(seen.shape) - 1,))

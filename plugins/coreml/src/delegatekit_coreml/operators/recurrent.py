@@ -158,7 +158,6 @@ def _rnn(b: ProgramBuilder, call: Call, x: Var, at: int, initial: Var, datatype:
         initial_h=initial,
         weight_ih=device_array(weight_ih, datatype),
         weight_hh=device_array(weight_hh, datatype),
-        direction="forward",
         output_sequence=True,
         activation="relu" if "rnn_relu" in call.operator else "tanh",
         **more,
@@ -179,7 +178,6 @@ def _gru(b: ProgramBuilder, call: Call, x: Var, at: int, initial: Var, datatype:
         initial_h=initial,
         weight_ih=device_array(_reordered(weight_ih, _GRU_GATES), datatype),
         weight_hh=device_array(_reordered(weight_hh, _GRU_GATES), datatype),
-        direction="forward",
         output_sequence=True,
         **more,
     )

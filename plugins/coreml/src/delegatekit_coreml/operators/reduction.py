@@ -72,8 +72,7 @@ def _position(kind: str) -> Lower:
         x, dim = tensor(b, call), call["dim"]
         if dim is None or not x.shape:
             x = reshaped(b, x, (math.prod(x.shape),))
-            found = b.call(kind, x=x, axis=numbers([0])[0], keep_dims=False)
-            return reshaped(b, found, call.result.shape)
+            return reshaped(b, b.call(kind, x=x, axis=numbers([0])[0]), call.result.shape)
         axis = axis_of(dim, len(x.shape))
         return b.call(kind, x=x, axis=numbers([axis])[0], keep_dims=call["keepdim"])
 
@@ -186,7 +185,7 @@ def _log_softmax(b: ProgramBuilder, call: Call) -> Var:
 def _cumulative(b: ProgramBuilder, call: Call) -> Var:
     x = b.cast(tensor(b, call), b.result_type(call))
     axis = axis_of(call["dim"], len(x.shape))
-    return b.call("cumsum", x=x, axis=numbers([axis])[0], exclusive=False, reverse=False)
+    return b.call("cumsum", x=x, axis=numbers([axis])[0])
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (

@@ -89,7 +89,7 @@ def _flat_places(b: ProgramBuilder, index: Var, shape: tuple[int, ...], axis: in
 def _flat_write(b: ProgramBuilder, data: Var, places: Var, source: Var, mode: str) -> Var:
     """Elements at places among all elements."""
     flat, at, updates = (reshaped(b, item, (math.prod(item.shape),)) for item in (data, places, source))
-    made = b.call("scatter", data=flat, indices=at, updates=updates, axis=numbers([0])[0], mode=mode)
+    made = b.call("scatter", data=flat, indices=at, updates=updates, mode=mode)
     return reshaped(b, made, data.shape)
 
 
@@ -247,11 +247,10 @@ def _masked_scatter(b: ProgramBuilder, call: Call) -> Var:
     if datatype is DataType.BOOL:
         x, source = (b.cast(item, DataType.INT32) for item in (x, source))
     flat = reshaped(b, b.cast(mask, DataType.INT32), (math.prod(shape),))
-    along: Any = numbers([0])[0]
-    order = sub(b, b.call("cumsum", x=flat, axis=along, exclusive=False, reverse=False), 1)
+    order = sub(b, b.call("cumsum", x=flat), 1)
     count = math.prod(source.shape)
     order = binary(b, "minimum", binary(b, "maximum", order, 0), count - 1)
-    taken = b.call("gather", x=reshaped(b, source, (count,)), indices=order, axis=along)
+    taken = b.call("gather", x=reshaped(b, source, (count,)), indices=order)
     return b.cast(where(b, mask, reshaped(b, taken, shape), x), datatype)
 
 

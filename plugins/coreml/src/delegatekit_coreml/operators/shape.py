@@ -158,7 +158,7 @@ def _pad(b: ProgramBuilder, call: Call) -> Var:
     added = [pad for pair in pads_of(call["pad"], x.rank) for pad in pair]
     if any(added):
         number = b.number(float(value), datatype_of(x))
-        x = b.call("pad", x=x, pad=numbers(added), mode="constant", constant_val=number)
+        x = b.call("pad", x=x, pad=numbers(added), constant_val=number)
     return _distinct(b, call, b.cast(x, result))
 
 

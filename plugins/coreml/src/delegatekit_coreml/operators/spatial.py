@@ -66,7 +66,6 @@ def _pool(
         strides=numbers(strides),
         pad_type="custom",
         pad=numbers(pads),
-        ceil_mode=False,
         **more,
     )
     return reshaped(b, made, shape)
@@ -163,7 +162,7 @@ def _adaptive_average(b: ProgramBuilder, call: Call) -> Var:
             continue
         shape = tuple(x.shape)
         rows = reshaped(b, x, (math.prod(shape[:axis]), old, math.prod(shape[axis + 1 :])))
-        made = b.call("matmul", x=b.constant(_averages(old, new)), y=rows, transpose_x=False, transpose_y=False)
+        made = b.call("matmul", x=b.constant(_averages(old, new)), y=rows)
         x = reshaped(b, made, (*shape[:axis], new, *shape[axis + 1 :]))
     return x
 
