@@ -68,8 +68,6 @@ def weight_of(b: ProgramBuilder, call: Call) -> Var:
 
 def _is_packed(call: Call, data: torch.Tensor, options: CoreMLOptions) -> bool:
     """Whether the options mean the weight of a call."""
-    if not (options.palettize or options.prune) or not data.is_floating_point():
-        return False
     is_small = data.numel() < options.unpacked_below
     is_named = any(is_inside(path, name) for path in module_paths(call) for name in options.unpacked_modules)
     return not is_small and not is_named and _kind(call) not in options.unpacked_layers
@@ -142,11 +140,10 @@ def balanced(values: torch.Tensor, found: torch.Tensor, tables: torch.Tensor) ->
     entries = tables.gather(1, found)
     errors = entries - values
     total = errors.sum(1, keepdim=True)
-    moved = found - total.sign().to(found.dtype)
-    is_entry = (moved >= 0) & (moved < tables.shape[1])
-    moved = moved.clamp(0, tables.shape[1] - 1)
+    # At the ends of a table there is no neighbour: no gap.
+    moved = (found - total.sign().to(found.dtype)).clamp(0, tables.shape[1] - 1)
     gaps = (entries - tables.gather(1, moved)).abs()
-    helps = is_entry & (errors * total > 0) & (gaps > 0)
+    helps = (errors * total > 0) & (gaps > 0)
     # By how much the squared error grows, for each unit that the sum comes nearer to nothing.
     order = torch.where(helps, gaps - 2 * errors.abs(), torch.inf).argsort(stable=True, dim=1)
     steps = torch.where(helps, gaps, torch.inf).gather(1, order)
