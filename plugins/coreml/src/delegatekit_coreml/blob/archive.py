@@ -43,7 +43,7 @@ def write_archive(files: Mapping[str, bytes | memoryview]) -> list[bytes | memor
     pieces: list[bytes | memoryview] = []
     nodes: list[dict[str, Any]] = []
     _add(tree, _ROOT, pieces, nodes, 0)
-    directory = json.dumps({"nodes": nodes}, separators=(",", ":"), ensure_ascii=False).encode()
+    directory = json.dumps({"nodes": nodes}, separators=(",", ":")).encode()
     return [*pieces, directory[::-1]]
 
 
