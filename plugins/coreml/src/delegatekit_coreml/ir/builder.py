@@ -146,7 +146,7 @@ def _input_type(library: Tools, name: str, feature: Feature) -> Any:
     """What coremltools calls the sizes that an input may have."""
     make = library.coremltools
     if feature.shapes:
-        shape = make.EnumeratedShapes([list(item) for item in feature.shapes], default=list(feature.shape))
+        shape = make.EnumeratedShapes(feature.shapes, default=feature.shape)
     else:
         shape = make.Shape(
             [

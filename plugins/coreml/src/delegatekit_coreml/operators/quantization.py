@@ -52,7 +52,7 @@ def _constant(b: ProgramBuilder, call: Call, integers: torch.Tensor) -> Var:
     assert quantization is not None
     datatype = b.result_type(call)
     scale, zero = (torch.as_tensor(item).detach() for item in (quantization.scale, quantization.zero_point))
-    data = np.ascontiguousarray(integers.detach().numpy())
+    data = np.ascontiguousarray(integers.numpy())
     if b.target < IOS18:
         return b.call(
             "constexpr_affine_dequantize",
