@@ -168,7 +168,8 @@ def updated(b: ProgramBuilder, x: Var, axis: int, start: Term, end: Term, source
 
 def concatenated(b: ProgramBuilder, parts: list[Var], axis: int) -> Var:
     """Values one after the other along an axis."""
-    return parts[0] if len(parts) == 1 else b.call("concat", values=parts, axis=numbers([axis])[0])
+    first, *others = parts
+    return b.call("concat", values=parts, axis=numbers([axis])[0]) if others else first
 
 
 def epsilon(b: ProgramBuilder, value: float, datatype: DataType) -> object:

@@ -16,7 +16,7 @@ from delegatekit_toolkit.narrowing import numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
-from ..ir.sizes import size_of, sizes_of
+from ..ir.sizes import size_of
 from ..ir.types import DataType
 from ..targets import IOS18
 from .common import (
@@ -100,10 +100,9 @@ def _flip(b: ProgramBuilder, call: Call) -> Var:
 
 
 def _concatenate(b: ProgramBuilder, call: Call) -> Var:
-    parts = [b.value(item) for item in call["tensors"] if sizes_of(item.shape) != (0,)]
-    if len(parts) == 1:
-        return b.call("identity", x=parts[0])
-    return concatenated(b, parts, axis_of(call["dim"], len(parts[0].shape)))
+    parts = [b.value(item) for item in call["tensors"]]
+    found = concatenated(b, parts, axis_of(call["dim"], call.result.rank))
+    return b.call("identity", x=found) if found in parts else found
 
 
 def _full(b: ProgramBuilder, call: Call) -> Var:
