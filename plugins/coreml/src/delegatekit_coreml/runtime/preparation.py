@@ -99,11 +99,11 @@ class _Preparation:
 
     def _write_state(self, operation: Operation) -> None:
         """What a state is from now on: a call whose result is the state's place."""
-        found = {name: items[0] for name, items in operation.arguments.items() if len(items) == 1}
-        state, data = found.get("input"), found.get("data")
-        if not isinstance(state, Name) or data is None or len(found) != 2:
-            raise FormatError("names no state, or nothing to write", where=operation.where)
-        place, source = self._place(state.name, operation.where), self._read(data, operation.where)
+        match operation.arguments:
+            case {"input": (Name() as state,), "data": (data,), **others} if not others:
+                place, source = self._place(state.name, operation.where), self._read(data, operation.where)
+            case _:
+                raise FormatError("names no state, or nothing to write", where=operation.where)
         if place not in self.tape.states:
             raise FormatError(f"writes {state.name!r:.60}, which is no state", where=operation.where)
         kind = self.tape.types[state.name]
@@ -112,11 +112,11 @@ class _Preparation:
 
     def _literal_operation(self, operation: Operation) -> None:
         """A constant under a name."""
-        found = operation.arguments.get("val", ())
-        if len(found) != 1 or len(operation.results) != 1 or isinstance(found[0], Name):
-            raise FormatError("is no constant", where=operation.where)
-        (name, kind), literal = operation.results[0], found[0]
-        self._literals[name] = literal
+        match operation.arguments.get("val"), operation.results:
+            case (torch.Tensor() | str() | tuple() as literal,), ((name, kind),):
+                self._literals[name] = literal
+            case _:
+                raise FormatError("is no constant", where=operation.where)
         if isinstance(literal, torch.Tensor):
             if kind is None or tuple(literal.shape) != kind.shape or literal.dtype != kind.datatype.torch:
                 raise FormatError(f"has another type than {kind}", where=operation.where)
@@ -135,18 +135,19 @@ class _Preparation:
                 raise FormatError(f"has the parameter {name!r:.40}, which is not known here", where=operation.where)
             if parameter.kind == "Tensors":
                 reads[name] = tuple(self._read(item, operation.where) for item in argument)
-            elif len(argument) != 1:
+                continue
+            if len(argument) != 1:
                 raise FormatError(f"{name} has {len(argument)} values", where=operation.where)
-            elif parameter.kind == "Tensor":
-                reads[name] = self._read(argument[0], operation.where)
-            else:
-                literal = self._literals.get(argument[0].name) if isinstance(argument[0], Name) else argument[0]
-                if literal is None and isinstance(argument[0], Name) and parameter.is_size:
-                    sizes[name] = self._place(argument[0].name, operation.where)
-                    continue
-                if literal is None:
-                    raise FormatError(f"{name} is computed, which is not known here", where=operation.where)
+            (item,) = argument
+            if parameter.kind == "Tensor":
+                reads[name] = self._read(item, operation.where)
+            elif not isinstance(item, Name) or item.name in self._literals:
+                literal = self._literals[item.name] if isinstance(item, Name) else item
                 known_values[name] = known(literal, parameter.kind, f"{operation.where}, {name}")
+            elif parameter.is_size:
+                sizes[name] = self._place(item.name, operation.where)
+            else:
+                raise FormatError(f"{name} is computed, which is not known here", where=operation.where)
         missing = [
             name for name, item in kernel.parameters.items() if not item.optional and name not in operation.arguments
         ]
@@ -172,7 +173,7 @@ class _Preparation:
         """A constant that is unpacked now."""
         if len(types) != 1:
             raise FormatError("has not one result", where=operation.where)
-        (name, _), kind = operation.results[0], types[0]
+        ((name, _),), (kind,) = operation.results, types
         self._left -= 4 * math.prod(size or 0 for size in kind.shape)
         values = {key: self.tape.constants[place] for key, place in reads.items() if isinstance(place, int)}
         if self._left < 0 or any(value is None for value in values.values()):
