@@ -28,8 +28,6 @@ Ints: TypeAlias = tuple[int, ...]
 #: A vector of truth values that the program knows.
 Flags: TypeAlias = tuple[bool, ...]
 
-#: Parameters that may be computed.
-_COMPUTED = ("Tensor", "Tensors")
 #: Parameters that the program knows, or that are computed from sizes.
 _SIZES = ("Ints", "int")
 
@@ -40,11 +38,6 @@ class Parameter:
 
     kind: str
     optional: bool
-
-    @property
-    def is_computed(self) -> bool:
-        """Whether it may be the result of another operation."""
-        return self.kind in _COMPUTED
 
     @property
     def is_size(self) -> bool:
