@@ -47,6 +47,20 @@ def test_an_archive_has_no_empty_files() -> None:
         write_archive({"a": b""})
 
 
+def test_a_result_that_is_declared_as_a_text_is_refused(lowered: Lowered) -> None:
+    from coremltools.proto import Model_pb2
+
+    files = {path: bytes(content) for path, content in read_archive(lowered.delegate.blob).items()}
+    path = next(path for path in files if path.endswith(".mlmodel"))
+    model = Model_pb2.Model.FromString(files[path])
+    (block,) = model.mlProgram.functions["main"].block_specializations.values()
+    operation = next(item for item in block.operations if item.type == "gelu")
+    operation.outputs[0].type.tensorType.dataType = 2  # STRING
+    damaged = write_archive(files | {path: model.SerializeToString()})
+    with pytest.raises(FormatError, match="has a text where a tensor is"):
+        CoreMLRuntime().init(payload(b"".join(damaged)))
+
+
 def test_stock_unpacks_the_archive(lowered: Lowered, tmp_path: Path) -> None:
     pytest.importorskip("executorch.backends.apple.coreml.executorchcoreml")
     (tmp_path / "blob").write_bytes(lowered.delegate.blob)

@@ -7,6 +7,8 @@ from typing import Final
 
 import torch
 
+from delegatekit_api import FormatError
+
 
 class DataType(Enum):
     """A type by its name in MIL. The value is its code in the model's file (`DataType` of MIL.proto)."""
@@ -50,7 +52,9 @@ class DataType(Enum):
 
     @property
     def torch(self) -> torch.dtype:
-        """The narrowest type of PyTorch that has all its numbers. Raises KeyError for strings."""
+        """The narrowest type of PyTorch that has all its numbers. Raises FormatError for texts."""
+        if self is DataType.STRING:
+            raise FormatError("has a text where a tensor is", where="Core ML program")
         return _TORCH[self]
 
 
