@@ -70,8 +70,9 @@ class Moves(Emission):
         if tensor.data is not None:
             return self.graph.constant(tensor.data.transpose(perms), tensor.dtype, tensor.name)
         sizes, axes = merged(tensor.shape, perms)
-        # Vela (5.1) looks at the shape that a tensor had before, too.
-        source = self.reshaped(tensor, sizes) if max(sizes) <= MAX_AXIS else tensor
+        # Vela (5.1) looks at the shape that a tensor had before, too: ways are tried from there.
+        made = self.producer(tensor)
+        source = made.inputs[0] if made is not None and isinstance(made.operator, Reshape) else tensor
 
         def joined(b: Moves, x: Tensor) -> Tensor:
             """Axes that stay neighbors as one: fewer steps for Vela, in most cases."""
