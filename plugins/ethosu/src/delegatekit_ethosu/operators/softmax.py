@@ -40,7 +40,7 @@ from ..ir.builder import TosaBuilder
 from ..ir.program import ProgramBuilder
 from ..ir.tables import KNOTS, Lines, looked_up
 from ..ir.values import Result, Value
-from ..targets import MAX_AXIS, MAX_SCORES, MAX_SOFTMAX, WINDOW
+from ..targets import MAX_SCORES, MAX_SOFTMAX, WINDOW
 from .common import Rows
 from .elementwise import ranked
 from .reduction import rows_of
@@ -150,7 +150,7 @@ def _exponentials(
         mask: Array = hidden.reshape([1] * (len(order) - hidden.ndim) + list(hidden.shape)).transpose(order)
         bounds = np.where(mask, *INTEGER_RANGES[rows.dtype])
         rows = b.reshaped(_lowest(b, b.reshaped(rows, shape), bounds), rows.shape)
-    ways = [_by_pools, _by_reduction] if _parts_of(rows.shape[1]) and rows.shape[0] <= MAX_AXIS else [_by_reduction]
+    ways = [_by_pools, _by_reduction] if _parts_of(rows.shape[1]) else [_by_reduction]
     largest = b.cheapest(rows, ways, "largest of rows")
     sides = b.rescaled(rows, [1.0], name="operand"), b.rescaled(largest, [1.0], name="operand")
     difference = _binary(b, Sub(), *sides, "difference")
