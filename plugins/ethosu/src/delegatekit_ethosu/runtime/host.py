@@ -78,7 +78,7 @@ class EthosURuntime:
         if handle.run is None:
             raise ExecutionError("was destroyed", where=DELEGATE_ID)
         check_call(handle.signature, inputs, outputs, DELEGATE_ID)
-        results = handle.run([tensor.detach().numpy() for tensor in inputs])
+        results = handle.run([tensor.numpy() for tensor in inputs])
         for output, result in zip(outputs, results, strict=True):
             target = output.numpy()
             target[...] = result.reshape(target.shape).view(target.dtype)

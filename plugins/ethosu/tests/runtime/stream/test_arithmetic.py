@@ -124,6 +124,7 @@ def test_elements_lie_where_the_registers_say(feature_map: FeatureMap) -> None:
     rng = np.random.default_rng(0)
     scratch = rng.integers(0, 256, 8192).astype(np.uint8)
     memory, size = Memory({1: scratch}, 16384), feature_map.dtype.itemsize
+    memory.check(feature_map, "here", write=True)
     found = memory.read(feature_map, "here")
     values = rng.integers(0, 100, feature_map.shape)
     for place in np.ndindex(feature_map.shape):
@@ -152,15 +153,13 @@ def test_elements_lie_where_the_registers_say(feature_map: FeatureMap) -> None:
 def test_an_access_outside_its_region_is_refused(feature_map: FeatureMap, reason: str) -> None:
     memory = Memory({1: np.zeros(8192, np.uint8)}, 16384)
     with pytest.raises(FormatError, match=reason):
-        memory.read(feature_map, "here")
-    with pytest.raises(FormatError, match=reason):
-        memory.store(feature_map, np.zeros(feature_map.shape, np.int64), "here")
+        memory.check(feature_map, "here")
 
 
 def test_constants_are_not_written_to() -> None:
     memory = Memory({0: np.zeros(8192, np.uint8)}, 16384)
     with pytest.raises(FormatError, match="writes into the read-only data"):
-        memory.store(replace(_MAP, region=0), np.zeros(_MAP.shape, np.int64), "here")
+        memory.check(replace(_MAP, region=0), "here", write=True)
     with pytest.raises(FormatError, match="writes into the read-only data"):
         memory.target(0, 0, 1, "here")
 

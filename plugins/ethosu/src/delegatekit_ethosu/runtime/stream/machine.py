@@ -73,7 +73,7 @@ class Machine:
         for operation in self.operations:
             self._execute(operation, memory)
         return [
-            _place(binding, scratch).view(_TYPES[binding.element_size]).reshape(binding.shape).copy()
+            _place(binding, scratch).view(_TYPES[binding.element_size]).reshape(binding.shape)
             for binding in self._blob.outputs
         ]
 
@@ -110,7 +110,7 @@ def _place(binding: Binding, scratch: Bytes) -> Bytes:
 def _copy(operation: Copy, memory: Memory) -> None:
     data = memory.bytes(operation.source, operation.where)
     target = memory.target(operation.region, operation.base, len(data), operation.where)
-    target[:] = data.copy()
+    target[:] = data
 
 
 def _check(operation: Operation, memory: Memory) -> None:

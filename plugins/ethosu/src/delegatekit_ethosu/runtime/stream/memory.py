@@ -32,11 +32,14 @@ def region_name(region: int) -> str:
 
 
 class Memory:
-    """Regions by number, and the NPU's internal memory. Every access is checked against its region."""
+    """Regions by number, and the NPU's internal memory.
+
+    Ranges of bytes are checked against their region in each access, feature maps by `check`, before any.
+    """
 
     def __init__(self, regions: Mapping[int, Bytes], internal: int) -> None:
         """`regions` are used as they are, without a copy; `internal` is the size of the internal memory in bytes."""
-        self._regions = dict(regions)
+        self._regions = regions
         self.internal: Bytes = np.zeros(internal, np.uint8)
 
     def bytes(self, place: Range, where: str) -> Bytes:
@@ -72,12 +75,11 @@ class Memory:
 
     def store(self, feature_map: FeatureMap, values: Integers, where: str) -> None:
         """Write values, which are in the range of its type, into a feature map."""
-        _check_writable(feature_map.region, where)
         elements, places = self._elements(feature_map, where)
         elements[places] = values.astype(feature_map.dtype)
 
     def check(self, feature_map: FeatureMap, where: str, *, write: bool = False) -> None:
-        """What `read` or `store` would check."""
+        """That a feature map can be read (written): all of it is inside its region, and lies as its elements do."""
         if write:
             _check_writable(feature_map.region, where)
         where = f"{where}, {feature_map.name}"
@@ -99,7 +101,6 @@ class Memory:
 
     def _elements(self, feature_map: FeatureMap, where: str) -> tuple[npt.NDArray[Any], Integers]:
         """The region as elements, and each one's place [height, width, depth] there."""
-        self.check(feature_map, where)
         region, size = self._region(feature_map.region, where), feature_map.dtype.itemsize
         elements = region[: len(region) // size * size].view(feature_map.dtype)
         return elements, (_pixels(feature_map) // size)[:, :, None] + _channels(feature_map) // size
