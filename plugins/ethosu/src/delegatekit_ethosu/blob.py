@@ -59,8 +59,8 @@ class Blob:
     Regions: 0 has the constants, 1 the arena with inputs and outputs (`scratch_size` bytes).
     """
 
-    command_stream: bytes
-    read_only: bytes
+    command_stream: bytes | memoryview
+    read_only: bytes | memoryview
     scratch_size: int
     inputs: tuple[Binding, ...]
     outputs: tuple[Binding, ...]
@@ -104,8 +104,8 @@ def tosa_key(program: bytes | memoryview) -> str:
     return f"{content_key(program)}.tosa"
 
 
-def _block(name: str, data: bytes) -> bytes:
-    return _HEADER.pack(name.encode(), len(data), 0) + data + bytes(-len(data) % _ALIGNMENT)
+def _block(name: str, data: bytes | memoryview) -> bytes:
+    return b"".join((_HEADER.pack(name.encode(), len(data), 0), data, bytes(-len(data) % _ALIGNMENT)))
 
 
 def _pack_bindings(bindings: Sequence[Binding]) -> bytes:
@@ -113,7 +113,7 @@ def _pack_bindings(bindings: Sequence[Binding]) -> bytes:
     return struct.pack("<i", len(bindings)) + b"".join(rows)
 
 
-def _blocks(blob: memoryview, named_data: Mapping[str, bytes | memoryview]) -> Iterator[tuple[str, bytes]]:
+def _blocks(blob: memoryview, named_data: Mapping[str, bytes | memoryview]) -> Iterator[tuple[str, bytes | memoryview]]:
     """Names and contents of the blocks, which must be all there are, in order."""
     offset = 0
     for wanted in _BLOCKS:
@@ -129,22 +129,21 @@ def _blocks(blob: memoryview, named_data: Mapping[str, bytes | memoryview]) -> I
         offset = start + length + -length % _ALIGNMENT
         if offset > len(blob):
             raise FormatError(f"its {length} bytes exceed the blob", where=where)
-        data = bytes(blob[start : start + length])
-        if external:
-            data = _external(data, named_data, where)
-        yield wanted, data
+        data = blob[start : start + length]
+        yield wanted, _external(data, named_data, where) if external else data
     if offset != len(blob):
         raise FormatError(f"{len(blob) - offset} bytes follow the last block", where=f"offset {offset}")
 
 
-def _external(key: bytes, named_data: Mapping[str, bytes | memoryview], where: str) -> bytes:
-    data = named_data.get(key.decode("ascii", errors="replace"))
+def _external(name: memoryview, named_data: Mapping[str, bytes | memoryview], where: str) -> bytes | memoryview:
+    key = str(name, "ascii", errors="replace")
+    data = named_data.get(key)
     if data is None:
         raise FormatError(f"its data is outside, under {key!r}, and missing", where=where)
-    return bytes(data)
+    return data
 
 
-def _unpack_bindings(data: bytes, scratch_size: int, name: str) -> tuple[Binding, ...]:
+def _unpack_bindings(data: bytes | memoryview, scratch_size: int, name: str) -> tuple[Binding, ...]:
     where = f"block {name}"
     count = int.from_bytes(data[:4], "little")
     if len(data) != 4 + count * _BINDING.size:

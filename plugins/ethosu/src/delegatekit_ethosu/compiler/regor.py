@@ -64,8 +64,8 @@ def compile_program(tosa: bytes, options: EthosUOptions = EthosUOptions()) -> Co
     performance = collect(model, tosa, target, system_config, memory_mode, configuration.clock(system_config))
     _check(model, performance, where)
     return Compiled(
-        command_stream=bytes(model.command_stream),
-        read_only=bytes(model.read_only.data),
+        command_stream=model.command_stream,
+        read_only=model.read_only.data,
         scratch_size=model.scratch.size,
         fast_scratch_size=model.scratch_fast.size,
         inputs=_bindings(model.inputs),

@@ -166,7 +166,7 @@ def decode(data: bytes | memoryview) -> CommandStream:
     Raises FormatError, with the offset, if it is cut short or has a word that is not a command, and NotExecutableError
     if it is for another NPU.
     """
-    mark = bytes(data[:4])
+    mark = data[:4]
     if mark not in (b"COP1", b"COP2") or len(data) % 4:
         raise FormatError("is not a driver payload: whole words that begin with COP1 or COP2", where="command stream")
     if mark == b"COP2":
