@@ -109,7 +109,7 @@ def _lowered(b: ProgramBuilder, unit: Unit, end: Call, target: str) -> Value:
         return lower_function(b, unit.anchor, Result(after))
     if unit.kind == REQUANTIZE:
         return requantize(b, unit.anchor, Result(after))
-    bounded = Result(after) if unit.clamp is None else Result(after, *clamp_bounds(unit.clamp, after))
+    bounded = Result(after) if unit.clamp is None else Result(after, clamp_bounds(unit.clamp, after))
     return support_table(target)[unit.kind].lower(b, unit.anchor, bounded)
 
 

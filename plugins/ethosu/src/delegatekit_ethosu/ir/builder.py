@@ -105,11 +105,10 @@ class TosaBuilder(Moves):
         It is done before what only moves the values: Vela (5.1) joins a clamp to the operation in front of these, in
         the wrong shape.
         """
-        lowest, highest = INTEGER_RANGES[result.scale.dtype]
-        low, high = max(result.low, lowest), min(result.high, highest)
-        if (low, high) == (lowest, highest):
+        bounds = result.bounds
+        if bounds is None or bounds == INTEGER_RANGES[result.scale.dtype]:
             return tensor
-        return self.before_moves(tensor, lambda x: self.emit(Clamp(low, high), (x,), x.shape, x.dtype))
+        return self.before_moves(tensor, lambda x: self.emit(Clamp(*bounds), (x,), x.shape, x.dtype))
 
     def requantized(self, tensor: Tensor, before: Scale, result: Result) -> Tensor:
         """The same numbers as the integers of a result; the tensor itself if these are the same.

@@ -61,8 +61,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Result:
-    """How the result of an operation is stored, and the bounds that a clamp after it leaves: the type's at most."""
+    """How the result of an operation is stored, and the bounds that a clamp after it leaves; None: the type's."""
 
     scale: Scale
-    low: int = -(1 << 15)
-    high: int = (1 << 15) - 1
+    bounds: tuple[int, int] | None = None

@@ -70,8 +70,8 @@ def lower_function(b: ProgramBuilder, call: Call, result: Result) -> Value:
     if before.dtype == DType.INT16 and not only_bounds:
         return Value(_smooth(b, call, value.tensor, before, after), value.order)
     if before.dtype == DType.INT16 or (before == after and only_bounds):
-        low, high = clamp_bounds(call, after)
-        return Value(b.requantized(value.tensor, before, Result(after, low, high)), value.order)
+        bounded = Result(after, clamp_bounds(call, after))
+        return Value(b.requantized(value.tensor, before, bounded), value.order)
     entries = _table_of(b)
     if np.array_equal(entries, np.arange(-128, 128)):
         return value
