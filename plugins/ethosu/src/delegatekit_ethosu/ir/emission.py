@@ -123,7 +123,7 @@ class Emission:
 
     def sizes(self, values: Sequence[int]) -> Tensor:
         """A list of sizes as an operand."""
-        return self.graph.constant(list(values), DType.SHAPE)
+        return self.graph.constant(values, DType.SHAPE)
 
     def number(self, value: int, dtype: DType = DType.INT8) -> Tensor:
         """One integer as an operand: a zero point, say."""

@@ -81,7 +81,7 @@ def pointwise(b: TosaBuilder, x: Tensor, before: Scale, filters: Filters) -> tup
     constant = b.graph.constant(weight.reshape(weight.shape[0], 1, 1, -1), DType.INT8, f"{b.name}.weight")
     shape, sums = (*x.shape[:3], weight.shape[0]), SUMS[before.dtype]
     made = b.emit(Conv2d(acc_type=sums), (x, constant, *_rest(b, kernels.bias, before)), shape, sums, "sums")
-    return b.bound(made, kernels.largest), [float(step) for step in kernels.steps]
+    return b.bound(made, kernels.largest), kernels.steps.tolist()
 
 
 def convolved(b: TosaBuilder, x: Tensor, before: Scale, filters: Filters, windows: Windows, finish: Finish) -> Tensor:
@@ -105,7 +105,7 @@ def convolved(b: TosaBuilder, x: Tensor, before: Scale, filters: Filters, window
         operands = (x, constant, *_rest(b, kernels.bias, before))
         depthwise = DepthwiseConv2d(windows.pads, windows.stride, windows.dilation, acc_type=sums)
         made = b.emit(depthwise, operands, (x.shape[0], *windows.sizes, outputs), sums, "sums")
-        return finish(b.bound(made, kernels.largest), list(kernels.steps))
+        return finish(b.bound(made, kernels.largest), kernels.steps.tolist())
     operator = Conv2d(windows.pads, windows.stride, windows.dilation, acc_type=sums)
     return grouped(b, x, before, kernels, operator, windows.sizes, finish)
 
@@ -130,7 +130,7 @@ def grouped(
         part = b.sliced(x, (0, 0, 0, group * each), (*x.shape[:3], each))
         operands = (part, constant, *_rest(b, own.bias, before))
         sums = b.emit(operator, operands, (x.shape[0], *sizes, count), SUMS[before.dtype], "sums")
-        parts.append(finish(b.bound(sums, own.largest), list(own.steps)))
+        parts.append(finish(b.bound(sums, own.largest), own.steps.tolist()))
     return b.joined(parts, 3, "groups")
 
 

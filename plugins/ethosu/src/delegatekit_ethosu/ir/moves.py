@@ -152,9 +152,9 @@ class Moves(Emission):
         return Value.dense(self.reshaped(self.contiguous(value), shape))
 
 
-def _lies_together(order: Sequence[int], axes: Sequence[int]) -> bool:
+def _lies_together(order: tuple[int, ...], axes: Sequence[int]) -> bool:
     """Whether neighboring axes of the program are neighbors, in the same order, where they lie."""
-    if len(axes) < 2:
+    if not axes:
         return True
     first = order.index(axes[0])
-    return list(order[first : first + len(axes)]) == list(axes)
+    return order[first : first + len(axes)] == tuple(axes)

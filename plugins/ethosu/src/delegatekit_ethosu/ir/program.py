@@ -72,7 +72,7 @@ class ProgramBuilder(TosaBuilder):
             data = source.constant
             if data is None:
                 raise LoweringError("is used before it is lowered", where=source.description)
-            tensor = self.graph.constant(data.detach().numpy(), INTEGERS[data.dtype], source.name)
+            tensor = self.graph.constant(data.numpy(), INTEGERS[data.dtype], source.name)
             found = self._values[source] = Value.dense(tensor)
         return found
 
@@ -99,7 +99,7 @@ class ProgramBuilder(TosaBuilder):
             raise LoweringError("is not a constant", where=operand.description)
         found = self.quantization(operand)
         scale, zero = (
-            item.detach().double().numpy() if isinstance(item, torch.Tensor) else np.float64(item)
+            item.double().numpy() if isinstance(item, torch.Tensor) else np.float64(item)
             for item in (found.scale, found.zero_point)
         )
         if found.axis is not None:

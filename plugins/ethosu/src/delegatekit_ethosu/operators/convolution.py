@@ -203,13 +203,13 @@ def _transposed(
     # Vela (5.1) puts rows beyond the kernel's reach in the wrong places of a larger tensor: zeros make it reach them.
     longer = [max(0, end) if window < KERNEL[0] else 0 for end, window in zip(last, kernel, strict=True)]
     kernels = replace(kernels, weight=np.pad(kernels.weight, ((0, 0), (0, 0), (0, longer[0]), (0, longer[1]))))
-    kernel = list(kernels.weight.shape[2:])
+    reach = kernels.weight.shape[2:]
     last = [end - more for end, more in zip(last, longer, strict=True)]
     start = [pad + cut for pad, cut in zip(padding, first, strict=True)]
     high, wide = (
-        size + at + max(0, 1 - window - end) for size, at, window, end in zip(sizes, start, kernel, last, strict=True)
+        size + at + max(0, 1 - window - end) for size, at, window, end in zip(sizes, start, reach, last, strict=True)
     )
-    (top, left), (bottom, right) = first, (max(end, 1 - window) for end, window in zip(last, kernel, strict=True))
+    (top, left), (bottom, right) = first, (max(end, 1 - window) for end, window in zip(last, reach, strict=True))
     operator = TransposeConv2d((top, bottom, left, right), stride, acc_type=SUMS[before.dtype])
     made = grouped(b, x, before, kernels, operator, (high, wide), finish)
     return b.sliced(made, (0, *start, 0), (made.shape[0], *sizes, made.shape[3]))

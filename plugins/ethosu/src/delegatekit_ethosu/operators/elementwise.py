@@ -214,7 +214,7 @@ def ranked(b: ProgramBuilder, value: Value, rank: int) -> Value:
 
 
 def _broadcast(left: Tensor, right: Tensor) -> Sequence[int]:
-    return [max(pair) if 0 not in pair else 0 for pair in zip(left.shape, right.shape, strict=True)]
+    return [max(pair) for pair in zip(left.shape, right.shape, strict=True)]
 
 
 #: On a row: several of these operators on one tensor and numbers are one table.

@@ -62,8 +62,8 @@ def weight_of(b: ProgramBuilder, operand: Operand, channels: int) -> tuple[Array
     """The integers of a weight and the scale of each of its `channels` output channels."""
     assert operand.integers is not None and operand.integers.constant is not None
     scale = b.quantization(operand).scale
-    scales = scale.detach().double().numpy() if isinstance(scale, torch.Tensor) else np.array([float(scale)])
-    return operand.integers.constant.detach().numpy(), np.broadcast_to(scales, (channels,))
+    scales = scale.double().numpy() if isinstance(scale, torch.Tensor) else np.array([float(scale)])
+    return operand.integers.constant.numpy(), np.broadcast_to(scales, (channels,))
 
 
 def _linear(b: ProgramBuilder, call: Call, result: Result) -> Value:
