@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Literal, TypeAlias
 
 from delegatekit.json_text import to_json
 from delegatekit.plugins import LoadedBackend
-from delegatekit_api import BackendSpec
+from delegatekit_api import BackendSpec, DelegateKitError
 from delegatekit_api.quantization import QuantizationRule, TensorQuantization
 
 from .declaration import Declaration
@@ -30,6 +31,26 @@ Kind = Literal["lost", "gained", "said"]
 _ELSEWHERE = frozenset({"options", "version"})
 #: What the suite itself knows of expected faults is no word of the backend.
 _EXPECTED = "expected:"
+#: Numbers that an option may take, or refuse.
+_NUMBERS: tuple[int | float, ...] = (
+    -1,
+    0,
+    0.25,
+    0.5,
+    1,
+    1.5,
+    2,
+    3,
+    4,
+    8,
+    16,
+    100,
+    1000,
+    1 << 16,
+    1 << 31,
+    1 << 41,
+    1 << 64,
+)
 
 
 def describe(backend: LoadedBackend, options: Mapping[str, Any]) -> Description:
@@ -56,12 +77,13 @@ def _backend(backend: LoadedBackend, options: Mapping[str, Any]) -> Iterator[tup
     }
     facts["hooks"] = tuple(name for name in vars(BackendSpec) if not name.startswith("_") and backend.has(name))
     facts["requires"] = "; ".join(sorted(metadata.requires(backend.distribution) or ()))
+    facts["verification"] = str(backend.verification(backend.make_options(options)))
     yield "backend", facts
 
 
 def _options(backend: LoadedBackend, options: Mapping[str, Any]) -> Iterator[tuple[str, Facts]]:
     for row in backend.description.options.describe():
-        choices = "any" if row.choices is None else tuple(map(str, row.choices))
+        choices = _numbers(backend, row.name) if row.choices is None else tuple(map(str, row.choices))
         yield (
             f"option {row.name}",
             {
@@ -71,6 +93,16 @@ def _options(backend: LoadedBackend, options: Mapping[str, Any]) -> Iterator[tup
                 "help": row.help,
             },
         )
+
+
+def _numbers(backend: LoadedBackend, option: str) -> str | tuple[str, ...]:
+    """Which numbers an option takes; "any" if none, as it is about something else, or all of them."""
+    taken = []
+    for number in _NUMBERS:
+        with suppress(DelegateKitError):
+            backend.make_options({option: number})
+            taken.append(str(number))
+    return tuple(taken) if 0 < len(taken) < len(_NUMBERS) else "any"
 
 
 def _targets(backend: LoadedBackend, options: Mapping[str, Any]) -> Iterator[tuple[str, Facts]]:

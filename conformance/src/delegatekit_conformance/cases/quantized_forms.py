@@ -215,11 +215,12 @@ def moves() -> Built:
     """Axes exchanged of more elements than a processor moves at a time."""
 
     class Model(nn.Module):
-        def forward(self, images: torch.Tensor) -> Any:
+        def forward(self, images: torch.Tensor, blocks: torch.Tensor) -> Any:
             computed = images + images
-            return computed.permute(0, 3, 1, 2), computed.transpose(1, 2) * 0.5
+            turned = (blocks + blocks).permute(0, 4, 3, 2, 1)
+            return computed.permute(0, 3, 1, 2), computed.transpose(1, 2) * 0.5, turned
 
-    return Model(), (torch.randn(1, 3, 151, 150),)
+    return Model(), (torch.randn(1, 3, 151, 150), torch.randn(1, 2, 151, 7, 70))
 
 
 def comparisons() -> Built:

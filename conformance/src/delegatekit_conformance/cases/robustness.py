@@ -193,9 +193,11 @@ _NUMBERS: Sequence[tuple[str, Callable[[int], int]]] = (
     ("one less", lambda word: word - 1),
     ("doubled", lambda word: 2 * word),
     ("negated", lambda word: -word),
+    ("with 1 as its upper half", lambda word: word & 0xFFFF | 1 << 16),
+    ("with 1 as its lower half", lambda word: word & 0xFFFF0000 | 1),
 )
 #: How far ahead among the numbers each turn over the words begins.
-_TURNS = (0, 2, 4)
+_TURNS = (0, 2, 4, 7)
 #: So many words of a blob are tried with a number in each turn for each bit that the profile flips, in parts.
 _WORDS, _PARTS = 8, 4
 

@@ -407,6 +407,7 @@ def _operands(node: ast.AST, source: Source) -> Iterator[Edit]:
 #: Calls that do not care about the order of arguments, or that fail at once with another one.
 _ORDERLESS = frozenset(
     {
+        "isclose",
         "min",
         "max",
         "minimum",
