@@ -205,9 +205,9 @@ def test_each_word_of_a_blob_gets_other_numbers_in_four_turns() -> None:
     assert names[:3] == ["set to 0", "one more", "set to 2^31 - 1"]
     assert names[::5] == ["set to 0", "set to 2^31 - 1", "one less", "with 1 as its upper half"]
     nothing = list(robustness.Fields("arithmetic", 0, 1, 0, 5).damages(bytes(4)))
-    assert [what.partition(" of 4 ")[2] for _, what in nothing] == [
-        *("set to 2^31 - 1", "one less", "with 1 as its upper half")
-    ], "0 is what was there"
+    assert [what.partition(" of 4 ")[2] for _, what in nothing] == [names[5], names[10], names[15]], (
+        "0 is what was there"
+    )
 
 
 def test_a_large_blob_sees_every_kind_of_number() -> None:
