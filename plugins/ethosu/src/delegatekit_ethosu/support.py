@@ -196,7 +196,7 @@ class EthosUPartitioner(TablePartitioner):
             return reason or activation_obstacle(unit.operands[0].quantization)
         mixed = _mixed(unit, () if unit.kind == FUNCTION else constants_of(self.table[unit.kind].facts))
         if mixed is not None or unit.kind == FUNCTION:
-            return mixed or _first_reason((static_sizes, few_axes), unit.anchor)
+            return mixed or _first_reason((static_sizes, few_axes), unit.anchor) or functions.curve_obstacle(unit)
         return _first_reason((*self.table.common, *self.table[unit.kind].constraints), unit.anchor)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,30 @@ class Steps(nn.Module):
         for kind in (narrow, wide):
             x = q.dequantize_per_tensor(q.quantize_per_tensor(x, *kind), *kind)
         return q.dequantize_per_tensor(q.quantize_per_tensor(x * x, *wide), *wide)
+
+
+class Saturating(nn.Module):
+    """A function whose result leaves the range of its integers at each side of a dip."""
+
+    def __init__(self, most: float) -> None:
+        super().__init__()
+        self.scale = most / 32767
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, wide = torch.ops.quantized_decomposed, (0, -32768, 32767, torch.int16)
+        x = q.dequantize_per_tensor(q.quantize_per_tensor(x, 8 / 32767, *wide), 8 / 32767, *wide)
+        x = functional.silu(x)
+        return q.dequantize_per_tensor(q.quantize_per_tensor(x, self.scale, *wide), self.scale, *wide)
+
+
+@pytest.mark.parametrize(("most", "is_taken"), [(4.0, True), (0.1, False)])
+def test_a_function_that_straight_lines_do_not_follow_is_left_outside(most: float, is_taken: bool) -> None:
+    import torch.ao.quantization.fx._decomposed  # registers the operators
+
+    explained = delegatekit.explain(Saturating(most), (torch.linspace(-8, 8, 64)[None],), backends=["ethosu"])
+    reasons = [row.reasons["ethosu"] for row in explained.rows if row.backend is None]
+    told = any(re.search(r"straight lines lead \d{3} steps of the result away", reason) for reason in reasons)
+    assert told is not is_taken, reasons
 
 
 @pytest.mark.parametrize("target", ["ethos-u55-128", "ethos-u85-256"])

@@ -60,8 +60,11 @@ class Lines:
         operand = b.graph.constant(self._entries, DType.INT16, f"{b.name}.table")
         return b.emit(Table(), (tensor, operand), tensor.shape, DType.INT32, name)
 
-    def corrections(self, exact: Array, bounds: tuple[float, float], tolerance: float) -> list[tuple[int, int, Lines]]:
-        """What is added where the lines are farther than `tolerance` from what is `exact` at `INTEGERS`.
+    def corrections(
+        self, exact: Array, bounds: tuple[float, float], tolerance: float
+    ) -> tuple[list[tuple[int, int, Lines]], float]:
+        """What is added where the lines are farther than `tolerance` from what is `exact` at `INTEGERS`, and how far
+        all of it is from that then.
 
         Each is lines through what is missing around an integer, so many times as dense: (x - place) * factor is their
         int16, and they end at zero. Both are such that all knots of the lines before are among theirs. What is out of
@@ -69,10 +72,11 @@ class Lines:
         """
         made: list[tuple[int, int, Lines]] = []
         found = np.interp(INTEGERS, KNOTS, self._entries * self.unit)
-        while len(made) < _CORRECTIONS:
-            wrong = np.flatnonzero(np.abs(np.clip(found, *bounds) - exact) > tolerance)
-            if not len(wrong):
-                break
+        while True:
+            away = np.abs(np.clip(found, *bounds) - exact)
+            wrong = np.flatnonzero(away > tolerance)
+            if not len(wrong) or len(made) == _CORRECTIONS:
+                return made, float(away.max())
             low, high = INTEGERS[wrong[0]], INTEGERS[wrong[-1]]
             place = round((low + high) / 2 / _SPACE) * _SPACE
             reach = max(high - place, place - low) + _SPACE
@@ -83,13 +87,12 @@ class Lines:
             points = place + KNOTS / factor
             missing = np.interp(points, INTEGERS, exact - found, left=0.0, right=0.0)
             missing[0] = missing[-1] = 0.0
-            if not np.abs(missing).any():
-                break
+            if not missing.any():
+                return made, float(away.max())
             lines = Lines(missing, self.avoided)
             integers = np.clip((INTEGERS - place) * factor, -_HALF, _HALF - 1)
             found = found + np.interp(integers, KNOTS, lines._entries * lines.unit)
             made.append((place, factor, lines))
-        return made
 
 
 def looked_up(b: TosaBuilder, tensor: Tensor, values: Array, name: str) -> Tensor:

@@ -7,6 +7,8 @@ bend where a table of int16 has no entries are a few steps of arithmetic.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -17,8 +19,9 @@ from delegatekit_api import Call
 from delegatekit_toolkit.support import row
 from delegatekit_toolkit.tosa import Abs, Add, DType, Maximum, Minimum, Mul, Sub, Tensor
 from delegatekit_toolkit.tosa.types import INTEGER_RANGES, Array
+from delegatekit_toolkit.units import Unit
 
-from ..ir.program import ProgramBuilder
+from ..ir.program import ProgramBuilder, scale_of
 from ..ir.tables import INTEGERS, KNOTS, Lines
 from ..ir.values import Result, Scale, Value
 from .common import Rows, is_wide
@@ -30,6 +33,8 @@ _CHANGE: Final = 0.25
 _WORTH: Final = 0.75
 #: How far from a function straight lines may lead, in steps of its result.
 _INTERPOLATED: Final = 0.75
+#: Farther than this a function is not taken, in the same steps.
+_FARTHEST: Final = 1.0
 #: More than this RESCALE would not multiply all integers by.
 _NARROWEST: Final = 1 << 14
 #: 1, for gates.
@@ -78,8 +83,19 @@ def lower_function(b: ProgramBuilder, call: Call, result: Result) -> Value:
     return Value(b.tabled(value.tensor, entries), value.order)
 
 
-def _smooth(b: ProgramBuilder, call: Call, tensor: Tensor, before: Scale, after: Scale) -> Tensor:
-    """A function of int16. Where its result is constant nothing is interpolated."""
+@dataclass(frozen=True)
+class _Curve:
+    """A function of int16 as straight lines, over integers with a scale of their own, and what is added to them."""
+
+    step: float
+    lines: Lines
+    corrections: Sequence[tuple[int, int, Lines]]
+    #: How far from the function they lead, in steps of the result.
+    error: float
+
+
+def _curve(call: Call, before: Scale, after: Scale) -> _Curve:
+    """The lines of a function. Where its result is constant nothing is interpolated."""
 
     def values_at(points: Array) -> Array:
         with torch.no_grad():
@@ -92,19 +108,38 @@ def _smooth(b: ProgramBuilder, call: Call, tensor: Tensor, before: Scale, after:
         step = max(finest, step * part)
     lowest, highest = INTEGER_RANGES[after.dtype]
     bounds = lowest * after.scale, highest * after.scale
-    first = Lines(_held(values_at(KNOTS * step), *bounds), after.scale)
-    corrections = first.corrections(np.clip(values_at(INTEGERS * step), *bounds), bounds, _INTERPOLATED * after.scale)
+    lines = Lines(_held(values_at(KNOTS * step), *bounds), after.scale)
+    exact = np.clip(values_at(INTEGERS * step), *bounds)
+    corrections, error = lines.corrections(exact, bounds, _INTERPOLATED * after.scale)
+    return _Curve(step, lines, corrections, error / after.scale)
+
+
+def curve_obstacle(unit: Unit) -> str | None:
+    """Why straight lines are not near enough to a unit's function of int16; None if they are, or it has none."""
+    scales = [scale_of(found, unit.anchor.operator) for item in unit.results if (found := item.quantization)]
+    operand = next(item for item in unit.operands if item.integers is not None and not item.integers.is_constant)
+    if scales[0].dtype != DType.INT16 or unit.anchor.operator in _BOUNDS or operand.quantization is None:
+        return None
+    before = scale_of(operand.quantization, operand.description)
+    error = max(_curve(unit.anchor, before, after).error for after in scales)
+    return f"straight lines lead {error:.0f} steps of the result away from it" if error > _FARTHEST else None
+
+
+def _smooth(b: ProgramBuilder, call: Call, tensor: Tensor, before: Scale, after: Scale) -> Tensor:
+    """A function of int16."""
+    curve = _curve(call, before, after)
 
     def change(x: Tensor) -> Tensor:
-        narrow = x if step == before.scale else b.rescaled(x, [before.scale / step], dtype=DType.INT16, name="narrow")
-        found = first.of(b, narrow)
-        for place, factor, lines in corrections:
+        ratio = before.scale / curve.step
+        narrow = x if curve.step == before.scale else b.rescaled(x, [ratio], dtype=DType.INT16, name="narrow")
+        found = curve.lines.of(b, narrow)
+        for place, factor, lines in curve.corrections:
             side = b.rescaled(narrow, [1.0], name="side")
             moved = b.emit(Sub(), (side, b.single(place, x.shape)), x.shape, DType.INT32, "moved") if place else side
             near = b.rescaled(moved, [float(factor)], dtype=DType.INT16, name="near")
-            more = b.rescaled(lines.of(b, near), [lines.step / first.step], name="more")
+            more = b.rescaled(lines.of(b, near), [lines.step / curve.lines.step], name="more")
             found = b.emit(Add(), (found, more), x.shape, DType.INT32, "corrected")
-        return b.stored_as(found, [first.step], Result(after))
+        return b.stored_as(found, [curve.lines.step], Result(after))
 
     return b.before_moves(tensor, change)
 
