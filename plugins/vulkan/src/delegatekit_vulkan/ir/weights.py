@@ -65,7 +65,7 @@ def channel_weights(weight: Tensor, axis: int) -> tuple[torch.Tensor, torch.Tens
     scale = own.scale
     if not isinstance(scale, torch.Tensor):
         scale = torch.tensor([scale])
-    return data, scale.detach().float().expand(data.shape[axis]).contiguous()
+    return data, scale.detach().float().expand(data.shape[axis])
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,12 +82,15 @@ class IntegerProduct:
 
 
 def integer_convolution(node: Node) -> IntegerProduct | None:
-    """What computes a convolution (of `aten.convolution`'s arguments) on integers; None if the runtime has no such."""
+    """What computes a convolution (of `aten.convolution`'s arguments) on integers; None if the runtime has no such.
+
+    Lowering has split other groups than those of one channel or of whole texels, into convolutions of numbers.
+    """
     weight = node.arguments[1]
     stride, padding, dilation, transposed, output_padding, groups = node.arguments[3:9]
     assert isinstance(weight, Tensor) and isinstance(groups, int)
     found = channel_weights(weight, 1 if transposed else 0)
-    if found is None or (transposed and groups != 1):
+    if found is None:
         return None
     integers, scales = found
     outputs, inputs, *kernel = integers.transpose(0, 1).shape if transposed else integers.shape
@@ -101,9 +104,7 @@ def integer_convolution(node: Node) -> IntegerProduct | None:
         if outputs % 4:
             return None
         window = integers.permute(2, 3, 1, 0).reshape(*kernel, outputs)
-        return IntegerProduct(INT8_DEPTHWISE, window.contiguous(), window.sum((0, 1)), scales, settings)
-    if groups > 1 and (inputs % 4 or outputs // groups % 4):
-        return None
+        return IntegerProduct(INT8_DEPTHWISE, window, window.sum((0, 1)), scales, settings)
     rows = integers.permute(0, 2, 3, 1).reshape(outputs, -1)
     plain = math.prod(kernel) == 1 and groups == 1 and (stride, padding, dilation) == ((1, 1), (0, 0), (1, 1))
     name = INT8_POINTWISE if plain else INT8_CONVOLUTION
@@ -137,6 +138,6 @@ def grouped_weight(weight: Tensor) -> GroupedWeight | None:
         return None
     if columns % 4 or group % 4:
         return None
-    scales = own.scale.detach().float().reshape(rows, -1).t().contiguous()
-    sums = data.reshape(rows, -1, group).sum(2).t().contiguous()
+    scales = own.scale.detach().float().reshape(rows, -1).t()
+    sums = data.reshape(rows, -1, group).sum(2).t()
     return GroupedWeight(pack_nibbles(data, _NIBBLE_STEP), scales, aligned(sums.to(torch.int32), 8), group)

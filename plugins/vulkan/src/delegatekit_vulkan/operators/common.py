@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.quantized import numbers_of
 from delegatekit_toolkit.sizes import Size
 from delegatekit_toolkit.support import Constraint
 
 from ..ir.graph import Argument, Tensor
 from ..ir.types import TEXTURE_RANK, DataType
 from .program import Lower, ProgramBuilder
+
+if TYPE_CHECKING:
+    import torch
+
+    from delegatekit_api.quantization import Quantization
 
 #: A tensor of the graph, or a number that becomes one of its type.
 Term: TypeAlias = "Tensor | float"
@@ -20,6 +26,11 @@ FLOATS: Final = ("float32", "float16")
 INTEGERS: Final = ("int32", "int64")
 
 # -- building ----------------------------------------------------------------------------------------------------------
+
+
+def as_numbers(data: torch.Tensor, own: Quantization | None) -> torch.Tensor:
+    """Known data, as `known_data` gives it, without integers."""
+    return data if own is None else numbers_of(data, own)
 
 
 def function(b: ProgramBuilder, operator: str, x: Tensor, *numbers: Argument) -> Tensor:

@@ -15,11 +15,12 @@ import torch
 from delegatekit_api import Call
 from delegatekit_api.quantization import Quantization
 from delegatekit_toolkit.constraints import constant, dtypes
-from delegatekit_toolkit.quantized import known_data, numbers_of
+from delegatekit_toolkit.quantized import known_data
 from delegatekit_toolkit.sizes import Size, dynamic_count, shape_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Tensor
+from .common import as_numbers
 from .conditions import short_loops
 from .program import Lower, ProgramBuilder
 
@@ -47,7 +48,7 @@ class _Convolution:
     @property
     def of_numbers(self) -> _Convolution:
         """The same with its weight as numbers."""
-        return replace(self, weight=_numbers(self.weight, self.quantization), quantization=None)
+        return replace(self, weight=as_numbers(self.weight, self.quantization), quantization=None)
 
     @property
     def inputs(self) -> int:
@@ -81,9 +82,7 @@ class _Convolution:
 
     @property
     def parts(self) -> int:
-        """Convolutions that the groups of one image become."""
-        if self.is_whole:
-            return 1
+        """Convolutions that the groups of one image become, unless it `is_whole`."""
         return self.outputs if self.is_depthwise else self.groups
 
 
@@ -93,7 +92,7 @@ def _of(call: Call) -> _Convolution:
     return _Convolution(
         weight,
         own,
-        None if bias is None else _numbers(*known_data(bias)),
+        None if bias is None else as_numbers(*known_data(bias)),
         stride=tuple(call["stride"]),
         padding=tuple(call["padding"]),
         dilation=tuple(call["dilation"]),
@@ -101,10 +100,6 @@ def _of(call: Call) -> _Convolution:
         output_padding=tuple(call["output_padding"]),
         groups=call["groups"],
     )
-
-
-def _numbers(data: torch.Tensor, own: Quantization | None) -> torch.Tensor:
-    return data if own is None else numbers_of(data, own)
 
 
 # -- lowering ----------------------------------------------------------------------------------------------------------
@@ -169,8 +164,7 @@ def _by_kernel(b: ProgramBuilder, x: Tensor, convolution: _Convolution, shape: S
     one = (1, channels, *shape[2:])
     parts = []
     for kernel in range(kernels):
-        own = None if bias is None else bias[:, kernel].contiguous()
-        part = replace(convolution, weight=weight[:, kernel].contiguous(), bias=own)
+        part = replace(convolution, weight=weight[:, kernel], bias=None if bias is None else bias[:, kernel])
         result = _call(b, x, part, one)
         parts.append(b.call("aten.permute_copy.default", [result, (1, 0, 2, 3)], (channels, 1, *shape[2:])))
     turns = b.call("aten.cat.default", [tuple(parts), 1], (channels, kernels, *shape[2:]), x.datatype)

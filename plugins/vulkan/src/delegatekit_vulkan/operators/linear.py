@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.quantized import known_data, numbers_of
+from delegatekit_toolkit.quantized import known_data
 from delegatekit_toolkit.sizes import Size, largest, shape_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Tensor
 from ..ir.types import DataType
+from .common import as_numbers
 from .conditions import FLOATS, few_changing, short_loops
 from .program import Lower, ProgramBuilder
 
@@ -88,12 +89,9 @@ def _addmm(b: ProgramBuilder, call: Call) -> Tensor:
 def _transposed(b: ProgramBuilder, matrix: Operand, datatype: DataType) -> Tensor:
     """A known matrix with its axes exchanged, as integers if it is made of some that allow it."""
     data, own = known_data(matrix)
-    if own is None:
-        return b.constant(data.t().contiguous())
-    if own.group is None:
-        turned = replace(own, axis=None if own.axis is None else 1 - own.axis)
-        return b.integers(data.t().contiguous(), turned, datatype)
-    return b.constant(numbers_of(data, own).t().contiguous())
+    if own is None or own.group is not None:
+        return b.constant(as_numbers(data, own).t())
+    return b.integers(data.t(), replace(own, axis=None if own.axis is None else 1 - own.axis), datatype)
 
 
 def _sum(b: ProgramBuilder, product: Tensor, alpha: float, bias: Tensor, beta: float) -> Tensor:

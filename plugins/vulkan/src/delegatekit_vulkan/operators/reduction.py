@@ -66,7 +66,7 @@ def _reduced_once(
 ) -> Tensor:
     """One call. `dims` is how the operator wants one or two axes."""
     last = x.rank - 1
-    direct = axes == (last,) or (_fits_texture(b, x) and min(axes) >= x.rank - 3)
+    direct = axes == (last,) or (_fits_texture(b, x) and axes[0] >= x.rank - 3)
     order = None
     if not direct:
         (axis,) = axes
