@@ -51,9 +51,10 @@ CALLS: dict[str, tuple[dict[str, Argument], list[Tensor], list[dict[str, Any]]]]
     ),
     "torchao.choose_qparams_affine.default": (
         {"x": tensor(3, 4), "mapping": "ASYMMETRIC", "block": (1, 4), "dtype": None, "low": -128, "high": 127,
-         "eps": None},
+         "eps": None, "scale dtype": None, "zero point dtype": None, "keep": False},
         [tensor(3), tensor(3, datatype=INT32)],
         [
+            *({"keep": None}, {"keep": 2}),
             *({"mapping": "NONE"}, {"mapping": 1}, {"block": (1, 3)}, {"block": (1,)}, {"block": (0, 4)}),
             {"block": None},
             *({"low": 127}, {"low": -129}, {"high": 256}, {"low": 0.5}, {"eps": -1.0}, {"eps": math.nan}),

@@ -81,7 +81,7 @@ CALLS = [
     ("aten.bitwise_not.default", lambda x: [x], (WHOLE,), ~WHOLE),
     ("aten.logical_not.default", lambda x: [x], (WHOLE,), WHOLE.logical_not()),
     ("aten.hardtanh.default", lambda x: [x, -0.5, 0.25], (M,), F.hardtanh(M, -0.5, 0.25)),
-    ("aten.hardtanh.default", lambda x: [x], (M,), F.hardtanh(M)),
+    ("aten.hardtanh.default", lambda x: [x, -1, 1], (M,), F.hardtanh(M)),
     ("aten.clamp.default", lambda x: [x, None, 3], (WHOLE,), WHOLE.clamp(max=3)),
     ("aten.hardshrink.default", lambda x: [x, 0.5], (M,), F.hardshrink(M)),
     ("aten.div.Tensor_mode", lambda x, y: [x, y, "trunc"], (M * 9, M.flip(0)), (M * 9 / M.flip(0)).trunc()),

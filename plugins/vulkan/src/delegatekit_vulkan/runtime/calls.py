@@ -33,11 +33,6 @@ class Reader:
             raise self.error(f"has {len(self.results)} results")
         return self.results[0]
 
-    @property
-    def count(self) -> int:
-        """How many arguments there are."""
-        return len(self._arguments)
-
     def error(self, what: str) -> FormatError:
         """A FormatError about this call."""
         return FormatError(what, where=self.where)
@@ -102,11 +97,9 @@ class Reader:
             raise self.error(f"argument {position} is not a number")
         return float(found)
 
-    def truth(self, position: int, default: bool | None = None) -> bool:
+    def truth(self, position: int) -> bool:
         """A truth value."""
         found = self.raw(position)
-        if found is None and default is not None:
-            return default
         if not isinstance(found, bool | int) or found not in (0, 1):
             raise self.error(f"argument {position} is not a truth value")
         return bool(found)
@@ -125,9 +118,9 @@ class Reader:
             raise self.error(f"argument {position} has {len(numbers)} numbers instead of {length}")
         return numbers
 
-    def axis(self, position: int, rank: int, default: int | None = None) -> int:
+    def axis(self, position: int, rank: int) -> int:
         """An axis, counted from the front."""
-        return self.checked_axis(self.integer(position, default), rank)
+        return self.checked_axis(self.integer(position), rank)
 
     def axes(self, position: int, rank: int) -> tuple[int, ...]:
         """Several axes, counted from the front, ascending; nothing or an empty list stands for all."""

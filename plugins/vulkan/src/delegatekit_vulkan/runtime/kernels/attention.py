@@ -102,7 +102,7 @@ def _attend_to_cache(tape: Tape, call: Reader, query: Value, keys: Value, values
     turned = permuted(tape, query, (0, 2, 1, 3))
     operands = [turned, *(_heads(tape, cache, heads, seen) for cache in (keys, values))]
     mask = call.optional(7)
-    causal = start if mask is None and call.truth(9, False) else None
+    causal = start if mask is None and call.truth(9) else None
     made = tape.scratch((batch, heads, rows, size), query.datatype)
     attend(tape, call, operands, made, mask=mask, scale=_scale(call, 10, size), causal=causal)
     target = tape.result(call.result, query.shape)

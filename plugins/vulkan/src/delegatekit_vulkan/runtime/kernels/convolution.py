@@ -63,8 +63,7 @@ def _input(tape: Tape, call: Reader) -> tuple[Value, Window]:
 
 
 def _filters(call: Reader) -> Filters:
-    low = call.number(9, -math.inf) if call.count > 9 else -math.inf
-    high = call.number(10, math.inf) if call.count > 10 else math.inf
+    low, high = call.number(9, -math.inf), call.number(10, math.inf)
     if math.isnan(low) or math.isnan(high):
         raise call.error("is clamped to NaN")
     return Filters(call.declared(1), None if call.is_none(2) else call.declared(2), (low, high))

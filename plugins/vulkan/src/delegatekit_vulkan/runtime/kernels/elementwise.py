@@ -43,13 +43,12 @@ def unary(tape: Tape, operation: int, source: Value, target: Value, first: float
     tape.dispatch(shader, (source, target), [groups, *numbers], (target.is_half, operation), items=groups)
 
 
-def _function(operation: int, *defaults: float) -> Kernel:
-    """A function with as many numbers after the tensor."""
+def _function(operation: int, numbers: int = 0) -> Kernel:
+    """A function with so many numbers after the tensor."""
 
     def kernel(tape: Tape, call: Reader) -> None:
         value = call.tensor(0)
-        numbers = [call.number(1 + index, default) for index, default in enumerate(defaults)]
-        unary(tape, operation, value, _like(tape, call, value), *numbers)
+        unary(tape, operation, value, _like(tape, call, value), *(call.number(1 + index) for index in range(numbers)))
 
     return kernel
 
@@ -184,7 +183,7 @@ def _binary(operation: int, *, alpha: bool = False) -> Kernel:
         shape = broadcast(left.shape, right.shape)
         if shape is None:
             raise call.error(f"has operands of the sizes {left.shape} and {right.shape}")
-        factor = call.number(2, 1) if alpha else 1
+        factor = call.number(2) if alpha else 1
         if not left.is_float and not (float(factor).is_integer() and _INT_MIN <= factor <= _INT_MAX):
             raise call.error(f"multiplies integers by {factor}")
         binary(tape, operation, left, right, tape.result(call.result, shape), factor)
@@ -231,9 +230,9 @@ KERNELS: Final[dict[str, Kernel]] = {
     "aten.cos.default": _function(_COS),
     "aten.exp.default": _function(_EXP),
     "aten.gelu.default": _gelu,
-    "aten.hardshrink.default": _function(_HARDSHRINK, 0.5),
+    "aten.hardshrink.default": _function(_HARDSHRINK, 1),
     "aten.hardswish.default": _function(_HARDSWISH),
-    "aten.hardtanh.default": _function(_CLAMP, -1.0, 1.0),
+    "aten.hardtanh.default": _function(_CLAMP, 2),
     "aten.clamp.default": _clamp,
     "aten.neg.default": _function(_NEG),
     "aten.relu.default": _function(_RELU),
@@ -243,7 +242,7 @@ KERNELS: Final[dict[str, Kernel]] = {
     "aten.rsqrt.default": _function(_RSQRT),
     "aten.tanh.default": _function(_TANH),
     "aten.round.default": _function(_ROUND),
-    "aten.leaky_relu.default": _function(_LEAKY_RELU, 0.01),
+    "aten.leaky_relu.default": _function(_LEAKY_RELU, 1),
     "aten.log10.default": _function(_LOG10),
     "aten.pow.Tensor_Scalar": _power,
     "aten.eq.Scalar": _compared(_EQ),

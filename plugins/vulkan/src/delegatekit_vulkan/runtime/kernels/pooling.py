@@ -44,18 +44,18 @@ class _Windows:
 
 
 def _average(tape: Tape, call: Reader) -> None:
-    windows = _windows(call, dilation=(1, 1), round_up=call.truth(4, False))
+    windows = _windows(call, dilation=(1, 1), round_up=call.truth(4))
     divisor = 0 if call.is_none(6) else call.integer(6)
     if not call.is_none(6) and not 0 < abs(divisor) < _MOST:
         raise call.error(f"divides by {divisor}")
     x, target = _tensors(tape, call, windows)
-    kind = _PADDED_AVERAGE if call.truth(5, True) else _AVERAGE
+    kind = _PADDED_AVERAGE if call.truth(5) else _AVERAGE
     _pool(tape, kind, windows, x, target, target, divisor)
 
 
 def _maximum(tape: Tape, call: Reader) -> None:
     """Two results, of which the second are positions; or the maxima alone."""
-    windows = _windows(call, dilation=_pair(call, 4, (1, 1)), round_up=call.truth(5, False))
+    windows = _windows(call, dilation=_pair(call, 4), round_up=call.truth(5))
     x, target = _tensors(tape, call, windows)
     if len(call.results) == 1:
         _pool(tape, _MAXIMUM, windows, x, target, target)
@@ -94,7 +94,7 @@ def _tensors(tape: Tape, call: Reader, windows: _Windows) -> tuple[Value, Value]
 
 def _windows(call: Reader, *, dilation: Pair, round_up: bool) -> _Windows:
     kernel = _pair(call, 1)
-    windows = _Windows(kernel, _pair(call, 2, kernel), _pair(call, 3, (0, 0)), dilation, round_up)
+    windows = _Windows(kernel, _pair(call, 2, kernel), _pair(call, 3), dilation, round_up)
     if min(*kernel, *windows.stride, *dilation) < 1 or max(*kernel, *windows.stride, *dilation) >= _MOST:
         raise call.error(f"has windows of sizes that cannot be: {windows}")
     for size, step, padding in zip(kernel, dilation, windows.padding, strict=True):

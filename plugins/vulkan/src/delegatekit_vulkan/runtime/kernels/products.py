@@ -204,7 +204,7 @@ def _mm(tape: Tape, call: Reader) -> None:
 
 
 def _addmm(tape: Tape, call: Reader) -> None:
-    beta, alpha = call.number(3, 1.0), call.number(4, 1.0)
+    beta, alpha = call.number(3), call.number(4)
     _matrix_product(tape, call, 1, alpha=alpha, beta=beta)
 
 

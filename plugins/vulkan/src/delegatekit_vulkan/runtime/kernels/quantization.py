@@ -190,7 +190,7 @@ def _shape_of_blocks(call: Reader, value: Value, split: _Split) -> tuple[int, ..
     """One number for each block: with all axes of the value, or without those within a block."""
     if not value.count:
         raise call.error(f"chooses scales for {value.shape}, which has no elements")
-    if not call.truth(9, False):
+    if not call.truth(9):
         # PyTorch reduces all axes where it is told to reduce none.
         return tuple(size for axis, size in enumerate(split.elements) if split.inner and axis not in split.inner)
     if not split.inner and value.count > 1:
@@ -210,7 +210,7 @@ def _add(tape: Tape, call: Reader) -> None:
     target = tape.result(call.result, left.shape)
     step = read_step(call, 6, target.datatype)
     total = tape.scratch(left.shape)
-    binary(tape, ADD, _numbers(tape, call, left, 2), _numbers(tape, call, right, 4), total, call.number(8, 1.0))
+    binary(tape, ADD, _numbers(tape, call, left, 2), _numbers(tape, call, right, 4), total, call.number(8))
     affine(tape, QUANTIZE, total, target, step, integers(call, target.datatype))
 
 

@@ -263,7 +263,7 @@ def _embedding(tape: Tape, call: Reader) -> None:
         raise call.error(f"looks up {'numbers' if indices.is_float else 'rows'} in {table.sizes}")
     target = float_result(tape, call, (*indices.shape, columns))
     words = -(-columns // 8)
-    swapped = not call.truth(4, False)
+    swapped = not call.truth(4)
 
     def pack(elements: Array) -> Array:
         found = (elements << 4 | elements >> 4) if swapped else elements

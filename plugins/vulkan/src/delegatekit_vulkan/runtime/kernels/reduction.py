@@ -23,7 +23,7 @@ def _reduction(operation: int, *, mean: bool = False) -> Kernel:
     def kernel(tape: Tape, call: Reader) -> None:
         value = call.tensor(0)
         axes = call.axes(1, value.rank)
-        target = tape.result(call.result, reduced_shape(value.shape, axes, keep=call.truth(2, False)))
+        target = tape.result(call.result, reduced_shape(value.shape, axes, keep=call.truth(2)))
         count = math.prod(value.shape[axis] for axis in axes) if value.rank else 1
         if not (value.is_float and target.is_float):
             raise call.error("reduces integers")
@@ -132,7 +132,7 @@ def _position(*, least: bool) -> Kernel:
         axes = call.axes(1, value.rank)
         if len(axes) not in (1, value.rank):
             raise call.error(f"looks for a position along {len(axes)} axes")
-        target = tape.result(call.result, reduced_shape(value.shape, axes, keep=call.truth(2, False)))
+        target = tape.result(call.result, reduced_shape(value.shape, axes, keep=call.truth(2)))
         steps = _steps(value.shape, axes) or [(value.count, 1, 1)]
         outer, size, inner = steps[0]
         if not size:

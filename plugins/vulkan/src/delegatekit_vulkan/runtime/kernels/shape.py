@@ -114,9 +114,9 @@ def _select(tape: Tape, call: Reader) -> None:
 
 def _slice(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
-    axis = call.axis(1, value.rank, 0)
+    axis = call.axis(1, value.rank)
     size = value.shape[axis] if value.rank else 0
-    start, end, step = call.integer(2, 0), call.integer(3, size), call.integer(4, 1)
+    start, end, step = call.integer(2, 0), call.integer(3, size), call.integer(4)
     if step < 1:
         raise call.error(f"has the step {step}")
     start, end, _ = slice(start, end).indices(size)
@@ -134,7 +134,7 @@ def _slice(tape: Tape, call: Reader) -> None:
 def _split(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
     parts = call.integers(1)
-    axis = call.axis(2, value.rank, 0)
+    axis = call.axis(2, value.rank)
     if sum(parts) != value.shape[axis] or min(parts) < 0 or len(parts) != len(call.results):
         raise call.error(f"splits {value.shape[axis]} into {parts}, with {len(call.results)} results")
     own, start = strides(value.shape), 0
@@ -148,7 +148,7 @@ def _concatenate(tape: Tape, call: Reader) -> None:
     # PyTorch leaves out empty tensors of one axis.
     values = [value for value in call.tensors(0) if value.shape != (0,)] or list(call.tensors(0))[:1]
     rank = values[0].rank
-    axis = call.axis(1, rank, 0)
+    axis = call.axis(1, rank)
     others = {(*value.shape[:axis], *value.shape[axis + 1 :]) for value in values}
     if len(others) != 1 or len({(value.rank, value.is_float) for value in values}) != 1:
         raise call.error(f"joins {', '.join(str(value.shape) for value in values)} along axis {axis}")
@@ -216,7 +216,7 @@ def _pad(tape: Tape, call: Reader) -> None:
     if not any(pads):
         tape.alias(call.result, value, shape)
         return
-    number = call.number(2, 0.0)
+    number = call.number(2)
 
     def write(target: Value) -> None:
         fill(tape, target, number)
@@ -274,7 +274,7 @@ def _scalar_tensor(tape: Tape, call: Reader) -> None:
 
 
 def _arange(tape: Tape, call: Reader) -> None:
-    start, end, step = call.number(0, 0.0), call.number(1), call.number(2, 1.0)
+    start, end, step = (call.number(position) for position in range(3))
     if not step or not all(map(math.isfinite, (start, end, step))):
         raise call.error(f"counts from {start} to {end} by {step}")
     count = max(0, math.ceil((end - start) / step))
