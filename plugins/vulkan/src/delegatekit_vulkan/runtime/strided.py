@@ -77,9 +77,9 @@ def joined(sizes: Sequence[int], *steps: Sequence[int]) -> tuple[list[int], list
     return kept, found
 
 
-def padded(numbers: Sequence[int], fill: int = 0, axes: int = AXES) -> list[int]:
-    """The numbers as the last of so many."""
-    return [fill] * (axes - len(numbers)) + list(numbers)
+def padded(numbers: Sequence[int], axes: int = AXES) -> list[int]:
+    """The numbers as the last of so many; shaders do not look at the others."""
+    return [0] * (axes - len(numbers)) + list(numbers)
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,9 @@ def copy(
     if together:
         from_offset //= 4
         froms = [step // 4 for step in froms]
-    push = [count, from_offset, to_offset, *padded(kept, 1), *padded(froms), *padded(tos), step]
-    tape.dispatch("copy", (source, target), push, (False, len(kept), wide, together), items=count)
+    push = [count, from_offset, to_offset, *padded(kept), *padded(froms), *padded(tos), step]
+    constants = (target.is_half, len(kept), wide, together)
+    tape.dispatch("copy", (source, target), push, constants, items=count)
 
 
 def whole_copy(tape: Tape, source: Value, target: Value, from_strides: Sequence[int], from_offset: int = 0) -> None:

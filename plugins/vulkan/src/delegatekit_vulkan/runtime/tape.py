@@ -165,9 +165,10 @@ class Tape:
     def move(self, source: Value, target: Value) -> None:
         """Copy all elements, unless they are where they belong."""
         if source.block is not target.block:
-            vectors = -(-source.count // 4)
-            push = (vectors, 0, 0, *[1] * 7, vectors, *[0] * 7, 1, *[0] * 7, 1, 0)
-            self.dispatch("copy", (source, target), push, (False, 1, True, True), items=vectors)
+            from .strided import copy
+
+            # In fours: blocks are filled up to them.
+            copy(self, source, target, (-(-source.count // 4) * 4,), (1,), (1,))
 
     def scratch(self, shape: Sequence[int], datatype: DataType = DataType.FLOAT32) -> Value:
         """Memory for an intermediate value."""
@@ -207,7 +208,8 @@ class Tape:
         """Run a shader over `items` invocations in groups of 64.
 
         `push` and `constants` are words: ints as they are, floats as their bits. The last `written` buffers are
-        written. Shaders find their number with `item()` of common.glsl.
+        written. Shaders find their number with `item()` of common.glsl; the first of `constants` is whether results are
+        rounded to float16.
         """
         data = b"".join(map(word, push))
         if len(data) > PUSH_BYTES:

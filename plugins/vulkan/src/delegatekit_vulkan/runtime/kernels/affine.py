@@ -62,7 +62,7 @@ def affine(
         common, scales, zero_points = Step(1.0, 0), how.scales, how.zero_points or source
     assert isinstance(common, Step)
     numbers = (common.scale, common.inverse, float(common.zero_point), *map(float, bounds))
-    push = (steps.items, *numbers, *padded(steps.sizes, 1), *padded(steps.steps[1]))
+    push = (steps.items, *numbers, *padded(steps.sizes), *padded(steps.steps[1]))
     given = (isinstance(how, Blocks), isinstance(how, Blocks) and how.zero_points is not None)
     constants = (target.is_half, operation, len(steps.sizes), steps.wide, steps.single[1], *given)
     tape.dispatch("affine", (source, scales, zero_points, target), push, constants, items=steps.items)
@@ -94,7 +94,7 @@ def requantize(
     channels = sums.factors.count if what is sums else 1
     items = -(-target.count // 4)
     numbers = (float(given.zero_point), given.scale, to.inverse, float(to.zero_point), *map(float, bounds))
-    constants = (False, what is sums, sums.bias is not None, relu, sums.inner % 4 == 0)
+    constants = (target.is_half, what is sums, sums.bias is not None, relu, sums.inner % 4 == 0)
     buffers = (source, sums.factors, sums.bias or source, target)
     tape.dispatch("requantize", buffers, (items, channels, sums.inner, *numbers), constants, items=items)
 

@@ -171,7 +171,7 @@ def binary(tape: Tape, operation: int, left: Value, right: Value, target: Value,
         raise tape_error(tape, "has floating-point numbers as truth values")
     steps = walk(tape, target.shape, left.shape, right.shape)
     number = float(factor) if left.is_float else int(factor)
-    push = [steps.items, number, *padded(steps.sizes, 1), *padded(steps.steps[0]), *padded(steps.steps[1])]
+    push = [steps.items, number, *padded(steps.sizes), *padded(steps.steps[0]), *padded(steps.steps[1])]
     shader = "binary_float" if left.is_float else "binary_int"
     constants = (target.is_half, operation, len(steps.sizes), steps.wide, *steps.single)
     tape.dispatch(shader, (left, right, target), push, constants, items=steps.items)
@@ -215,9 +215,9 @@ def _where(tape: Tape, call: Reader) -> None:
     if len(steps.sizes) > WHERE_AXES:
         values = tuple(contiguous(tape, value, shape) for value in values)  # type: ignore[assignment]
         steps = walk(tape, shape, shape, shape, shape)
-    push = [steps.items, *padded(steps.sizes, 1, WHERE_AXES)]
+    push = [steps.items, *padded(steps.sizes, WHERE_AXES)]
     for item in steps.steps:
-        push += padded(item, 0, WHERE_AXES)
+        push += padded(item, WHERE_AXES)
     constants = (target.is_half, len(steps.sizes), steps.wide, *steps.single)
     tape.dispatch("where", (*values, target), push, constants, items=steps.items)
 

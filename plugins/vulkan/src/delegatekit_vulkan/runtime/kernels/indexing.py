@@ -49,7 +49,7 @@ def _rows(tape: Tape, call: Reader, value: Value, axis: int, index: Value, targe
     if wide:
         inner, count = inner // 4, count // 4
     push = [count, value.shape[axis], inner, index.count, tape.call + 1]
-    constants = (target.is_half and not value.is_half, wide, negative)
+    constants = (target.is_half, wide, negative)
     tape.dispatch("rows", (value, index, target, tape.fault), push, constants, items=count, written=2)
 
 
@@ -65,9 +65,9 @@ def _gather(tape: Tape, call: Reader) -> None:
     own = list(strides(value.shape))
     step, own[axis : axis + 1] = (own[axis], [0]) if value.rank else (0, [])
     size = value.shape[axis] if value.rank else 1
-    push = [target.count, size, step, *padded(index.shape, 1), *padded(own), tape.call + 1]
+    push = [target.count, size, step, *padded(index.shape), *padded(own), tape.call + 1]
     buffers = (value, index, target, tape.fault)
-    tape.dispatch("gather", buffers, push, (False, value.rank), items=target.count, written=2)
+    tape.dispatch("gather", buffers, push, (target.is_half, value.rank), items=target.count, written=2)
 
 
 def _check(call: Reader, value: Value, index: Value, target: Value, size: int) -> None:

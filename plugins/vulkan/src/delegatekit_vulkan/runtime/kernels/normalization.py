@@ -149,7 +149,7 @@ def moments(
         squares = Reduction(SUM_SQUARES, means, divisor=float(size), epsilon=float(epsilon))
         reduce_axis(tape, squares, value, scales, sizes)
         return
-    constants = (False, size % 4 == 0, uncentred)
+    constants = (scales.is_half, size % 4 == 0, uncentred)
     tape.dispatch("moments", (value, means, scales), (rows, size, float(epsilon)), constants, written=2, items=rows)
 
 

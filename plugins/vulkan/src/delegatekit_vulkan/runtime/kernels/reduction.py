@@ -142,7 +142,7 @@ def _position(*, least: bool) -> Kernel:
         length = part_length(outer * inner, size)
         parts = -(-size // length)
         push = (size, length, parts, inner)
-        constants = (False, least)
+        constants = (target.is_half, least)
         rows, known = outer * inner, target if parts == 1 else tape.scratch((outer * parts * inner,), DataType.INT32)
         tape.dispatch(
             "arg_reduce", (value, value, known), (rows * parts, *push), (*constants, False), items=rows * parts

@@ -243,7 +243,7 @@ def _pad(tape: Tape, call: Reader) -> None:
 def fill(tape: Tape, target: Value, number: float) -> None:
     """Write a number everywhere."""
     first = _rounded(number, target) if target.is_float else int(number)
-    tape.dispatch("fill", (target,), (target.count, first, 0), (False, 0), items=target.count)
+    tape.dispatch("fill", (target,), (target.count, first, 0), (target.is_half, 0), items=target.count)
 
 
 def _rounded(number: float, target: Value) -> float:
