@@ -39,8 +39,7 @@ float greatest(float a, float b) {
 
 // As PyTorch: a NaN stays one, and the upper bound wins.
 float clamp_to(float x, float low, float high) {
-    float result = x < low ? low : x;
-    return result > high ? high : result;
+    return isnan(x) ? x : min(max(x, low), high);
 }
 
 // Without its fraction; what int32 cannot hold becomes the nearest that it can, and a NaN 0.

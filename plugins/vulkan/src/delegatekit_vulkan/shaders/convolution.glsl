@@ -7,7 +7,7 @@
 
 // NaN stays NaN, as in PyTorch.
 vec4 clamped(vec4 value, float low, float high) {
-    return mix(mix(value, vec4(low), lessThan(value, vec4(low))), vec4(high), greaterThan(value, vec4(high)));
+    return mix(min(max(value, vec4(low)), vec4(high)), value, isnan(value));
 }
 
 vec4 stored(vec4 value, float low, float high) {

@@ -14,21 +14,18 @@ float power_of_two(int exponent) {
     return uintBitsToFloat(uint(exponent + 127) << 23);
 }
 
-// e to the power of high + low, where low is small.
-float exponential(float high, float low) {
-    if (isnan(high)) {
-        return high;
-    }
-    if (high > 89.0) {
-        return INFINITY;
-    }
-    if (high < -104.0) {
-        return 0.0;
-    }
-    float whole = roundEven(high * 1.44269504);
-    precise float rest = high - whole * LN2_HIGH;
+// e to the power of a number is 2^whole times e to the power of the result.
+float part_of_exponent(float x, out float whole) {
+    // Beyond these float32 has 0 and infinity only.
+    float bounded = clamp(x, -104.0, 89.0);
+    whole = roundEven(bounded * 1.44269504);
+    precise float rest = bounded - whole * LN2_HIGH;
     rest = rest - whole * LN2_LOW;
-    rest = rest + low;
+    return rest;
+}
+
+// 2^whole times e to the power of the rest, which is small.
+float exponential_of_parts(float whole, float rest) {
     float series = 1.0 / 720.0 + rest * (1.0 / 5040.0);
     series = 1.0 / 120.0 + rest * series;
     series = 1.0 / 24.0 + rest * series;
@@ -42,7 +39,16 @@ float exponential(float high, float low) {
 }
 
 float exponential(float x) {
-    return exponential(x, 0.0);
+    float whole;
+    float rest = part_of_exponent(x, whole);
+    return isnan(x) ? x : exponential_of_parts(whole, rest);
+}
+
+// e to the power of high + low, where low is small.
+float exponential(float high, float low) {
+    float whole;
+    precise float rest = part_of_exponent(high, whole) + low;
+    return exponential_of_parts(whole, rest);
 }
 
 // A positive, finite number as 2^exponent * (1 + fraction), with the second factor between sqrt(1/2) and sqrt(2).
@@ -71,16 +77,6 @@ float logarithm_rest(float fraction) {
     // ln(1 + f) = 2 artanh(f / (2 + f)), and 2 f / (2 + f) = f - f^2 / (2 + f).
     float s = fraction / (2.0 + fraction);
     return artanh_rest(s) - s * fraction;
-}
-
-float logarithm(float x) {
-    if (!(x > 0.0) || isinf(x)) {
-        return x == 0.0 ? -INFINITY : x > 0.0 ? x : NAN;
-    }
-    float exponent, fraction;
-    split(x, exponent, fraction);
-    precise float low = exponent * LN2_LOW + logarithm_rest(fraction);
-    return exponent * LN2_HIGH + (fraction + low);
 }
 
 float decimal_logarithm(float x) {
@@ -272,7 +268,7 @@ float error_complement(float x) {
     series = 0.282094806432724 + t * series;
     float low;
     if (x > 12.0) {
-        return isnan(x) ? x : 0.0;
+        return 0.0;
     }
     float square = product(x, x, low);
     return t * series * exponential(-square, -low);

@@ -37,7 +37,7 @@ int computed(float x, uint channel) {
         x += bias[channel];
     }
     if (RELU) {
-        x = x < 0.0 ? 0.0 : x;
+        x = isnan(x) ? x : max(x, 0.0);
     }
     return int(step_of(x, inverse, new_zero_point, low, high));
 }

@@ -31,7 +31,7 @@ uint computed(float x) {
     case 6u: return store(x * (clamp_to(x + 3.0, 0.0, 6.0) / 6.0));
     case 7u: return store(clamp_to(x, a, b));
     case 8u: return store(-x);
-    case 9u: return store(x < 0.0 ? 0.0 : x);
+    case 9u: return store(isnan(x) ? x : max(x, 0.0));
     case 10u: return store(sigmoid(x));
     case 11u: return store(sine(x));
     case 12u: return store(x < 0.0 ? NAN : sqrt(x));
