@@ -2,6 +2,7 @@
 //! Functions of two tensors, broadcast against each other.
 //! variants: float int
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "common.glsl"
 
 layout(push_constant) uniform Push {
@@ -85,13 +86,24 @@ void main() {
             second += place * right_strides[axis - 1u];
         }
     }
-    if (WIDE) {
-        uvec4 a = LEFT_SINGLE ? uvec4(left[first]) : left4[first];
-        uvec4 b = RIGHT_SINGLE ? uvec4(right[second]) : right4[second];
-        target4[index] = uvec4(
-            computed(READ(a.x), READ(b.x)), computed(READ(a.y), READ(b.y)), computed(READ(a.z), READ(b.z)),
-            computed(READ(a.w), READ(b.w)));
+    uvec4 a;
+    uvec4 b;
+    if (WIDE && !LEFT_SINGLE) {
+        a = left4[first];
     } else {
-        target[index] = computed(READ(left[first]), READ(right[second]));
+        a = uvec4(left[first]);
+    }
+    if (WIDE && !RIGHT_SINGLE) {
+        b = right4[second];
+    } else {
+        b = uvec4(right[second]);
+    }
+    [[unroll]] for (uint lane = 0u; lane < (WIDE ? 4u : 1u); lane++) {
+        a[lane] = computed(READ(a[lane]), READ(b[lane]));
+    }
+    if (WIDE) {
+        target4[index] = a;
+    } else {
+        target[index] = a.x;
     }
 }

@@ -2,6 +2,7 @@
 //! Functions of one tensor, conversions, and comparisons with a number; four elements at a time.
 //! variants: float int
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "common.glsl"
 
 layout(push_constant) uniform Push {
@@ -11,6 +12,8 @@ layout(push_constant) uniform Push {
     uint second_bits;
 };
 layout(constant_id = 1) const uint OPERATION = 0u;
+// Elements of a group. Known to drivers only: they unroll the loop over them, and here each function is compiled once.
+layout(constant_id = 2) const uint LANES = 4u;
 
 layout(std430, binding = 0) readonly buffer From { uvec4 source[]; };
 layout(std430, binding = 1) writeonly buffer To { uvec4 target[]; };
@@ -85,6 +88,8 @@ void main() {
         return;
     }
     uvec4 words = source[index];
-    target[index] = uvec4(
-        computed(READ(words.x)), computed(READ(words.y)), computed(READ(words.z)), computed(READ(words.w)));
+    [[unroll]] for (uint lane = 0u; lane < LANES; lane++) {
+        words[lane] = computed(READ(words[lane]));
+    }
+    target[index] = words;
 }

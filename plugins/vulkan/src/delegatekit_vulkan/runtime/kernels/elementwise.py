@@ -40,7 +40,7 @@ def unary(tape: Tape, operation: int, source: Value, target: Value, first: float
     numbers = (float(first), float(second)) if source.is_float else (int(first), int(second))
     groups = -(-target.count // 4)
     shader = "unary_float" if source.is_float else "unary_int"
-    tape.dispatch(shader, (source, target), [groups, *numbers], (target.is_half, operation), items=groups)
+    tape.dispatch(shader, (source, target), [groups, *numbers], (target.is_half, operation, 4), items=groups)
 
 
 def _function(operation: int, numbers: int = 0) -> Kernel:
