@@ -121,6 +121,11 @@ def test_comparisons_of_integers_with_fractions_are_refused():
         run("aten.eq.Scalar", lambda x: [x, 0.5], WHOLE, like=(WHOLE > 0,))
 
 
+def test_divisions_of_integers_without_rounding_are_refused():
+    with pytest.raises(FormatError, match="divides integers without rounding"):
+        run("aten.div.Tensor", lambda x: [x, x], WHOLE, like=(WHOLE,))
+
+
 class _Small(torch.nn.Module):
     """Operators of the family in one model, as the stock lowering takes them."""
 

@@ -7,10 +7,6 @@ uint store(float value) {
     return floatBitsToUint(rounded(value));
 }
 
-float quotient(float a, float b) {
-    return a / b;
-}
-
 float truncated_quotient(float a, float b) {
     return trunc(a / b);
 }
@@ -93,19 +89,15 @@ uint store(int value) {
     return uint(value);
 }
 
-int quotient(int a, int b) {
+int truncated_quotient(int a, int b) {
     // Drivers may divide in all lanes, also by 0, or the least number by -1, which processors do not survive.
     int divisor = b == 0 || b == -1 ? 1 : b;
     int whole = a / divisor;
     return b == 0 ? 0 : b == -1 ? -a : whole;
 }
 
-int truncated_quotient(int a, int b) {
-    return quotient(a, b);
-}
-
 int floor_quotient(int a, int b) {
-    int whole = quotient(a, b);
+    int whole = truncated_quotient(a, b);
     return b != 0 && whole * b != a && ((a < 0) != (b < 0)) ? whole - 1 : whole;
 }
 

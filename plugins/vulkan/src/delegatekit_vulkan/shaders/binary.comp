@@ -44,7 +44,9 @@ uint computed(NUMBER a, NUMBER b) {
     case 0u: return store(a + b * factor);
     case 1u: return store(a - b * factor);
     case 2u: return store(a * b);
-    case 3u: return store(quotient(a, b));
+#ifdef FLOAT
+    case 3u: return store(a / b);
+#endif
     case 4u: return store(floor_quotient(a, b));
     case 5u: return store(truncated_quotient(a, b));
     case 6u: return store(power(a, b));

@@ -165,6 +165,8 @@ def binary(tape: Tape, operation: int, left: Value, right: Value, target: Value,
         raise tape_error(tape, "has operands of different kinds")
     if left.is_float and operation >= _AND:
         raise tape_error(tape, "is a function of integers, given floating-point numbers")
+    if not left.is_float and operation == _DIV:
+        raise tape_error(tape, "divides integers without rounding")
     if operation < _EQ and target.is_float != left.is_float:
         raise tape_error(tape, "has a result of another kind than its operands")
     if operation >= _EQ and target.is_float:
