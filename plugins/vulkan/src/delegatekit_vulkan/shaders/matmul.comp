@@ -73,7 +73,7 @@ layout(std430, binding = TO_BINDING) writeonly buffer ToVectors { vec4 target_ve
 #define ADD_W(R, number) low##R += left##R.w * first; high##R += left##R.w * second;
 #define STORE(R, number) if (row + number < rows) { \
         store(batch, row + number, column, low##R); \
-        store(batch, row + number, column + 4u, high##R); \
+        if (column + 4u < these_columns) { store(batch, row + number, column + 4u, high##R); } \
     }
 
 #ifdef FLOAT
@@ -120,9 +120,6 @@ vec4 nibbles_of(uint word) {
 #endif
 
 void store(uint batch, uint row, uint column, vec4 sums) {
-    if (column >= these_columns) {
-        return;
-    }
     uint place = (batch * rows + row) * columns + first_column + column;
     sums *= alpha;
     if (BIAS) {
