@@ -112,9 +112,9 @@ class VulkanRuntime:
         if handle.closed:
             return
         handle.closed = True
-        for recording, _ in handle.recordings.values():
+        while handle.recordings:
+            recording, _ = handle.recordings.popitem()[1]
             recording.close()
-        handle.recordings.clear()
         handle.states.close()
         handle.constants.release()
 
