@@ -26,7 +26,7 @@ SOURCE = Path(__file__).with_name("contract_backend.py").read_text()
 #: Rules that start processes: tried together, since each costs seconds.
 SLOW = ("listing-imports-nothing", "describing-imports-little", "import-time", "silent", "no-network")
 SLOW += ("no-files-left", "nothing-left-running", "runs-elsewhere", "same-bytes-elsewhere")
-SLOW += ("texts-are-only-text",)
+SLOW += ("texts-are-only-text", "missing-packages")
 
 Install = Callable[..., None]
 
@@ -752,6 +752,38 @@ def test_a_backend_without_runtime_is_not_asked_to_run(install: Install) -> None
             if case in contract.runtime.RULES and rule != "available":
                 assert outcome.verdict is Verdict.NOT_APPLICABLE
                 assert "the device is not here" in outcome.detail
+
+
+#: A runtime that needs a package, asks whether it is there, and says so in `init`.
+ASKS = (
+    "        try:\n            import iniconfig\n        except ImportError:\n"
+    "            return Availability(False, 'iniconfig is not installed')\n        return Availability(True)\n"
+)
+TELLS = (
+    "        if not self.is_available().available:\n            raise RuntimeUnavailableError('iniconfig is missing')\n"
+)
+NEEDS = "        import iniconfig, torch\n"
+
+
+@pytest.mark.parametrize(
+    ("asks", "needs", "found"),
+    [
+        (ASKS, TELLS + NEEDS, ""),
+        (ASKS, NEEDS, "without iniconfig init raises ModuleNotFoundError"),
+        (ASKS.replace("(False, ", "(True, "), NEEDS, "without iniconfig init raises ModuleNotFoundError"),
+    ],
+)
+def test_a_package_that_the_runtime_looks_for_may_be_missing(
+    install: Install, asks: str, needs: str, found: str
+) -> None:
+    install(
+        ("        return Availability(True)\n", asks),
+        ("    def init(self, payload):\n        import torch\n", "    def init(self, payload):\n" + needs),
+        ("    FormatError,\n", "    FormatError,\n    RuntimeUnavailableError,\n"),
+    )
+    outcome = try_rule("missing-packages")
+    assert outcome.verdict is (Verdict.VIOLATION if found else Verdict.PASSED), outcome.detail
+    assert found in outcome.detail
 
 
 def test_a_backend_that_takes_nothing_breaks_no_rule(install: Install) -> None:
