@@ -211,18 +211,18 @@ def material(seeds: Seeds, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_damage_by_structure_never_takes_a_process_down(material: Path) -> None:
     """Each format some cases, which are loaded and run; `make fuzz` tries as many as one likes."""
     counts = {
-        "pte": 100,
-        "ptd": 40,
-        "bpte": 100,
-        "etdump": 300,
-        "measurements": 300,
-        "xnnpack": 300,
-        "vulkan": 200,
-        "coreml": 200,
-        "tosa": 60,
-        "vela": 120,
-        "reference": 200,
-        "qnn": 60,
+        "pte": 50,
+        "ptd": 20,
+        "bpte": 50,
+        "etdump": 150,
+        "measurements": 150,
+        "xnnpack": 150,
+        "vulkan": 100,
+        "coreml": 100,
+        "tosa": 30,
+        "vela": 60,
+        "reference": 100,
+        "qnn": 30,
     }
     counts = {name: count for name, count in counts.items() if name in (*structure.FILES, *delegates.FORMATS)}
     tried, ran, findings = fuzz_structure.fuzz(material, counts, seconds=540)
