@@ -223,6 +223,20 @@ def moves() -> Built:
     return Model(), (torch.randn(1, 3, 151, 150), torch.randn(1, 2, 151, 7, 70))
 
 
+def products() -> Built:
+    """Layers with one, two and three columns more than whole blocks have, for several rows and for one."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(64, columns) for columns in (65, 66, 131))
+
+        def forward(self, rows: torch.Tensor, row: torch.Tensor) -> Any:
+            return *(layer(rows) for layer in self.layers), self.layers[1](row)
+
+    return Model(), (torch.randn(9, 64), torch.randn(1, 64))
+
+
 def comparisons() -> Built:
     """The pattern of comparisons, logic and what is chosen by these."""
     module, (inputs, *_), *_ = pattern.cases["choices"].build()
@@ -239,3 +253,4 @@ def cases() -> Iterator[Case]:
     yield FormsCase("transposed", transposed)
     yield FormsCase("axes", axes)
     yield FormsCase("moves", moves)
+    yield FormsCase("products", products)

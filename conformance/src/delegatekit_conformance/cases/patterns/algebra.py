@@ -409,13 +409,13 @@ def written_at_places() -> Built:
 
 @pattern("half-precision-inside")
 def half_precision_inside() -> Built:
-    """Integers that are exact in float16 go there and back."""
+    """Integers that are exact in float16 go there and back; other numbers are rounded on the way."""
 
     class Model(nn.Module):
-        def forward(self, n: torch.Tensor) -> Any:
-            return (n.half() * 2 + 1).float().relu() - 3
+        def forward(self, n: torch.Tensor, x: torch.Tensor) -> Any:
+            return (n.half() * 2 + 1).float().relu() - 3, x.half().float() * 2, x + x.bfloat16().float()
 
-    return Model(), [(torch.randint(-9, 9, (3, 4)),)]
+    return Model(), [(torch.randint(-9, 9, (3, 4)), torch.randn(3, 5))]
 
 
 @pattern("lstm-cell")

@@ -162,6 +162,23 @@ def rms_norm() -> Built:
     return Model(), [(torch.randn(2, 5, 8),)]
 
 
+@pattern("group-norms")
+def group_norms() -> Built:
+    """Groups of one and of several channels, each with a weight and a bias of its own, over images and rows."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = nn.ModuleList(nn.GroupNorm(groups, 6) for groups in (1, 2, 3, 6))
+            for parameter in self.parameters():
+                nn.init.normal_(parameter)
+
+        def forward(self, image: torch.Tensor, row: torch.Tensor) -> Any:
+            return *(norm(image) for norm in self.norms), self.norms[1](row)
+
+    return Model(), [(torch.randn(2, 6, 4, 5), torch.randn(1, 6, 17))]
+
+
 @pattern("group-norm-silu")
 def group_norm_silu() -> Built:
     """Group norm, SiLU and a convolution, as in diffusion models."""
