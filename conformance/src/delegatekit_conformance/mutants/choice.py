@@ -18,6 +18,8 @@ from .sites import Mutant, Plugin, surroundings
 _SAMPLE = 60
 #: So many of those that use what a module defines come before those that import it.
 _FIRST = 40
+#: So many that damage delegates, of those that reach a place.
+_DAMAGED = 16
 #: CPU seconds after which an example is taken for a hang, and how many times what it took before it may take besides.
 _LEAST = 10.0
 _SLOWER = 5.0
@@ -112,13 +114,15 @@ class Chooser:
     def _by_turns(self, direct: Sequence[Example], around: dict[str, int]) -> Iterator[Example]:
         """Rules, programs that differ in the place, and programs that differ elsewhere: each has its share of time.
 
-        A place that all programs reach alike is told by a rule, or by what else the program has.
+        A place that all programs reach alike is told by a rule, or by what else the program has; a guard of what reads
+        delegates by some that are damaged.
         """
         programs = [example for example in direct if not example.is_rule]
         here = frozenset(map(id, programs))
         different = (example for example in self.sample if id(example) in here)
         rules = _mixed((example for example in direct if example.is_rule), around)
-        yield from _shared(rules, _mixed(programs, around), different)
+        damaged = islice(_mixed((example for example in direct if example.damages_refused), around), _DAMAGED)
+        yield from _shared(rules, damaged, _mixed(programs, around), different)
 
     def _reaching_any(self, lines: dict[str, int]) -> list[Example]:
         return [example for example in self._examples if any(example.reaches(*some) for some in lines.items())]
