@@ -165,10 +165,10 @@ class Tape:
     def move(self, source: Value, target: Value) -> None:
         """Copy all elements, unless they are where they belong."""
         if source.block is not target.block:
-            from .strided import copy
-
-            # In fours: blocks are filled up to them.
-            copy(self, source, target, (-(-source.count // 4) * 4,), (1,), (1,))
+            # One row, in fours: blocks are filled up to them.
+            fours, row = -(-source.count // 4), [0] * 7
+            push = (fours, 0, 0, *row, fours, *row, 1, *row, 1, 1)
+            self.dispatch("copy", (source, target), push, (target.is_half, 1, True, True), items=fours)
 
     def scratch(self, shape: Sequence[int], datatype: DataType = DataType.FLOAT32) -> Value:
         """Memory for an intermediate value."""
