@@ -149,11 +149,12 @@ def _total(memories: Mapping[str, Any], field: str) -> dict[str, int]:
 def _layers(tables: Mapping[str, Any], names: Sequence[str], target: Target) -> tuple[LayerPerformance, ...]:
     """The rows of the database in the order of execution; what is done inside another operator has 0 cycles."""
     sources = {row["id"]: int(row["ext_key"]) for row in _rows(tables["source"])}
+    known = set(names)
     layers = []
     for row in _rows(tables["perf"]):
         name = row["name"]
         position = sources.get(row["source_id"], -1)
-        if name not in names and 0 <= position < len(names):
+        if name not in known and 0 <= position < len(names):
             name = names[position]
         cycles, macs = int(row["op_cycles"]), int(row["mac_count"])
         accesses = {

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.fx.node import map_arg
 
-from delegatekit_api import Call
+from delegatekit_api import Call, Operand
 from delegatekit_toolkit.support import row
 from delegatekit_toolkit.tosa import Abs, Add, DType, Maximum, Minimum, Mul, Sub, Tensor
 from delegatekit_toolkit.tosa.types import INTEGER_RANGES, Array
@@ -69,7 +69,7 @@ def lower_function(b: ProgramBuilder, call: Call, result: Result) -> Value:
     Nothing at all where the integers stay what they are: a product with a number is no more than another scale.
     """
     after = result.scale
-    operand = next(item for item in b.unit.operands if item.integers is not None and not item.integers.is_constant)
+    operand = _operand_of(b.unit)
     value, before = b.integers(operand), b.scale(operand)
     only_bounds = len(b.unit.inner) == 1 and call.operator in _BOUNDS
     if before.dtype == DType.INT16 and not only_bounds:
@@ -81,6 +81,11 @@ def lower_function(b: ProgramBuilder, call: Call, result: Result) -> Value:
     if np.array_equal(entries, np.arange(-128, 128)):
         return value
     return Value(b.tabled(value.tensor, entries), value.order)
+
+
+def _operand_of(unit: Unit) -> Operand:
+    """The one operand of a function that is no constant."""
+    return next(item for item in unit.operands if item.integers is not None and not item.integers.is_constant)
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ def _curve(call: Call, before: Scale, after: Scale) -> _Curve:
 def curve_obstacle(unit: Unit) -> str | None:
     """Why straight lines are not near enough to a unit's function of int16; None if they are, or it has none."""
     scales = [scale_of(found, unit.anchor.operator) for item in unit.results if (found := item.quantization)]
-    operand = next(item for item in unit.operands if item.integers is not None and not item.integers.is_constant)
+    operand = _operand_of(unit)
     if scales[0].dtype != DType.INT16 or unit.anchor.operator in _BOUNDS or operand.quantization is None:
         return None
     before = scale_of(operand.quantization, operand.description)
