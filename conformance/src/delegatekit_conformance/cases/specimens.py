@@ -65,6 +65,11 @@ def _numbers(name: str, scale: float, zero_point: int = 0) -> tuple[Any, ...]:
     return f"{name}f", f"{_QUANTIZED}.dequantize_per_tensor.default", Ref(name), scale, zero_point, *_INT8
 
 
+def _channels(name: str, scales: str, zeros: str, axis: int) -> tuple[Any, ...]:
+    """As `_numbers`, with a scale and a zero point for each channel along an axis."""
+    return f"{name}f", f"{_QUANTIZED}.dequantize_per_channel.default", *map(Ref, (name, scales, zeros)), axis, *_INT8
+
+
 def _integers(name: str, scale: float, zero_point: int = 0) -> tuple[Any, ...]:
     """The step that makes int8 of a result; its own is called `name` followed by "q"."""
     return f"{name}q", f"{_QUANTIZED}.quantize_per_tensor.default", Ref(name), scale, zero_point, *_INT8
@@ -111,7 +116,7 @@ QUANTIZED_SPECIMENS: Mapping[str, Recipe] = {
             "zeros": tensor_of(8, dtype="int64", values=("literal", (0,) * 8), constant=True),
         },
         _numbers("x", 1 / 8),
-        ("wf", f"{_QUANTIZED}.dequantize_per_channel.default", *map(Ref, ("w", "scales", "zeros")), 0, *_INT8),
+        _channels("w", "scales", "zeros", 0),
         ("c", "aten.conv2d.default", _X_NUMBERS, _W_NUMBERS, None, (1, 1), (1, 1)),
         ("r", "aten.relu.default", Ref("c")),
         _integers("r", 1 / 32, -128),
@@ -359,11 +364,11 @@ DAMAGED: Mapping[str, Recipe] = {
             "vzeros": tensor_of(3, dtype="int64", values=("literal", (0,) * 3), constant=True),
         },
         _numbers("x", 1 / 8),
-        ("wf", f"{_QUANTIZED}.dequantize_per_channel.default", *map(Ref, ("w", "wscales", "wzeros")), 0, *_INT8),
+        _channels("w", "wscales", "wzeros", 0),
         ("c", "aten.conv2d.default", _X_NUMBERS, _W_NUMBERS, None, (1, 1), (1, 1), (1, 1), 4),
         _integers("c", 1 / 32, 3),
         _numbers("cq", 1 / 32, 3),
-        ("vf", f"{_QUANTIZED}.dequantize_per_channel.default", *map(Ref, ("v", "vscales", "vzeros")), 1, *_INT8),
+        _channels("v", "vscales", "vzeros", 1),
         ("t", "aten.conv_transpose2d.input", Ref("cqf"), Ref("vf"), None, (2, 2), (0, 0), (1, 1)),
         _integers("t", 1 / 16, -5),
         reduction_length=36,

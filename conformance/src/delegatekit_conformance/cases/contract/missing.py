@@ -55,6 +55,7 @@ def asked(context: Context, values: Mapping[str, Any], without: Collection[str])
     backend = backend_of(context)
     own = backend.where.partition(".")[0]
     runtime = backend.create_runtime()
+    # None among the modules makes their import fail, also of those that were imported before.
     sys.modules.update(dict.fromkeys(without))  # type: ignore[arg-type]
     finder = _Finder()
     sys.meta_path.insert(0, finder)
@@ -67,7 +68,7 @@ def asked(context: Context, values: Mapping[str, Any], without: Collection[str])
     try:
         if without:
             runtime.destroy(runtime.init(payload))
-    except Exception as error:
+    except Exception as error:  # whatever a plugin's own classes raise: the rule judges it
         refused = f"{type(error).__name__} ({error})"
     finally:
         sys.meta_path.remove(finder)
