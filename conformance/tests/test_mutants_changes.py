@@ -278,6 +278,10 @@ def double(kind):
     return Tape().dispatch("twice", [object()], (7, 8), (kind,))
 
 
+def double_up_to(size):
+    return Tape().dispatch("twice", [object()], [size], constants=(1,))
+
+
 def fill():
     return Tape().dispatch("fill", [], (7,))
 """
@@ -299,6 +303,9 @@ def test_dispatches_of_shaders_are_told_apart_by_their_specialization(
         assert tape.fill() == "fill" and dispatches.end() == {"fill.spv": 1}
         dispatches.begin()
         assert tape.double(1) == "twice" and dispatches.end() == {"twice.spv": Blocks(branching()).reached((1,))}
+        for size in (2, 7.5, float("inf")):  # these are no constants, though there are as many
+            assert tape.double_up_to(size) == "twice"
+        assert dispatches.end() == {"twice.spv": Blocks(branching()).reached((1,))}
         assert tape.double(8) == "twice" and dispatches.end() == {"twice.spv": 0b1010111}, "of both"
     finally:
         for name in ("shader_toy", "shader_toy.tape"):

@@ -2,6 +2,8 @@
 
 Python's lines do not tell what runs inside a shader. What may is known where it is dispatched: a function of the
 plugin is given the shader's name, and a number for each of its specialization constants, by which the shader branches.
+They are the argument that the function calls constants, where it has one: other sequences of as many numbers, as sizes
+are, change from call to call.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -47,23 +50,29 @@ class Dispatches:
         function = vars(owner)[name]
         if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
             return
+        parameters = list(inspect.signature(function).parameters)
 
         @functools.wraps(function)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            self._see((*args, *kwargs.values()))
+            self._see((*args, *kwargs.values()), (*parameters[: len(args)], *kwargs))
             return function(*args, **kwargs)
 
         with suppress(AttributeError, TypeError):
             setattr(owner, name, watched)
 
-    def _see(self, values: tuple[Any, ...]) -> None:
+    def _see(self, values: Sequence[Any], parameters: Sequence[str]) -> None:
         for name in (value for value in values if isinstance(value, str) and value in self._files):
-            count = self._constants[name]
-            given = [value for value in values if isinstance(value, tuple | list) and len(value) == count]
-            known = [tuple(value) for value in given if all(isinstance(one, int | float) for one in value)]
+            named = [value for value, parameter in zip(values, parameters, strict=False) if "constants" in parameter]
+            known = [tuple(value) for value in named or values if self._are_constants(value, name)]
             file = self._files[name]
             for numbers in known or [()]:
                 self._found[file] = self._found.get(file, 0) | self._reached(file, numbers)
+
+    def _are_constants(self, value: Any, shader: str) -> bool:
+        """Whether it is a finite number for each specialization constant of the shader."""
+        if not isinstance(value, tuple | list) or len(value) != self._constants[shader]:
+            return False
+        return all(isinstance(one, int | float) and math.isfinite(one) for one in value)
 
     def _reached(self, file: str, numbers: tuple[float, ...]) -> int:
         key = file, numbers
