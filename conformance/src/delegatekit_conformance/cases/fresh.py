@@ -56,21 +56,35 @@ class Fresh:
 
 
 def in_fresh_process(
-    script: str, context: Context, given: Any = None, *, hash_seed: int = 0, torch_free: bool = False
+    script: str,
+    context: Context,
+    given: Any = None,
+    *,
+    hash_seed: int = 0,
+    torch_free: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> Fresh:
-    """Run a script that gets `given` (pickled) and fills `answer`.
+    """Run a script that gets `given` (pickled) and fills `answer`; `environment` has variables besides this process's.
 
     Working, home and temporary folders are new and empty; PYTHONPATH is kept. Raises Broken if the process crashes or
     fails, and Late if it does not end within the context's time limit, in CPU seconds, or within twice that time.
     """
     top = Path(tempfile.mkdtemp(prefix="delegatekit-conformance-"))
     try:
-        return _run(script, context, given, hash_seed, torch_free, top)
+        return _run(script, context, given, hash_seed, torch_free, environment or {}, top)
     finally:
         shutil.rmtree(top, ignore_errors=True)
 
 
-def _run(script: str, context: Context, given: Any, hash_seed: int, torch_free: bool, top: Path) -> Fresh:
+def _run(
+    script: str,
+    context: Context,
+    given: Any,
+    hash_seed: int,
+    torch_free: bool,
+    variables: Mapping[str, str],
+    top: Path,
+) -> Fresh:
     watched = {name: top / "watched" / name for name in ("work", "home", "tmp")}
     for folder in watched.values():
         folder.mkdir(parents=True)
@@ -80,19 +94,23 @@ def _run(script: str, context: Context, given: Any, hash_seed: int, torch_free: 
     threads = "" if torch_free else "import torch\ntorch.set_num_threads(1)\n"
     limit = _LIMIT.format(seconds=math.ceil(context.timeout))
     command = [sys.executable, "-c", limit + threads + _BEFORE + script + _AFTER, str(question), str(reply)]
-    environment = os.environ | {
-        "PYTHONHASHSEED": str(hash_seed),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        # Packages installed for the user are found through the home folder.
-        "PYTHONUSERBASE": site.getuserbase(),
-        "HOME": str(watched["home"]),
-        "TMPDIR": str(watched["tmp"]),
-        "XDG_CACHE_HOME": str(watched["home"] / ".cache"),
-        # The session has imported the backend already: this process is to have no child of ours.
-        FIRST_IMPORTS: "off",
-        # What one process compiled is no answer of another.
-        COMPILED: "off",
-    }
+    environment = (
+        os.environ
+        | variables
+        | {
+            "PYTHONHASHSEED": str(hash_seed),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            # Packages installed for the user are found through the home folder.
+            "PYTHONUSERBASE": site.getuserbase(),
+            "HOME": str(watched["home"]),
+            "TMPDIR": str(watched["tmp"]),
+            "XDG_CACHE_HOME": str(watched["home"] / ".cache"),
+            # The session has imported the backend already: this process is to have no child of ours.
+            FIRST_IMPORTS: "off",
+            # What one process compiled is no answer of another.
+            COMPILED: "off",
+        }
+    )
     outputs = [top / "stdout", top / "stderr"]
     with outputs[0].open("wb") as stdout, outputs[1].open("wb") as stderr:
         process = subprocess.Popen(

@@ -10,7 +10,7 @@ from ..base import Case
 #: The modules with the rules, in the order of reports.
 _ROOMS = (
     *("description", "options", "partitioner", "compiler", "separate", "determinism", "identities"),
-    *("runtime", "missing", "handles", "process", "texts"),
+    *("runtime", "missing", "handles", "process", "checkers", "texts"),
 )
 
 
