@@ -26,7 +26,7 @@ SOURCE = Path(__file__).with_name("contract_backend.py").read_text()
 #: Rules that start processes: tried together, since each costs seconds.
 SLOW = ("listing-imports-nothing", "describing-imports-little", "import-time", "silent", "no-network")
 SLOW += ("no-files-left", "nothing-left-running", "runs-elsewhere", "same-bytes-elsewhere")
-SLOW += ("texts-are-only-text", "missing-packages")
+SLOW += ("texts-are-only-text", "missing-packages", "nothing-left-open")
 
 Install = Callable[..., None]
 
@@ -50,13 +50,13 @@ def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 def install(install_plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Install:
     """Installs the backend with lines of its source replaced."""
 
-    def install(*changes: tuple[str, str]) -> None:
+    def install(*changes: tuple[str, str], **more: str) -> None:
         source = SOURCE
         for old, new in changes:
             assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in the backend"
             source = source.replace(old, new)
         ast.parse(source)
-        folder = install_plugin("seeded", source)
+        folder = install_plugin("seeded", source, **more)
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(folder), *path)))
 
     path = list(filter(None, [os.environ.get("PYTHONPATH")]))
@@ -591,7 +591,8 @@ def test_an_option_whose_tool_is_missing_is_not_tried_and_nobody_is_blamed(
 
 
 def test_every_rule_has_a_seeded_fault() -> None:
-    assert {fault[0] for fault in FAULTS} | set(SLOW) == set(RULES)
+    elsewhere = {"checkers"}  # test_checkers.py
+    assert {fault[0] for fault in FAULTS} | set(SLOW) | elsewhere == set(RULES)
 
 
 # Rules that look at whole processes
@@ -630,6 +631,7 @@ def test_harm_to_processes_is_found(install: Install) -> None:
         "silent": "prints to standard output: 'compiling...",
         "no-network": "uses the network: socket.connect ('192.0.2.1', 80)",
         "no-files-left": "leaves 1 files behind: work/left.txt",
+        "nothing-left-open": "leaves it to the garbage collector to close: unclosed <socket.socket",
         "nothing-left-running": "leaves threads running: Poller",
     }.items():
         outcome = try_rule(rule)
@@ -784,6 +786,13 @@ def test_a_package_that_the_runtime_looks_for_may_be_missing(
     outcome = try_rule("missing-packages")
     assert outcome.verdict is (Verdict.VIOLATION if found else Verdict.PASSED), outcome.detail
     assert found in outcome.detail
+
+
+def test_what_is_in_the_own_package_of_a_plugin_is_no_package_that_may_be_missing(install: Install) -> None:
+    again = "        import sys\n        if sys.modules[__name__]:\n            sys.modules.pop(__name__)\n"
+    asks = f"{again}        __import__(__name__)\n        return Availability(True)\n"
+    install(("        return Availability(True)\n", asks), distribution="acme-seeded")
+    assert "looks for no package" in try_rule("missing-packages").detail
 
 
 def test_a_backend_that_takes_nothing_breaks_no_rule(install: Install) -> None:

@@ -17,6 +17,11 @@ else:
     import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
 
+def packages_of(backend: str) -> frozenset[str]:
+    """The names of the packages, or single modules, that a backend's plugin is in; nothing is imported."""
+    return frozenset(item.module.partition(".")[0] for item in entry_points(BACKEND_GROUP) if item.name == backend)
+
+
 def file_of(backend: str, name: str) -> tuple[str, str] | None:
     """The text of the file of this name, and where it is; None if there is none. The plugin's package is imported.
 

@@ -27,7 +27,7 @@ from .base import Broken, Late
 #: and the runner waits longer than for these two (`runner.plan.Limits.patience`).
 _PATIENCE = 2.0
 #: The script finds what it is given as `given` and puts its answers into the dict `answer`.
-_BEFORE = "import pickle, sys\ngiven = pickle.load(open(sys.argv[1], 'rb'))\nanswer = {}\n"
+_BEFORE = "import pickle, sys\nwith open(sys.argv[1], 'rb') as file:\n    given = pickle.load(file)\nanswer = {}\n"
 #: Not all systems can limit the CPU time of a process.
 _LIMIT = """
 try:

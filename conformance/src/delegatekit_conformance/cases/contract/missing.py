@@ -10,6 +10,7 @@ from typing import Any
 from delegatekit_api import DelegatePayload, FormatError, RuntimeUnavailableError
 
 from ...context import Context
+from ...vendor import packages_of
 from ..base import Broken, NotApplicable
 from ..fresh import in_fresh_process
 from ..specimens import backend_of, runs, samples
@@ -52,9 +53,8 @@ def missing_packages(context: Context) -> str:
 
 def asked(context: Context, values: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
     """What a runtime says in a fresh process where packages cannot be imported, and what it looks for besides."""
-    backend = backend_of(context)
-    own = backend.where.partition(".")[0]
-    runtime = backend.create_runtime()
+    own = packages_of(context.backend)
+    runtime = backend_of(context).create_runtime()
     # None among the modules makes their import fail, also of those that were imported before.
     sys.modules.update(dict.fromkeys(without))  # type: ignore[arg-type]
     finder = _Finder()
@@ -72,7 +72,7 @@ def asked(context: Context, values: Mapping[str, Any], without: Collection[str])
         refused = f"{type(error).__name__} ({error})"
     finally:
         sys.meta_path.remove(finder)
-    looked = [name for name in finder.names if name != own and not name.startswith(_OURS)]
+    looked = [name for name in finder.names if name not in own and not name.startswith(_OURS)]
     return {
         "available": available.available,
         "reason": str(available.reason),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import delegatekit
@@ -10,6 +12,7 @@ from delegatekit.accuracy import compare
 from delegatekit.plugins import BACKEND_GROUP, LoadedBackend
 
 from ...context import Context
+from ...vendor import packages_of
 from ..base import Broken
 from ..fresh import Fresh, in_fresh_process
 from ..specimens import Sample, backend_of, runs, samples, taken
@@ -85,6 +88,7 @@ from delegatekit_conformance.cases import isolation
 answer["isolated"] = isolation.isolate()
 
 import gc, os, tempfile, threading
+from pathlib import Path
 import torch, torch.export, delegatekit, delegatekit_conformance.cases.specimens as specimens
 torch.set_num_threads(1)
 
@@ -102,7 +106,7 @@ sys.addaudithook(watch)
 def children():
     try:
         tasks = os.listdir("/proc/self/task")
-        return [open(f"/proc/self/task/{task}/children").read().split() for task in tasks]
+        return [Path(f"/proc/self/task/{task}/children").read_text().split() for task in tasks]
     except OSError:
         return []
 
@@ -128,6 +132,13 @@ answer["cwd"] = os.getcwd()
 """
 
 
+#: What is closed by nobody but the garbage collector is told, with the line at which it was lost.
+_WARNED = {"PYTHONWARNINGS": "always::ResourceWarning"}
+_UNCLOSED = re.compile(r"^(?P<file>.+):\d+: ResourceWarning: (?P<what>.+)")
+#: What Python says of an error that no caller gets, as one in a destructor.
+_IGNORED = "Exception ignored in"
+
+
 def _road(context: Context) -> Fresh:
     names = tuple(taken(context))
     return _road_of(backend_of(context), names, context.backend, repr(context), _Hidden(context))
@@ -150,7 +161,7 @@ class _Hidden:
 def _road_of(backend: LoadedBackend, names: tuple[str, ...], name: str, shown: str, hidden: _Hidden) -> Fresh:
     context = hidden.context
     given = {"context": context, "names": list(names), "run": backend.runtime_availability().available}
-    return in_fresh_process(_ROAD, context, given, torch_free=True)
+    return in_fresh_process(_ROAD, context, given, torch_free=True, environment=_WARNED)
 
 
 @RULES.costing(8.0)
@@ -186,6 +197,19 @@ def no_files_left(context: Context) -> str:
     if left:
         raise Broken(f"leaves {len(left)} files behind: {', '.join(left[:5])}")
     return f"{len(files)} files in the cache" if files else "no files"
+
+
+@RULES.costing(8.0)
+def nothing_left_open(context: Context) -> str | None:
+    """The plugin closes the files and sockets that it opens, and no destructor of an object raises."""
+    own = {name for package in packages_of(context.backend) for name in (package, f"{package}.py")}
+    for line in _road(context).stderr.splitlines():
+        if line.startswith(_IGNORED):
+            raise Broken(f"an error reaches no caller: {line[:200]}")
+        found = _UNCLOSED.search(line)
+        if found and own & set(Path(found["file"]).parts):
+            raise Broken(f"leaves it to the garbage collector to close: {found['what']}, lost in {found['file']}")
+    return None
 
 
 @RULES.costing(8.0)
