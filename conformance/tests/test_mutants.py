@@ -640,10 +640,24 @@ def test_what_only_a_comparison_of_two_runs_tells_is_found_but_not_killed() -> N
         assert replace(one, judged=(replace(entry, found=(told,)),)).rate("quick") == Rate(0, 1, 1)
 
 
+def test_survivors_are_counted_by_why_they_survived() -> None:
+    found = [{}, {"reaching": 3}, {"tried": 1, "possible": 2}, {"tried": 2, "possible": 2}, {"tried": 5, "possible": 5}]
+    one = score("acme", *[False] * len(found))
+    entries = [
+        replace(entry, found=(Found(entry.name, "quick", killed=False, **more),))
+        for entry, more in zip(one.judged, found, strict=True)
+    ]
+    assert (
+        "5 survived: no example reaches 1; 1 have the same value in all examples that reach them; 1 ended at the limit "
+        "of time; of 2 all examples were tried that may show them."
+    ) in updated("", [replace(one, judged=tuple(entries))])
+
+
 def test_the_page_keeps_the_seeded_faults_and_the_other_backends() -> None:
     page = updated("# Seeded faults\n\n| a | b |\n", [score("acme", True, True, False), score("zeta", True)])
     assert page.startswith("# Seeded faults\n\n| a | b |\n\n" + TITLE)
     assert "| all | 3 | 2 (67 %) |" in page
+    assert "\n1 survived: no example reaches 0; " in page
     assert "Only the cases `models`." in updated("", [replace(score("acme", True), select=("models",))])
     assert "`ir/a.py:2`" in page
     assert "`x = 2 \\| y`" in page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .score import Score
+from .score import Judged, Score
 
 #: The heading of the part, and of one backend's.
 TITLE = "## Mutation scores"
@@ -58,6 +58,7 @@ def part(score: Score) -> str:
         "",
     ]
     if survivors:
+        words += [_classes(survivors), ""]
         words += ["| survived | change | line | examples |", "|---|---|---|---|"]
         for judged in survivors:
             found = judged.found[-1]
@@ -66,6 +67,20 @@ def part(score: Score) -> str:
             words.append(f"| `{judged.file}:{judged.line}` | {change} | {_code(judged.text)} | {told} |")
         words.append("")
     return "\n".join(words)
+
+
+def _classes(survivors: Sequence[Judged]) -> str:
+    """How many survived for which reason, in a sentence."""
+    last = [judged.found[-1] for judged in survivors]
+    unreached = [found for found in last if not found.possible and not found.reaching]
+    alike = [found for found in last if not found.possible and found.reaching]
+    late = [found for found in last if found.possible and found.gave_up]
+    tried = [found for found in last if found.possible and not found.gave_up]
+    return (
+        f"{len(last)} survived: no example reaches {len(unreached)}; {len(alike)} have the same value in all examples "
+        f"that reach them; {len(late)} ended at the limit of time; of {len(tried)} all examples were tried that may "
+        "show them."
+    )
 
 
 def _code(text: str, most: int = 80) -> str:
