@@ -35,12 +35,10 @@ def _told(operation: Operation, known: Mapping[str, str], outputs: tuple[str, ..
     reads: dict[str, None] = {}
     for parameter, items in operation.arguments.items():
         told = [known.get(item.name) if isinstance(item, Name) else _text(item) for item in items]
-        facts |= {parameter: ", ".join(text for text in told if text)} if any(told) else {}
+        facts[parameter] = ", ".join(text for text in told if text)
         reads |= dict.fromkeys(item.name for item in items if isinstance(item, Name) and item.name not in known)
     makes = tuple(name for name, _ in operation.results)
-    returned = [name for name in makes if name in outputs]
-    if returned:
-        facts["returned"] = ", ".join(returned)
+    facts["returned"] = ", ".join(name for name in makes if name in outputs)
     return BlobOperator(operation.kind, tuple(reads), makes, {key: text for key, text in facts.items() if text})
 
 
