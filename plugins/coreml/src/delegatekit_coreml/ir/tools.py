@@ -31,8 +31,8 @@ class Tools:
 @cache
 def tools() -> Tools:
     """The library. Raises LoweringError if it is missing."""
-    loggers = [logging.getLogger(name) for name in ("coremltools", "torchao", "torch.utils._pytree")]
-    levels = [logger.level for logger in loggers]
+    loggers = {logging.getLogger(name) for name in ("coremltools", "torchao", "torch.utils._pytree")}
+    levels = {logger: logger.level for logger in loggers}
     with quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for logger in loggers:
@@ -46,7 +46,7 @@ def tools() -> Tools:
                 f"coremltools cannot be imported: {error}", where="Core ML", hint="pip install coremltools"
             ) from error
         finally:
-            for logger, level in zip(loggers, levels, strict=True):
+            for logger, level in levels.items():
                 logger.setLevel(level)
     return Tools(coremltools, mil.Builder, program, mil.types)
 
