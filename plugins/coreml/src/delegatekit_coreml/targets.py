@@ -16,20 +16,20 @@ class Target:
     version: int
     name: str
     #: The same generation on other devices.
-    others: tuple[str, ...]
+    others: frozenset[str]
 
 
-IOS15: Final = Target(6, "ios15", ("macos12", "watchos8", "tvos15"))
-IOS16: Final = Target(7, "ios16", ("macos13", "watchos9", "tvos16"))
-IOS17: Final = Target(8, "ios17", ("macos14", "watchos10", "tvos17"))
-IOS18: Final = Target(9, "ios18", ("macos15", "watchos11", "tvos18"))
-IOS26: Final = Target(10, "ios26", ("macos26", "watchos26", "tvos26"))
+IOS15: Final = Target(6, "ios15", frozenset(("macos12", "watchos8", "tvos15")))
+IOS16: Final = Target(7, "ios16", frozenset(("macos13", "watchos9", "tvos16")))
+IOS17: Final = Target(8, "ios17", frozenset(("macos14", "watchos10", "tvos17")))
+IOS18: Final = Target(9, "ios18", frozenset(("macos15", "watchos11", "tvos18")))
+IOS26: Final = Target(10, "ios26", frozenset(("macos26", "watchos26", "tvos26")))
 
 _GENERATIONS: Final = (IOS15, IOS16, IOS17, IOS18, IOS26)
 #: Name -> target, iOS first.
 TARGETS: Final = {
     **{target.name: target for target in _GENERATIONS},
-    **{name: target for target in _GENERATIONS for name in target.others},
+    **{name: target for target in _GENERATIONS for name in sorted(target.others)},
 }
 
 
