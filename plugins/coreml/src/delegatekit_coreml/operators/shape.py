@@ -121,7 +121,7 @@ def known_places(call: Call) -> str | None:
 def _slice_scatter(b: ProgramBuilder, call: Call) -> Var:
     axis = axis_of(call["dim"], call["self"].rank)
     start, end, _ = slice(call["start"], call["end"]).indices(call["self"].shape[axis])
-    return _overwritten(b, call, axis, start, max(start, end), tensor(b, call, "src"))
+    return _overwritten(b, call, axis, start, end, tensor(b, call, "src"))
 
 
 def _select_scatter(b: ProgramBuilder, call: Call) -> Var:
@@ -132,16 +132,16 @@ def _select_scatter(b: ProgramBuilder, call: Call) -> Var:
 
 
 def _overwritten(b: ProgramBuilder, call: Call, axis: int, start: int, end: int, source: Var) -> Var:
+    """With a source, which has elements, in the place of the part between two bounds."""
     x = tensor(b, call)
-    if b.target >= IOS18 and end > start and (start, end) != (0, x.shape[axis]):
+    size = x.shape[axis]
+    if (start, end) == (0, size):
+        return b.call("identity", x=source)
+    if b.target >= IOS18:
         return updated(b, x, axis, start, end, source)
-    pieces = [(0, start), None, (end, x.shape[axis])]
-    parts = [
-        source if piece is None else sliced(b, x, axis, *piece)
-        for piece in pieces
-        if (end > start if piece is None else piece[1] > piece[0])
-    ]
-    return concatenated(b, parts, axis) if len(parts) > 1 else b.call("identity", x=parts[0])
+    before = [sliced(b, x, axis, 0, start)] if start > 0 else []
+    after = [sliced(b, x, axis, end, size)] if end < size else []
+    return concatenated(b, [*before, source, *after], axis)
 
 
 # -- padding -----------------------------------------------------------------------------------------------------------
