@@ -202,6 +202,26 @@ def test_enumerated_shapes_agree_with_each_other() -> None:
         )
 
 
+class Halves(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return x.relu(), x[::2].exp()
+
+
+def test_enumerated_shapes_agree_with_rounded_sizes() -> None:
+    def halves(*sizes: int) -> Any:
+        shapes = [*(f"x:{size}" for size in (4, 5)), *(f"slice_copy_tensor:{size}" for size in sizes)]
+        options = {"enumerated_shapes": tuple(shapes), "target": "ios18", "leave_out": {"slice_copy"}}
+        exported = torch.export.export(Halves(), (torch.randn(4),), dynamic_shapes=({0: Dim("x", min=3, max=9)},))
+        program = delegatekit.lower(
+            exported, backends=["coreml"], options={"coreml": options | {"precision": "float32"}}
+        )
+        return delegatekit.load(program.buffer)["forward"]
+
+    check(halves(2, 3), Halves(), torch.randn(5))
+    with pytest.raises(OptionError, match="is not 4 there"):
+        halves(2, 4)
+
+
 def test_coremltools_loads_programs_with_ranges() -> None:
     from coremltools import proto
     from coremltools.converters.mil.frontend.milproto.load import load

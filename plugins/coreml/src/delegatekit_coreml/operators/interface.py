@@ -14,7 +14,7 @@ from delegatekit_toolkit.sizes import size_of as sampled
 
 from ..ir.builder import Input
 from ..ir.program import Feature, TensorType
-from ..ir.sizes import Size, is_fixed, sizes_of
+from ..ir.sizes import is_fixed, sizes_of
 from ..ir.types import MOST_AXES, DataType
 from ..targets import IOS16, IOS18, TARGETS, Target
 
@@ -145,39 +145,47 @@ def _check_listed(
     if any(len(shapes) != len(calls) for shapes in listed.values()) or len(set(calls)) != len(calls) or len(calls) < 2:
         raise _wrong("must have at least two shapes of each input, as many of one as of another, and none twice")
     for call in calls:
-        known: dict[sympy.Symbol, int] = {}
-        for name, shape in zip(listed, call, strict=True):
-            _check_shape(operands[name], shape, known)
-        for name, shape in zip(listed, call, strict=True):
-            _check_agreement(operands[name], shape, known)
+        given = [(operands[name], shape) for name, shape in zip(listed, call, strict=True)]
+        for operand, shape in given:
+            _check_shape(operand, shape)
+        _check_agreement(given)
 
 
-def _check_shape(operand: Operand, shape: tuple[int, ...], known: dict[sympy.Symbol, int]) -> None:
-    """Raise OptionError unless the sizes are within the bounds; learn the symbols."""
+def _check_shape(operand: Operand, shape: tuple[int, ...]) -> None:
+    """Raise OptionError unless the sizes are within the bounds."""
     fits = len(shape) == operand.rank and all(
         low <= given <= high for given, (low, high) in zip(shape, map(_range, operand.shape), strict=False)
     )
     if not fits or not operand.is_dynamic:
         raise _wrong(f"says {shape} of {operand.name}, which has the shape {operand.shape}{_bounds(operand)}")
-    for given, size in zip(shape, sizes_of(operand.shape), strict=True):
-        if not isinstance(size, int) and size.is_Symbol:
-            known.setdefault(size, given)
-    for given, size in zip(shape, sizes_of(operand.shape), strict=True):
-        if not isinstance(size, int) and len(size.free_symbols) == 1:
-            (symbol,) = size.free_symbols
-            solutions = [item for item in sympy.solve(size - given, symbol) if item.is_Integer]
-            if solutions:
-                known.setdefault(symbol, int(solutions[0]))
 
 
-def _check_agreement(operand: Operand, shape: tuple[int, ...], known: Mapping[sympy.Symbol, int]) -> None:
-    for given, size in zip(shape, sizes_of(operand.shape), strict=True):
-        if _value(size, known) != given:
+def _check_agreement(call: Sequence[tuple[Operand, tuple[int, ...]]]) -> None:
+    """Raise OptionError unless all sizes of a call are those of the same symbols."""
+    sizes = [
+        (operand, shape, size, given)
+        for operand, shape in call
+        for size, given in zip(sizes_of(operand.shape), shape, strict=True)
+        if not isinstance(size, int)
+    ]
+    known: dict[sympy.Symbol, int] = {}
+    for *_, size, given in sizes:
+        known = _solved(size, given) | known
+    for operand, shape, size, given in sizes:
+        found = size.subs(known)
+        if found != given and (found.is_number or _is_solvable(size)):
             raise _wrong(f"says {shape} of {operand.name} {operand.shape}: its size {size} is not {given} there")
 
 
-def _value(size: Size, known: Mapping[sympy.Symbol, int]) -> Size:
-    return size if isinstance(size, int) else size.subs(known)
+def _solved(size: sympy.Expr, given: int) -> dict[sympy.Symbol, int]:
+    """What the symbol of a size is where the size is given, if that follows from it."""
+    solutions = sympy.solve(size - given, *size.free_symbols) if _is_solvable(size) else ()
+    return {symbol: int(item) for symbol in size.free_symbols for item in solutions if item.is_Integer}
+
+
+def _is_solvable(size: sympy.Expr) -> bool:
+    """Whether its one symbol follows from a size: half of a symbol, rounded, does not say whether it is odd."""
+    return len(size.free_symbols) == 1 and bool(size.is_polynomial())
 
 
 def _bounds(operand: Operand) -> str:
