@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,11 +10,14 @@ import torch
 from torch import nn
 
 import delegatekit
-from delegatekit_api import ExecutionError, OptionError
+from delegatekit_api import ExecutionError, FormatError, OptionError, TensorSpec
+from delegatekit_coreml.blob.archive import read_archive, write_archive
 from delegatekit_coreml.blob.package import read_package
 from delegatekit_coreml.blob.reader import read_model
 from delegatekit_coreml.blob.weights import WeightFile
 from delegatekit_coreml.ir.program import Feature, Model
+from delegatekit_coreml.runtime import CoreMLRuntime
+from delegatekit_toolkit.testing import payload_of
 
 Dim = torch.export.Dim
 
@@ -220,6 +224,23 @@ def test_enumerated_shapes_agree_with_rounded_sizes() -> None:
     check(halves(2, 3), Halves(), torch.randn(5))
     with pytest.raises(OptionError, match="is not 4 there"):
         halves(2, 4)
+
+
+def test_a_blob_whose_usual_sizes_are_too_large_is_refused() -> None:
+    from coremltools.proto import Model_pb2
+
+    sizes = ({0: Dim("rows", min=2, max=9)},)
+    module = torch.export.export(nn.ReLU(), (torch.randn(4, 6),), dynamic_shapes=sizes)
+    (delegate,) = delegatekit.lower(module, backends=["coreml"]).methods["forward"].delegates
+    files = {path: bytes(content) for path, content in read_archive(b"".join(map(bytes, delegate.blob))).items()}
+    path = next(path for path in files if path.endswith(".mlmodel"))
+    model = Model_pb2.Model.FromString(files[path])
+    specs = [TensorSpec("float32", (4, 6), dynamic=True)]
+    for size, reason in ((4, ""), (1 << 62, "more than 64 GiB"), (-4, "each must be at least 0")):
+        model.description.input[0].type.multiArrayType.shape[0] = size
+        blob = b"".join(write_archive(files | {path: model.SerializeToString()}))
+        with pytest.raises(FormatError, match=reason) if reason else nullcontext():
+            CoreMLRuntime().init(payload_of(blob, specs, specs))
 
 
 def test_coremltools_loads_programs_with_ranges() -> None:

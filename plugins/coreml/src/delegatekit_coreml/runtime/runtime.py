@@ -10,6 +10,7 @@ import torch
 
 from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError, TensorSpec
 from delegatekit_api.profiling import OperatorTime
+from delegatekit_toolkit.dataflow import element_count
 from delegatekit_toolkit.narrowing import wide_number
 from delegatekit_toolkit.signature import Signature, aligned, check_call, store_results
 
@@ -140,8 +141,9 @@ def _check_input(name: str, feature: Feature, kind: TensorType, spec: TensorSpec
         known is None or (known == size and not changes)
         for known, size, changes in zip(kind.shape, feature.shape, feature.changes, strict=True)
     )
-    if feature.datatype is not kind.datatype or not inside or min(feature.shape, default=1) < 0:
+    if feature.datatype is not kind.datatype or not inside:
         raise FormatError(f"{name[:60]} is {feature} outside and {kind} inside", where=_WHERE)
+    element_count(feature.shape, f"{_WHERE}, {name[:60]}", item_bytes=4, least=0)
     shape = tuple(spec.shape) or (1,)
     if spec.dynamic and feature.is_flexible:
         fits = len(shape) == len(feature.shape) and all(
