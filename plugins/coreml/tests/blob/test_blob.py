@@ -61,6 +61,21 @@ def test_a_result_that_is_declared_as_a_text_is_refused(lowered: Lowered) -> Non
         CoreMLRuntime().init(payload(b"".join(damaged)))
 
 
+def test_a_result_of_more_axes_than_devices_have_is_refused(lowered: Lowered) -> None:
+    from coremltools.proto import Model_pb2
+
+    files = {path: bytes(content) for path, content in read_archive(lowered.delegate.blob).items()}
+    path = next(path for path in files if path.endswith(".mlmodel"))
+    model = Model_pb2.Model.FromString(files[path])
+    (block,) = model.mlProgram.functions["main"].block_specializations.values()
+    kind = next(item for item in block.operations if item.type == "gelu").outputs[0].type.tensorType
+    for _ in range(6 - kind.rank):
+        kind.dimensions.add().constant.size = 1
+    kind.rank = 6
+    with pytest.raises(FormatError, match="has 6 axes"):
+        CoreMLRuntime().init(payload(b"".join(write_archive(files | {path: model.SerializeToString()}))))
+
+
 def test_stock_unpacks_the_archive(lowered: Lowered, tmp_path: Path) -> None:
     pytest.importorskip("executorch.backends.apple.coreml.executorchcoreml")
     (tmp_path / "blob").write_bytes(lowered.delegate.blob)

@@ -69,6 +69,13 @@ def test_results_are_those_of_the_unpacked_weights(options: dict[str, Any], read
     torch.testing.assert_close(found.run()[0].double(), wanted, rtol=limit, atol=limit)
 
 
+def test_weights_of_five_axes_have_tables() -> None:
+    # A table has two axes more.
+    model = nn.Conv3d(8, 16, 3).eval()
+    found = lower(model, torch.randn(1, 8, 4, 4, 4), backend="coreml", options={"palettize": 8, "target": "ios18"})
+    torch.testing.assert_close(found.run()[0], found.eager()[0], rtol=0, atol=0.05)
+
+
 @pytest.mark.parametrize("bits", [2, 4, 6])
 def test_tables_are_as_good_as_those_of_scikit_learn(bits: int) -> None:
     cluster = pytest.importorskip("sklearn.cluster")

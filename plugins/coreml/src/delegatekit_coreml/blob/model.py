@@ -18,6 +18,8 @@ _WHERE: Final = "Core ML model"
 #: Where programs say that their weights are.
 _WEIGHTS: Final = "@model_path/weights/weight.bin"
 _MOST_OPERATIONS: Final = 1 << 20
+#: A table that a constant is looked up in has two axes more than the constant.
+_MOST_CONSTANT_AXES: Final = MOST_AXES + 2
 
 
 def read_model(data: memoryview, weights: WeightFile, function: str = "main") -> Model:
@@ -86,7 +88,7 @@ def _function(message: Fields, weights: WeightFile, name: str) -> Function:
     for item in message.messages(1):
         kind = item.message(2)
         table, kind = (states, kind.message(5).message(1)) if kind.has(5) else (inputs, kind)
-        found = _tensor_type(kind, f"{_WHERE}, input {item.text(1)[:60]}")
+        found = _tensor_type(kind, f"{_WHERE}, input {item.text(1)[:60]}", MOST_AXES)
         if found is None:
             raise FormatError("is no tensor", where=f"{_WHERE}, input {item.text(1)[:60]}")
         table[item.text(1)] = found
@@ -112,7 +114,8 @@ def _operation(message: Fields, index: int, weights: WeightFile) -> Operation:
     for name, value in message.entries(5).items():
         if name != "name":
             arguments[name] = (_literal(value, weights, where),)
-    results = tuple((item.text(1), _tensor_type(item.message(2), where)) for item in message.messages(3))
+    most = _MOST_CONSTANT_AXES if kind == "const" or kind.startswith("constexpr_") else MOST_AXES
+    results = tuple((item.text(1), _tensor_type(item.message(2), where, most)) for item in message.messages(3))
     return Operation(kind, arguments, results, where)
 
 
@@ -120,8 +123,8 @@ def _bound(message: Fields, weights: WeightFile, where: str) -> Name | Literal:
     return _literal(message.message(2), weights, where) if message.has(2) else Name(message.text(1))
 
 
-def _tensor_type(message: Fields, where: str) -> TensorType | None:
-    """The type of a tensor; None for another type."""
+def _tensor_type(message: Fields, where: str, most: int) -> TensorType | None:
+    """The type of a tensor, which has at most so many axes; None for another type."""
     if not message.has(1):
         return None
     tensor = message.message(1)
@@ -131,8 +134,7 @@ def _tensor_type(message: Fields, where: str) -> TensorType | None:
     except ValueError:
         raise FormatError(f"has elements of the unknown type {code}", where=where) from None
     shape = tuple(_extent(item) for item in tensor.messages(3))
-    if len(shape) > MOST_AXES + 1 or len(shape) != tensor.number(2):
-        # A lookup table has an axis more than what it is for.
+    if len(shape) > most or len(shape) != tensor.number(2):
         raise FormatError(f"has {len(shape)} axes", where=where)
     element_count(tuple(size or 0 for size in shape), where, item_bytes=4, least=0)
     return TensorType(datatype, shape)
@@ -147,7 +149,7 @@ def _extent(message: Fields) -> Extent:
 
 def _literal(message: Fields, weights: WeightFile, where: str) -> Literal:
     """A value in place or in the file of weights."""
-    kind = _tensor_type(message.message(2), where)
+    kind = _tensor_type(message.message(2), where, _MOST_CONSTANT_AXES)
     if message.has(5):
         file = message.message(5)
         if kind is None or file.text(1) != _WEIGHTS:
