@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import torch
@@ -171,7 +172,7 @@ def _literal(message: Fields, weights: WeightFile, where: str) -> Literal:
 def _in_place(message: Fields, kind: TensorType, where: str) -> torch.Tensor:
     """A tensor whose elements lie in the message; one element may stand for all."""
     shape, dtype = known_shape(kind, where), kind.datatype.torch
-    count = element_count(shape, where, item_bytes=4, least=0)
+    count = math.prod(shape)
     if message.has(7):
         data = message.message(7).data(1)
         if len(data) != stored_bytes(kind.datatype, count):

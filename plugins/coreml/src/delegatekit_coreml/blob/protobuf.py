@@ -102,7 +102,7 @@ class Fields:
 
     def floats(self, number: int) -> list[float]:
         """Numbers of 4 bytes each, packed or not."""
-        data = b"".join(bytes(value) for value in self._found.get(number, ()) if not isinstance(value, int))
+        data = b"".join(value for value in self._found.get(number, ()) if not isinstance(value, int))
         try:
             return [value for (value,) in struct.iter_unpack("<f", data)]
         except struct.error:

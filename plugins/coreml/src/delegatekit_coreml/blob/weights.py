@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Final
 
@@ -10,7 +11,7 @@ import torch
 
 from delegatekit_api import FormatError
 from delegatekit_toolkit.content import shown
-from delegatekit_toolkit.dataflow import element_count, section
+from delegatekit_toolkit.dataflow import section
 
 from ..ir.program import TensorType
 from ..ir.types import WEIGHT_CODES, DataType
@@ -47,7 +48,7 @@ class WeightFile:
         if WEIGHT_CODES.get(code) is not kind.datatype:
             raise FormatError(f"its weights have type {code}, not {kind.datatype.mil}", where=where)
         shape = known_shape(kind, where)
-        wanted = stored_bytes(kind.datatype, element_count(shape, where, item_bytes=4, least=0))
+        wanted = stored_bytes(kind.datatype, math.prod(shape))
         if size != wanted:
             raise FormatError(f"its weights have {size} bytes instead of {wanted}", where=where)
         return unpacked(section(self._data, start, size, f"{where}, weights"), kind.datatype, shape)
