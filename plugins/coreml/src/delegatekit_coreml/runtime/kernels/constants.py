@@ -101,7 +101,7 @@ def _stream_table(indices: Tensor, lut: Tensor, shape: Ints) -> Tensor:
 
 
 def _bytes(stream: Tensor) -> memoryview:
-    return memoryview(stream.contiguous().numpy().tobytes())
+    return memoryview(stream.numpy().tobytes())
 
 
 def _sparse(nonzero_data: Tensor, mask: Tensor, shape: Ints | None = None) -> Tensor:

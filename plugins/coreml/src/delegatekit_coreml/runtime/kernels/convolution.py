@@ -20,7 +20,7 @@ def _pads(x: Tensor, kernel_sizes: Ints, strides: Ints, dilations: Ints, pad_typ
     axes = len(kernel_sizes)
     if pad_type == "custom":
         found = list(pad)
-        if len(found) != 2 * axes or min(found) < 0:
+        if len(found) != 2 * axes or any(item < 0 for item in found):
             raise ValueError(f"pads {found[:8]}")
         return found
     if pad_type == "valid":

@@ -18,7 +18,7 @@ def _layer_norm(
 ) -> Tensor:
     rank = x.dim()
     chosen = sorted(axis % rank for axis in axes)
-    last = list(range(rank - len(chosen), rank))
+    last = tuple(range(rank - len(chosen), rank))
     moved = x.movedim(chosen, last)
     result = functional.layer_norm(moved, [moved.shape[axis] for axis in last], gamma, beta, epsilon)
     return result.movedim(last, chosen)

@@ -12,7 +12,7 @@ from ..kernel import Ints, Kernel, Tensor, kernel
 
 def _reduction(function: Callable[[Any, list[int], bool], Any]) -> Kernel:
     def run(x: Tensor, keep_dims: bool, axes: Ints | None = None) -> Tensor:
-        chosen = list(range(x.dim())) if axes is None else [axis % x.dim() for axis in axes]
+        chosen = [axis % x.dim() for axis in (range(x.dim()) if axes is None else axes)]
         result: Tensor = function(x, chosen, keep_dims).to(x.dtype)
         return result
 

@@ -40,7 +40,7 @@ def _tile(x: Tensor, reps: Ints) -> Tensor:
 
 
 def _reverse(x: Tensor, axes: Ints | None = None) -> Tensor:
-    return x.flip(list(range(x.dim())) if axes is None else list(axes))
+    return x.flip(tuple(range(x.dim())) if axes is None else axes)
 
 
 def _concat(values: Tensors, axis: int, interleave: bool) -> Tensor:
@@ -55,7 +55,7 @@ def _stack(values: Tensors, axis: int) -> Tensor:
 
 def _split(x: Tensor, axis: int, num_splits: int | None = None, split_sizes: Ints | None = None) -> Tensors:
     if split_sizes is not None:
-        return torch.split(x, list(split_sizes), axis)
+        return torch.split_with_sizes(x, split_sizes, axis)
     if not num_splits or x.shape[axis] % num_splits:
         raise ValueError(f"splits {x.shape[axis]} in {num_splits}")
     return torch.split(x, x.shape[axis] // num_splits, axis)
@@ -73,7 +73,7 @@ def _pieces(
     """The index that takes a part of a value."""
     rank = x.dim()
     strides = stride or (1,) * rank
-    if min(strides, default=1) < 0:
+    if any(step < 0 for step in strides):
         raise ValueError("slices backwards")
     masks = [mask or (False,) * rank for mask in (begin_mask, end_mask, squeeze_mask)]
     if any(len(item) != rank for item in (begin, end, strides, *masks)):
@@ -141,11 +141,11 @@ def _pad(x: Tensor, pad: Ints, mode: str, constant_val: float) -> Tensor:
 
 
 def _fill(shape: Ints, value: Tensor) -> Tensor:
-    return value.expand(shape).clone()
+    return value.expand(shape)
 
 
 def _fill_like(ref_tensor: Tensor, value: Tensor) -> Tensor:
-    return value.expand(ref_tensor.shape).clone()
+    return value.expand(ref_tensor.shape)
 
 
 def _crop(x: Tensor, crop_height: Ints, crop_width: Ints) -> Tensor:
