@@ -15,14 +15,13 @@ from ..ir.builder import NUMPY, Var
 from ..ir.tools import clusters
 from ..ir.types import BY_NAME, DataType
 from ..targets import IOS16, IOS18, TARGETS, Target
+from .common import LEAST_DIVISOR
 from .program import ProgramBuilder
 
 if TYPE_CHECKING:
     from ..options import CoreMLOptions
 
 _CONVOLUTION: Final = "aten.convolution.default"
-#: What a channel of zeros is divided by; float16 has it.
-_LEAST_LARGEST: Final = 2.0**-14
 #: Bits that packages had before iOS 18.
 _OLD_BITS: Final = (1, 2, 4, 6, 8)
 
@@ -91,7 +90,7 @@ def _palettized(b: ProgramBuilder, data: torch.Tensor, rows_are_channels: bool) 
     shares of each channel's largest number: batch norms make channels very different from each other."""
     bits, channels, shape = b.options.palettize, b.options.palette_channels, tuple(data.shape)
     groups = shape[0] // channels if channels and shape[0] % channels == 0 else 1
-    largest = data.to(torch.float32).abs().amax(tuple(range(1, len(shape))), keepdim=True).clamp(min=_LEAST_LARGEST)
+    largest = data.to(torch.float32).abs().amax(tuple(range(1, len(shape))), keepdim=True).clamp(min=LEAST_DIVISOR)
     shares = data.to(torch.float32) / largest if b.target >= IOS18 else data
     rows = shares.reshape(groups, -1).to(torch.float32)
     tables = torch.stack([palette(row, 1 << bits) for row in rows])

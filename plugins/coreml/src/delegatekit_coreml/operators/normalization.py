@@ -14,9 +14,9 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.builder import Var, datatype_of, numbers
 from ..ir.sizes import is_fixed
 from ..ir.types import DataType
-from .common import LEAST_DIVISOR, REAL, add, binary, div, epsilon, mul, reshaped, tensor, unary
+from .common import REAL, add, div, epsilon, mul, reshaped, tensor, unary
 from .program import Lower, ProgramBuilder
-from .reduction import reduced
+from .reduction import largest_sizes, reduced
 
 
 def _layer_norm(b: ProgramBuilder, call: Call) -> Var:
@@ -46,7 +46,7 @@ def _rms_norm(b: ProgramBuilder, call: Call) -> Var:
     rank, count = len(x.shape), len(call["normalized_shape"])
     axes = tuple(range(rank - count, rank))
     if datatype_of(x) is DataType.FLOAT16:
-        largest = binary(b, "maximum", reduced(b, "reduce_max", unary(b, "abs", x), axes), LEAST_DIVISOR)
+        largest = largest_sizes(b, x, axes)
         x = div(b, x, largest)
         shift = div(b, math.sqrt(small), largest)
         square = add(b, reduced(b, "reduce_mean", mul(b, x, x), axes), mul(b, shift, shift))

@@ -22,7 +22,7 @@ from .common import (
     LEAST_DIVISOR,
     NUMBERS,
     REAL,
-    binary,
+    clamp,
     div,
     mul,
     narrow_sum,
@@ -41,6 +41,11 @@ def _axes(call: Call) -> tuple[int, ...]:
 def reduced(b: ProgramBuilder, kind: str, x: Var, axes: tuple[int, ...], *, keep: bool = True) -> Var:
     """A reduction along axes, which stay with size 1 if `keep` says so."""
     return b.call(kind, x=x, axes=numbers(axes), keep_dims=keep) if axes else x
+
+
+def largest_sizes(b: ProgramBuilder, x: Var, axes: tuple[int, ...]) -> Var:
+    """The largest absolute numbers along axes, which stay with size 1: divisors, none of which is 0."""
+    return clamp(b, reduced(b, "reduce_max", unary(b, "abs", x), axes), LEAST_DIVISOR, None)
 
 
 def _keeps(call: Call) -> bool:
@@ -140,7 +145,7 @@ def _deviation(b: ProgramBuilder, call: Call) -> Var:
     if not axes:
         return sub(b, x, x)
     centred = sub(b, x, reduced(b, "reduce_mean", x, axes))
-    largest = binary(b, "maximum", reduced(b, "reduce_max", unary(b, "abs", centred), axes), LEAST_DIVISOR)
+    largest = largest_sizes(b, centred, axes)
     centred = div(b, centred, largest)
     square = mul(b, reduced(b, "reduce_mean", mul(b, centred, centred), axes), _corrected(call))
     result = mul(b, unary(b, "sqrt", square), largest)
