@@ -171,7 +171,11 @@ def power_of_numbers(call: Call) -> str | None:
 def negative_bases(call: Call) -> str:
     """Where powers are not PyTorch's everywhere."""
     exponent = call.get("exponent")
-    return "" if exponent in (*_PRODUCTS, 0) else "powers of numbers below 0, and of infinities, depend on the device"
+    return (
+        ""
+        if exponent in (*_PRODUCTS, 0, 0.5, -0.5)
+        else "powers of numbers below 0, and of infinities, depend on the device"
+    )
 
 
 def _power_of_tensors(b: ProgramBuilder, call: Call) -> Var:
