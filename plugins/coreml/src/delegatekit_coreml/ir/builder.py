@@ -30,7 +30,7 @@ NUMPY: Final = {
     DataType.INT32: np.int32,
 }
 #: Largest number of float16.
-_HALF_MAX: Final = 65504.0
+HALF_MAX: Final = 65504.0
 
 
 class FunctionBuilder:
@@ -115,7 +115,7 @@ class Input:
 
 @contextmanager
 def building(
-    target: Target, inputs: Mapping[str, Input], states: Mapping[str, TensorType] | None = None
+    target: Target, inputs: Mapping[str, Input], states: Mapping[str, TensorType]
 ) -> Iterator[FunctionBuilder]:
     """A function with these inputs and states, in which operations can be written: one at a time in a process."""
     library = tools()
@@ -123,7 +123,7 @@ def building(
     opset = next(item for item in versions if item.value == target.version)
     library.builder.name_count.clear()
     placeholders = {name: _placeholder(library, item) for name, item in inputs.items()}
-    for name, kind in (states or {}).items():
+    for name, kind in states.items():
         datatype = _mil_type(library, kind.datatype)
         placeholders[name] = library.program.StateTensorPlaceholder(kind.shape, dtype=datatype)
     function = library.program.Function(placeholders, opset_version=opset)
@@ -192,7 +192,7 @@ def datatype_of(value: Var) -> DataType:
 def number(value: float, datatype: DataType) -> np.generic:
     """A number as a constant of a type; finite ones that float16 has not become its largest."""
     if datatype is DataType.FLOAT16 and np.isfinite(value):
-        value = min(max(value, -_HALF_MAX), _HALF_MAX)
+        value = min(max(value, -HALF_MAX), HALF_MAX)
     made: np.generic = NUMPY[datatype](value)
     return made
 

@@ -49,7 +49,7 @@ class Operation:
     #: Name and type of each result; the type is None for what is not a tensor.
     results: tuple[tuple[str, TensorType | None], ...]
     #: For messages.
-    where: str = ""
+    where: str
 
 
 def symbol(output: str, kind: str) -> str:

@@ -107,9 +107,8 @@ def _whole_quotient(b: ProgramBuilder, left: Var, right: Term, mode: str) -> Var
 
 
 def _divided_to_whole(b: ProgramBuilder, call: Call) -> Var:
-    if call.get("rounding_mode", "floor") is None:
-        return _divided(b, call)
-    return _whole_quotient(b, *_operands(b, call), call.get("rounding_mode", "floor"))
+    mode = call["rounding_mode"]
+    return _divided(b, call) if mode is None else _whole_quotient(b, *_operands(b, call), mode)
 
 
 def _remainder(mode: str) -> Lower:

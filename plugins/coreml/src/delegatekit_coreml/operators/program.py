@@ -13,7 +13,7 @@ from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
 from delegatekit_toolkit.content import storage_key
 from delegatekit_toolkit.support import Row
 
-from ..ir.builder import FunctionBuilder, Var, datatype_of, number, numbers
+from ..ir.builder import HALF_MAX, FunctionBuilder, Var, datatype_of, number, numbers
 from ..ir.program import symbol
 from ..ir.sizes import is_fixed, sizes_of
 from ..ir.types import DataType
@@ -23,9 +23,6 @@ from .precision import is_wide
 
 if TYPE_CHECKING:
     from ..options import CoreMLOptions
-
-#: Largest number of float16.
-_HALF_MAX: Final = 65504.0
 
 #: Of integers between a quantize and a dequantize.
 _INTEGERS: Final = {torch.int8: DataType.INT8, torch.uint8: DataType.UINT8}
@@ -198,7 +195,7 @@ def device_array(data: torch.Tensor, datatype: DataType) -> Any:
     """A constant of the program as numpy's array of a type; finite numbers that float16 has not become its largest."""
     elements = data.detach()
     if datatype is DataType.FLOAT16 and elements.dtype is not torch.float16 and not _fits_half(elements):
-        elements = torch.where(elements.isfinite(), elements.clamp(-_HALF_MAX, _HALF_MAX), elements)
+        elements = torch.where(elements.isfinite(), elements.clamp(-HALF_MAX, HALF_MAX), elements)
     array = elements.to(datatype.torch).contiguous().numpy()
     return array if array.ndim else array[()]
 
@@ -206,7 +203,7 @@ def device_array(data: torch.Tensor, datatype: DataType) -> Any:
 def _fits_half(elements: torch.Tensor) -> bool:
     """Whether no element is beyond float16, as in nearly all constants: then no copies are made on the way."""
     low, high = elements.aminmax()
-    return bool((low >= -_HALF_MAX) & (high <= _HALF_MAX))
+    return bool((low >= -HALF_MAX) & (high <= HALF_MAX))
 
 
 #: What calls of the program became: a value, or several where an operator has several results.

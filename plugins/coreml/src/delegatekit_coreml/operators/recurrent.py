@@ -51,7 +51,7 @@ def _network(layer: _Layer) -> Lower:
         result = b.result_type(call)
         # MIL before iOS 17 has it in float32 only.
         datatype = result if b.target >= IOS17 else DataType.FLOAT32
-        given = [call["hx"]] if isinstance(call["hx"], Operand) else list(call["hx"])
+        given = [call["hx"]] if isinstance(call["hx"], Operand) else call["hx"]
         x, *states = (b.cast(b.value(item), datatype) for item in (call["input"], *given))
         if call["batch_first"]:
             x = _swapped(b, x)

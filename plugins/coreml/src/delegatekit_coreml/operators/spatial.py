@@ -20,9 +20,14 @@ from .program import Lower, Made, ProgramBuilder
 # -- pooling -----------------------------------------------------------------------------------------------------------
 
 
+def _axes(call: Call) -> int:
+    """Over how many axes, as the operator's name says."""
+    return int(call.operator.rsplit("pool", 1)[1][0])
+
+
 def _windows(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Kernel, stride and padding, each for every spatial axis."""
-    axes = int(call.operator.rsplit("pool", 1)[1][0])
+    axes = _axes(call)
     kernel = per_axis(call["kernel_size"], axes)
     strides = per_axis(call["stride"], axes, default=0)
     return kernel, strides if any(strides) else kernel, per_axis(call["padding"], axes)
@@ -108,8 +113,7 @@ def fixed_ceiling(call: Call) -> str | None:
 
 def fixed_images(call: Call) -> str | None:
     """Images keep their size."""
-    axes = int(call.operator.rsplit("pool", 1)[1][0])
-    if all(map(is_fixed, call["self"].shape[-axes:])):
+    if all(map(is_fixed, call["self"].shape[-_axes(call) :])):
         return None
     return "the size of the images changes from call to call"
 
@@ -139,7 +143,7 @@ def _pieces(call: Call) -> tuple[int, ...] | None:
 
 
 def _changed_sizes(call: Call) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    axes = int(call.operator.rsplit("pool", 1)[1][0])
+    axes = _axes(call)
     return call["self"].shape[-axes:], call.results[0].shape[-axes:]
 
 
