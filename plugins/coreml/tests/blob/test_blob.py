@@ -76,6 +76,32 @@ def test_a_result_of_more_axes_than_devices_have_is_refused(lowered: Lowered) ->
         CoreMLRuntime().init(payload(b"".join(write_archive(files | {path: model.SerializeToString()}))))
 
 
+@pytest.mark.parametrize("place", ["constant", "axes"])
+def test_one_element_does_not_stand_for_more_than_memory_has(place: str) -> None:
+    from coremltools.proto import Model_pb2
+
+    x = torch.randn(2, 3)
+    blob = lower(lambda x: (x * torch.tensor([1.5, 2.5, 3.5])).mean(-1), x, backend="coreml").delegate.blob
+    files = {path: bytes(content) for path, content in read_archive(blob).items()}
+    path = next(path for path in files if path.endswith(".mlmodel"))
+    model = Model_pb2.Model.FromString(files[path])
+    (block,) = model.mlProgram.functions["main"].block_specializations.values()
+    names = {item.type: item.inputs for item in block.operations}
+    name = (names["mul"]["y"] if place == "constant" else names["reduce_mean"]["axes"]).arguments[0].name
+    constant = next(item for item in block.operations if item.outputs[0].name == name)
+    value = constant.attributes["val"]
+    for kind in (value.type.tensorType, constant.outputs[0].type.tensorType):
+        kind.dimensions[0].constant.size = 1 << 33
+    value.immediateValue.tensor.Clear()
+    if place == "constant":
+        value.immediateValue.tensor.floats.values.append(1.0)
+    else:
+        value.immediateValue.tensor.ints.values.append(0)
+    damaged = b"".join(write_archive(files | {path: model.SerializeToString()}))
+    with pytest.raises(FormatError, match="too much" if place == "constant" else "not of the kind"):
+        CoreMLRuntime().init(payload_of(damaged, [TensorSpec("float32", (2, 3))], [TensorSpec("float32", (2,))]))
+
+
 def test_stock_unpacks_the_archive(lowered: Lowered, tmp_path: Path) -> None:
     pytest.importorskip("executorch.backends.apple.coreml.executorchcoreml")
     (tmp_path / "blob").write_bytes(lowered.delegate.blob)

@@ -28,6 +28,8 @@ Ints: TypeAlias = tuple[int, ...]
 #: A vector of truth values that the program knows.
 Flags: TypeAlias = tuple[bool, ...]
 
+#: No vector of sizes, axes and the like has more numbers: one element in a file may stand for many.
+_MOST_NUMBERS = 1 << 16
 #: Parameters that the program knows, or that are computed from sizes.
 _SIZES = ("Ints", "int")
 
@@ -85,7 +87,7 @@ def known(value: Literal, kind: str, where: str) -> Any:
     if kind == "str":
         if isinstance(value, str):
             return value
-    elif isinstance(value, torch.Tensor):
+    elif isinstance(value, torch.Tensor) and value.numel() <= _MOST_NUMBERS:
         numbers = value.reshape(-1).tolist()
         if kind in ("int", "float", "bool") and len(numbers) == 1 and value.dim() <= 1:
             return {"int": int, "float": float, "bool": bool}[kind](numbers[0])

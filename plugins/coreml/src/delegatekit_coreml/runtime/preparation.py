@@ -10,6 +10,7 @@ import torch
 
 from delegatekit_api import FormatError
 
+from ..blob.weights import known_shape
 from ..ir.program import Function, Literal, Name, Operation, TensorType, symbol
 from .inference import check_result, guarded
 from .kernel import Kernel, held_as, known
@@ -120,7 +121,7 @@ class _Preparation:
         if isinstance(literal, torch.Tensor):
             if kind is None or tuple(literal.shape) != kind.shape or literal.dtype != kind.datatype.torch:
                 raise FormatError(f"has another type than {kind}", where=operation.where)
-            self._define(name, kind, _held(literal))
+            self._define(name, kind, self._held(literal, operation.where))
 
     def _arguments(
         self, operation: Operation, kernel: Kernel
@@ -160,7 +161,20 @@ class _Preparation:
             return self._place(item.name, where)
         if not isinstance(item, torch.Tensor):
             raise FormatError("a parameter is no tensor", where=where)
-        return self._add(_held(item))
+        return self._add(self._held(item, where))
+
+    def _held(self, literal: torch.Tensor, where: str) -> torch.Tensor:
+        """A constant in the type that is computed with."""
+        if literal.dtype is not torch.float16:
+            return literal
+        self._spend(literal.shape, where)
+        return literal.to(torch.float32)
+
+    def _spend(self, shape: Sequence[int], where: str) -> None:
+        """Count what a constant takes beside the blob. Raises FormatError if that is too much."""
+        self._left -= 4 * math.prod(shape)
+        if self._left < 0:
+            raise FormatError("unpacks too much", where=where)
 
     def _unpack(
         self,
@@ -174,17 +188,13 @@ class _Preparation:
         if len(types) != 1:
             raise FormatError("has not one result", where=operation.where)
         ((name, _),), (kind,) = operation.results, types
-        self._left -= 4 * math.prod(size or 0 for size in kind.shape)
+        self._spend(known_shape(kind, operation.where), operation.where)
         values = {key: self.tape.constants[place] for key, place in reads.items() if isinstance(place, int)}
-        if self._left < 0 or any(value is None for value in values.values()):
-            raise FormatError("unpacks what is no constant, or too much", where=operation.where)
+        if any(value is None for value in values.values()):
+            raise FormatError("unpacks what is no constant", where=operation.where)
         made = guarded(lambda: kernel.function(**values, **known_values), operation.where)
         check_result(made, kind, operation.where)
         self._define(name, kind, declared(made, kind))
-
-
-def _held(literal: torch.Tensor) -> torch.Tensor:
-    return literal.to(torch.float32) if literal.is_floating_point() else literal
 
 
 def _last_readers(function: Function) -> dict[int, list[str]]:
