@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 from delegatekit_api import DelegatePayload, FormatError
 from delegatekit_toolkit import flatbuffer as fb
 from delegatekit_toolkit.dataflow import section
@@ -19,9 +21,10 @@ def parse(blob: bytes | bytearray | memoryview) -> schema.XNNGraph:
     Raises FormatError for regions outside the blob, a wrong magic or identifier, or a malformed flatbuffer.
     """
     view = memoryview(blob).cast("B")
-    if len(view) < HEADER.size:
-        raise FormatError(f"{len(view)} bytes are too few for the header", where="XNNPACK blob")
-    magic, _, start, size, constants, constants_size = HEADER.unpack_from(view)
+    try:
+        magic, _, start, size, constants, constants_size = HEADER.unpack_from(view)
+    except struct.error as error:
+        raise FormatError(f"{len(view)} bytes are too few for the header", where="XNNPACK blob") from error
     if magic != MAGIC:
         raise FormatError(f"magic is {magic!r}, not {MAGIC!r}", where="XNNPACK blob, offset 4")
     if start < HEADER.size or start + size > len(view):
