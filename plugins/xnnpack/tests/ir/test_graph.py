@@ -46,7 +46,10 @@ def test_a_sound_graph_passes():
         (_graph(ops.Reshape((3,)), (Dynamic((3, 1)),), output=(3,)), "does not take inputs of shapes"),
         (_graph(ops.Unary(ops.UnaryKind.EXP), (Dynamic((3, 0)),), output=(Dynamic((3, 0)),)), "without elements"),
         (_graph(ops.Binary(ops.BinaryKind.ADD), (Dynamic((3, 1)),), (3,), output=(3,)), "do not broadcast"),
-        (_graph(ops.BatchMatrixMultiply(), (2, 3, 4), (2, 3, 4), output=(2, 3, 4)), "does not take inputs of shapes"),
+        (
+            _graph(ops.BatchMatrixMultiply(transposed=False), (2, 3, 4), (2, 3, 4), output=(2, 3, 4)),
+            "does not take inputs of shapes",
+        ),
         (_graph(ops.Unary(ops.UnaryKind.EXP), (1,) * 7, output=(1,) * 7), "rank 7; XNNPACK allows 6"),
         (_graph(ops.Unary(ops.UnaryKind.EXP), (2, 0), output=(2, 0)), "without elements"),
         (_graph(ops.Clamp(), (3,), output=(3,)), "has no clamp bounds"),

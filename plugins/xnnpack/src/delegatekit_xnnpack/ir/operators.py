@@ -213,7 +213,7 @@ class FullyConnected(Operator):
 class BatchMatrixMultiply(Operator):
     """a (..., M, K) times b (..., K, N), or (..., N, K) if `transposed`; batch axes broadcast."""
 
-    transposed: bool = False
+    transposed: bool
 
     def _shape(self, *inputs: Shape) -> Shape:
         a, b = inputs
