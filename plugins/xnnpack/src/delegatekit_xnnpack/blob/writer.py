@@ -187,7 +187,7 @@ def _fields(operator: ops.Operator, inputs: list[int]) -> tuple[str, dict[str, A
                 "input_id": first,
             }
         case ops.Concatenate(axis):
-            padded = [*inputs, *[schema.NONE] * (5 - len(inputs))]
+            padded = [*inputs, *[schema.NONE] * (ops.CONCATENATE_LIMIT - len(inputs))]
             numbered = {f"input{index}_id": identifier for index, identifier in enumerate(padded, 1)}
             return f"Concatenate{len(inputs)}", {"axis": axis, **numbered}
     raise FormatError("has no form in the blob", where=str(operator))
