@@ -28,7 +28,7 @@ _FLAGS: Final = {
     "StaticResizeBilinear2D": schema.ALIGN_CORNERS,
 }
 #: Types of the indices that ArgMaxPooling2d makes: all have 32 bits, and stock declares any.
-INDEX_TYPES: Final = (DataType.FLOAT32, DataType.INT32, DataType.QINT32)
+_INDEX_TYPES: Final = (DataType.FLOAT32, DataType.INT32, DataType.QINT32)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _check_types(node: BlobNode, values: Mapping[int, BlobValue]) -> None:
         return  # XNNPACK has kernels for some combinations, and refuses the others
     if isinstance(operator, ArgMaxPool):
         index = outputs.pop()
-        if index.datatype not in INDEX_TYPES:
+        if index.datatype not in _INDEX_TYPES:
             raise FormatError(f"has indices of type {index.datatype.name}", where=where)
     types = {value.datatype for value in (*inputs, *outputs)}
     if len(types) > 1:

@@ -12,19 +12,19 @@ from delegatekit_toolkit.dataflow import Dataflow
 from delegatekit_toolkit.signature import Extent, Range, Signature, TensorType, check_payload
 
 from ..ir.types import DataType
-from .nodes import INDEX_TYPES, ArgMaxPool, BlobNode
+from .nodes import ArgMaxPool, BlobNode
 from .values import BlobValue
 
 _WHERE: Final = "XNNPACK blob"
-#: Types of values -> the element types of a caller's tensors that have the same bytes.
-_CALLERS: Final[Mapping[DataType, tuple[str, ...]]] = {
-    DataType.FLOAT32: ("float32",),
-    DataType.FLOAT16: ("float16",),
-    DataType.BFLOAT16: ("bfloat16",),
-    DataType.QINT8: ("int8",),
-    DataType.QUINT8: ("uint8",),
-    DataType.QINT32: ("int32",),
-    DataType.INT32: ("int32",),
+#: Types that arguments may have -> the element type of a caller's tensors that has the same bytes.
+_CALLERS: Final[Mapping[DataType, str]] = {
+    DataType.FLOAT32: "float32",
+    DataType.FLOAT16: "float16",
+    DataType.BFLOAT16: "bfloat16",
+    DataType.QINT8: "int8",
+    DataType.QUINT8: "uint8",
+    DataType.QINT32: "int32",
+    DataType.INT32: "int32",
 }
 #: Combinations of sizes that are kept as checked.
 _REMEMBERED: Final = 128
@@ -83,10 +83,8 @@ class BlobProgram:
 
     def _described(self, value: BlobValue, spec: TensorSpec, symbols: Iterator[int]) -> TensorType:
         """An argument as the program would describe it."""
-        types = _CALLERS.get(value.datatype, ())
-        if value.datatype in INDEX_TYPES and value.identifier in self._indices:
-            types = _INDICES
-        dtype = spec.dtype if spec.dtype in types else " or ".join(types) or value.datatype.name
+        types = _INDICES if value.identifier in self._indices else (_CALLERS[value.datatype],)
+        dtype = spec.dtype if spec.dtype in types else " or ".join(types)
         order = spec.dim_order or tuple(range(len(spec.shape)))
         declared = value.shape if value.shape != (1,) else value.shape[: len(order)]
         if len(declared) != len(order):
