@@ -176,10 +176,10 @@ def _check_weights(operator: ops.FullyConnected | ops.Convolution, weights: Sequ
         axis = 3 if operator.kind is ops.ConvolutionKind.DEPTHWISE else 0
         if not all(value.is_constant for value in weights):
             raise FormatError("has a filter or bias that is not a constant", where=where)
-    for value, wanted in zip(weights, (axis, 0), strict=False):
-        table = value.quantization
-        if isinstance(table, schema.PerChannelQuant) and table.channel_dim != wanted:
-            raise FormatError(f"has scales along axis {table.channel_dim} of its filter or bias", where=where)
+    # A bias has one axis.
+    table = weights[0].quantization
+    if isinstance(table, schema.PerChannelQuant) and table.channel_dim != axis:
+        raise FormatError(f"has scales along axis {table.channel_dim} of its filter", where=where)
 
 
 # -- operators -------------------------------------------------------------------------------------------------------
