@@ -46,7 +46,8 @@ def _number(call: Call) -> str | None:
         return None if operand else "an operand is 0"
     if operand.is_constant and operand.value.numel() == 1:
         return None
-    return "its divisor may be rounded to 0" if ".div." in call.operator else "its operands are tensors"
+    # Products of tensors have a rule of their own, whose reasons are told.
+    return "its divisor may be rounded to 0"
 
 
 # -- the tables ------------------------------------------------------------------------------------------------------
