@@ -310,6 +310,30 @@ def test_concatenation_reads_as_many_inputs_as_its_name_says() -> None:
         validate(_payload(builder.graph, _node(0, input2_id=schema.NONE)))
 
 
+def test_indices_of_maxima_have_32_bits() -> None:
+    """This package never writes the node; stock declares any such type for indices that the caller gets in 64 bits."""
+    pool = ops.Pool(ops.PoolKind.MAXIMUM, ops.Padding(), (1, 6), (1, 6))
+    x, y, places = Value((1, 7, 6, 4)), Value((1, 7, 1, 4)), Value((1, 7, 1, 4))
+    graph = Graph([x], [y, places], [Node(pool, (x,), y), Node(pool, (x,), places)])
+    outputs = (TensorSpec("float32", (1, 7, 1, 4)), TensorSpec("int64", (1, 7, 1, 4)))
+
+    def both(datatype: DataType) -> Change:
+        def change(written: schema.XNNGraph) -> None:
+            fields = {"input_id": 0, "output_value_id": 1, "output_index_id": 2}
+            node = schema.NODE_TABLES["ArgMaxPooling2d"](pooling_height=1, pooling_width=6, **fields)
+            written.xnodes = [schema.XNode(xnode_union=node)]
+            _tensor(written, 2).datatype = int(datatype)
+
+        return change
+
+    for datatype in (DataType.FLOAT32, DataType.INT32):
+        validate(_payload(graph, both(datatype), outputs=outputs))
+    with pytest.raises(FormatError, match="has indices of type FLOAT16"):
+        validate(_payload(graph, both(DataType.FLOAT16), outputs=outputs))
+    with pytest.raises(FormatError, match=r"output 1 is int64 or int32 .* in the program float32"):
+        validate(_payload(graph, both(DataType.INT32)))
+
+
 def test_the_sizes_of_a_call_must_fit_the_blob() -> None:
     builder = GraphBuilder()
     x, y = builder.input((Dynamic((5, 1, 2)), 3)), builder.input((3,))
