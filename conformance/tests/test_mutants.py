@@ -342,6 +342,7 @@ def f(b, x, low, high):
     return sum(part for part in x if low)
     pairs = zip(x, x, strict=True)
     return any(left > right for left, right in pairs)
+    becomes(low, high)
 """
 
 
@@ -355,6 +356,7 @@ def f(b, x, low, high):
         (6, "if part", "if not part", ("[part for part in x if not part]", False)),
         (7, "if low", "if not low", ("sum(part for part in x if not low)", False)),
         (9, "left > right", "left < right", ("left < right", False)),  # the pairs can be read once
+        (10, "low, high", "high, low", None),  # the call is there for what it does
     ],
 )
 def test_the_widest_expression_that_changes_nothing_is_evaluated_twice(

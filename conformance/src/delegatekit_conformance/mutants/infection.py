@@ -132,6 +132,8 @@ def site(source: PythonSource, start: int, before: str, after: str) -> Site | No
     node: ast.AST | None = _innermost(source, start, end)
     emptied = frozenset[str]() if node is None else _iterators(source.function(node))
     while node is not None and not isinstance(node, ast.stmt | ast.Lambda):
+        if isinstance(source.parents.get(node), ast.Expr):
+            return None  # a statement of its own is there for what it does, not for its value
         if isinstance(node, ast.expr) and not isinstance(node, _PARTS):
             first, last = source.span(node)
             text = source.data[first:start].decode() + after + source.data[end:last].decode()
