@@ -195,6 +195,7 @@ _NUMBERS: Sequence[tuple[str, Callable[[int], int]]] = (
     ("negated", lambda word: -word),
     ("with 1 as its upper half", lambda word: word & 0xFFFF | 1 << 16),
     ("with 1 as its lower half", lambda word: word & 0xFFFF0000 | 1),
+    ("another small number, or infinity", lambda word: (5 * word + 3) % 16 if word < 16 else 0x7F800000),
 )
 #: How far ahead among the numbers each turn over the words begins.
 _TURNS = (0, 2, 4, 7)

@@ -189,10 +189,10 @@ SPECIMENS: Mapping[str, Recipe] = {
 _TWO = ("among", (0.0, 0.0, 0.0, 0.5))
 #: Layers with weights that are worth packing, which begins at some thousand numbers, and worth cutting: two in a row
 #: with functions between, which another operator reads or none does, pixels, also in groups and few of them, a stack
-#: of matrices, and a matrix that is written the other way round.
+#: of matrices, a matrix that is written the other way round, and an image of one channel.
 LARGE = recipe_of(
     {
-        "x": tensor_of(16, 64),
+        "x": tensor_of(20, 64),
         "w": tensor_of(80, 64, values=_TWO, constant=True, seed=1),
         "b": tensor_of(80, constant=True, seed=2),
         "image": tensor_of(1, 16, 7, 7, seed=3),
@@ -203,6 +203,8 @@ LARGE = recipe_of(
         "points": tensor_of(96, 64, 1, 1, values=_TWO, constant=True, seed=8),
         "stack": tensor_of(2, 64, 16, values=_TWO, constant=True, seed=9),
         "turned": tensor_of(64, 80, values=_TWO, constant=True, seed=10),
+        "grey": tensor_of(1, 1, 8, 8, seed=11),
+        "edges": tensor_of(64, 1, 7, 7, values=_TWO, constant=True, seed=12),
     },
     ("l", "aten.linear.default", _X, Ref("w"), Ref("b")),
     ("s", "aten.tanh.default", Ref("l")),
@@ -220,9 +222,10 @@ LARGE = recipe_of(
     ("k", "aten.matmul.default", _X, Ref("stack")),
     ("one", "aten.unsqueeze.default", _X, 0),
     ("y", "aten.matmul.default", Ref("one"), Ref("turned")),
+    ("e", "aten.conv2d.default", Ref("grey"), Ref("edges")),
     reduction_length=144,
     depth=3,
-    outputs=tuple(map(Ref, (*"mnucpgky", "few"))),
+    outputs=tuple(map(Ref, (*"mnucpgkye", "few"))),
 )
 
 #: A layer whose weights are near four numbers: tables of these are as good as float16.
@@ -338,6 +341,9 @@ DAMAGED: Mapping[str, Recipe] = {
         ("c", "aten.conv2d.default", Ref("m"), Ref("w"), None, (1, 1), (1, 1), (1, 1), 4),
         ("a", "aten.avg_pool2d.default", Ref("c"), (2, 3), (2, 2), (1, 1), False, False),
         ("t", "aten.conv_transpose2d.input", Ref("a"), Ref("v"), None, (2, 2), (0, 0), (1, 1)),
+        # One more of border changes no size here.
+        ("s", "aten.max_pool2d.default", _X, (3, 2), (2, 2), (1, 1)),
+        outputs=(Ref("t"), Ref("s")),
         reduction_length=17,
         depth=3,
     ),

@@ -271,7 +271,7 @@ def _softplus(sketch: Sketch, name: str) -> Recipe:
     if sketch.flag():
         arguments.append(sketch.choice((1, 2.0, 0.5)))
         if sketch.flag():
-            arguments.append(sketch.choice((20, 1.0, 3)))
+            arguments.append(sketch.choice((20, 1.0, 3, sketch.integer(4, 24))))
     sketch.call(name, x, *arguments)
     return sketch.recipe(depth=3)
 
@@ -725,9 +725,14 @@ def _number_with_bits(sketch: Sketch, name: str) -> Recipe:
     return sketch.recipe(exact=True)
 
 
+#: The farthest that integers are shifted: to their last bit, or from there.
+_LAST_BIT = {"int8": 7, "uint8": 7, "int16": 15, "int32": 31, "int64": 63}
+
+
 @operator("aten.bitwise_left_shift.Tensor_Scalar", "aten.bitwise_right_shift.Tensor_Scalar", dtypes=EVERY_INTEGER[:-1])
 def _shift_by_number(sketch: Sketch, name: str) -> Recipe:
-    sketch.call(name, sketch.tensor(sketch.shape(), values=integers(sketch, sketch.dtype)), sketch.integer(0, 6))
+    number = sketch.choice((sketch.integer(0, 6), _LAST_BIT[sketch.dtype]))
+    sketch.call(name, sketch.tensor(sketch.shape(), values=integers(sketch, sketch.dtype)), number)
     return sketch.recipe(exact=True)
 
 
@@ -735,7 +740,8 @@ def _shift_by_number(sketch: Sketch, name: str) -> Recipe:
 def _shift(sketch: Sketch, name: str) -> Recipe:
     shape = sketch.shape()
     x = sketch.tensor(shape, values=integers(sketch, sketch.dtype))
-    y = sketch.tensor(sketch.broadcast(shape), values=("integers", 0, 6))
+    counts = sketch.choice((("integers", 0, 6), ("among", (0, 1, 3, _LAST_BIT[sketch.dtype]))))
+    y = sketch.tensor(sketch.broadcast(shape), values=counts, constant=sketch.flag())
     sketch.call(name, x, y)
     return sketch.recipe(exact=True)
 

@@ -10,13 +10,21 @@ from .sketch import FLOATS, Sketch
 
 
 def _values(sketch: Sketch, results: int) -> tuple[Values, Values]:
-    """How to make inputs and weights. Small weights keep the gates where they are neither open nor shut.
+    """How to make inputs and weights. Small weights keep the gates where they are neither open nor shut; with larger
+    ones, what a gate does to the result is larger than roundings.
 
     Few results could all be next to 0, with rounding errors of numbers that are not; so there nothing cancels out.
     """
     if results < 8 or sketch.rarely(3):
         return ("uniform", 0.25, 1.0), ("uniform", 0.125, 0.5)
-    return ("uniform", -1.0, 1.0), ("uniform", -0.5, 0.5)
+    return ("uniform", -1.0, 1.0), sketch.choice((("uniform", -0.5, 0.5), ("uniform", -1.5, 1.5)))
+
+
+def _biases(sketch: Sketch, rows: int, values: Values) -> list[tuple[tuple[int, ...], Values]]:
+    """Both biases of a layer; often one is zero, or both are, as trainings begin."""
+    zero: Values = ("among", (0.0,))
+    first, second = sketch.choice(((values, values), (values, values), (values, zero), (zero, values), (zero, zero)))
+    return [((rows,), first), ((rows,), second)]
 
 
 #: Gates of each kind of layer.
@@ -50,12 +58,13 @@ def _layers(sketch: Sketch, name: str) -> Recipe:
     for layer in range(layers):
         for _ in range(directions):
             width = inputs if layer == 0 else hidden * directions
-            shapes = [(rows, width), (rows, hidden), *([(rows,), (rows,)] if biases else [])]
-            weights += [sketch.tensor(shape, values=small, constant=True) for shape in shapes]
+            made = [((rows, width), small), ((rows, hidden), small), *(_biases(sketch, rows, small) if biases else [])]
+            weights += [sketch.tensor(shape, values=values, constant=True) for shape, values in made]
     given: Any = states if kind == "lstm" else states[0]
     result = sketch.call(name, x, given, weights, biases, layers, 0.0, False, directions == 2, batch_first)
     outputs = [Ref(result.name, index) for index in range(3 if kind == "lstm" else 2)]
-    return sketch.recipe(*outputs, reduction_length=inputs + hidden, depth=4 * steps * layers)
+    # Gates bound what goes from step to step: errors grow with steps and layers, and not with each of both.
+    return sketch.recipe(*outputs, reduction_length=inputs + hidden, depth=2 * (steps + layers))
 
 
 @operator(
@@ -72,8 +81,8 @@ def _cell(sketch: Sketch, name: str) -> Recipe:
     x = sketch.tensor((count, inputs), values=numbers)
     states = [sketch.tensor((count, hidden), values=numbers) for _ in range(2 if kind == "lstm" else 1)]
     rows = _GATES[kind] * hidden
-    shapes = [(rows, inputs), (rows, hidden), *([(rows,), (rows,)] if sketch.flag() else [])]
-    weights = [sketch.weight(shape, values=small) for shape in shapes]
+    made = [((rows, inputs), small), ((rows, hidden), small), *(_biases(sketch, rows, small) if sketch.flag() else [])]
+    weights = [sketch.weight(shape, values=values) for shape, values in made]
     result = sketch.call(name, x, states if kind == "lstm" else states[0], *weights)
     outputs = [Ref(result.name, index) for index in range(2)] if kind == "lstm" else [result]
     return sketch.recipe(*outputs, reduction_length=inputs + hidden, depth=4)

@@ -341,7 +341,7 @@ def _convolutions_volumes() -> Built:
 
 def _convolutions_transposed() -> Built:
     """Transposed, with a border that is cut and one that is added."""
-    return nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1, output_padding=1), [(torch.randn(2, 4, 5, 6),)]
+    return nn.ConvTranspose2d(4, 3, 4, stride=3, padding=2, output_padding=1), [(torch.randn(2, 4, 5, 6),)]
 
 
 def _convolutions_transposed_groups() -> Built:

@@ -322,7 +322,9 @@ def averages_at_borders() -> Built:
             all_of_it = nn.functional.avg_pool2d(y, (3, 2), stride=(2, 3), padding=1)
             over = nn.functional.avg_pool2d(y, 2, stride=(4, 5), ceil_mode=True)
             both = nn.functional.avg_pool2d(y, 3, 2, 1, ceil_mode=True, count_include_pad=False)
-            return inside, all_of_it, over, both
+            # Divided by as many numbers as there are in a window, also where fewer of them are inside.
+            all_alike = nn.functional.avg_pool2d(y, (2, 3), 1, (1, 0), count_include_pad=False, divisor_override=6)
+            return inside, all_of_it, over, both, all_alike
 
     return Model(), [(torch.randn(1, 2, 9, 10),)]
 
@@ -342,6 +344,18 @@ def pads_of_four_widths() -> Built:
             z = self.pool(nn.functional.pad(x, (1, 0, 2, 1), value=-torch.inf))
             twice = nn.functional.pad(nn.functional.pad(y, (3, 1, 0, 2)), (0, 2, 1, 0))
             return y, z, self.depthwise(twice), nn.functional.pad(x, (-1, 2, 3, -2)), nn.functional.avg_pool2d(twice, 3)
+
+    return Model(), [(torch.randn(1, 3, 8, 9),)]
+
+
+@pattern("windows-of-padding-alone")
+def windows_of_padding_alone() -> Built:
+    """Padding wider than one side of a window: the largest number of some windows is that of the padding."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            wide = nn.functional.pad(x, (3, 3, 1, 1), value=-torch.inf)
+            return [nn.functional.max_pool2d(wide, window) for window in ((5, 2), (2, 5))]
 
     return Model(), [(torch.randn(1, 3, 8, 9),)]
 

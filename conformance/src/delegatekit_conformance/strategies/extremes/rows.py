@@ -373,6 +373,14 @@ def _number_beyond_half(sketch: HurtfulSketch, name: str) -> Recipe:
 # Scales of softmax in attention
 
 
+@row("aten.pow.Tensor_Scalar")
+def _far_powers(sketch: HurtfulSketch, name: str) -> Recipe:
+    """Powers beyond those that are products of a few."""
+    x = sketch.tensor((sketch.choice((9, 17)),), values=("uniform", 0.75, 1.5))
+    powers = [sketch.call(name, x, exponent) for exponent in (9, 4.5, -9, 12, 0.75, -0.25, 8.5)]
+    return sketch.recipe(*powers, depth=4)
+
+
 @row("aten.scaled_dot_product_attention.default")
 def _attention_far(sketch: HurtfulSketch, name: str) -> Recipe:
     """Scores far from zero: all keys have one large component in common, which no query tells apart."""
