@@ -30,5 +30,5 @@ def build_graph(program: ProgramView, options: VulkanOptions) -> Graph:
     Raises LoweringError for an operator that the support table would not have taken.
     """
     builder = ProgramBuilder(program, options)
-    builder.build(TABLE)
+    builder.build_with_state(TABLE)
     return builder.graph

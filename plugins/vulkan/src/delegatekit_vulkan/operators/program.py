@@ -48,8 +48,8 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
 
     # -- the walk over the program -----------------------------------------------------------------------------------
 
-    def build(self, table: Mapping[str, Row[Any]], *, skip: Callable[[Call], bool] = lambda call: False) -> None:
-        """Inputs and state, calls in execution order, outputs, and the new values of the state.
+    def build_with_state(self, table: Mapping[str, Row[Any]]) -> None:
+        """State, what `build` makes, and the new values of the state.
 
         Raises LoweringError for an operator that has no row.
         """
@@ -58,7 +58,7 @@ class ProgramBuilder(PartitionBuilder[Tensor]):
             operand = self.program.operand(node)
             states[node] = self._kept(state.initial)
             self.define(operand, states[node])
-        super().build(table, skip=skip)
+        self.build(table)
         self.debug_handle = None
         self._keep([(self.program.operand(self.program.buffers[node].updated), to) for node, to in states.items()])
 
