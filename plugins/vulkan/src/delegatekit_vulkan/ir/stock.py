@@ -6,8 +6,8 @@ operators can be computed again with other sizes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from .types import TEXTURE_RANK, Layout, Storage
@@ -83,8 +83,8 @@ class StockOperator:
     results: tuple[tuple[Form, ...], ...] = ()
     #: Whether each tensor of a call may have another one of the forms.
     mixed: bool = False
-    #: Positions of arguments with forms of their own.
-    apart: tuple[tuple[int, tuple[Form, ...]], ...] = ()
+    #: Positions of arguments with forms of their own, and these.
+    apart: Mapping[int, tuple[Form, ...]] = field(default_factory=dict)
 
 
 def _rows(names: str, **facts: object) -> dict[str, StockOperator]:
@@ -185,16 +185,16 @@ STOCK: Final[dict[str, StockOperator]] = {
     **_rows("scalar_tensor.default", forms=ONLY_CHANNELS),
     **_rows("index.Tensor", forms=ONLY_BUFFER, many_axes=True),
     **_rows("upsample_nearest2d.vec upsample_bilinear2d.vec", forms=ONLY_CHANNELS, resizes=False),
-    **_rows("grid_sampler_2d.default", forms=ONLY_CHANNELS, apart=((1, ONLY_BUFFER),)),
+    **_rows("grid_sampler_2d.default", forms=ONLY_CHANNELS, apart={1: ONLY_BUFFER}),
     **_rows("et_vk.prepack.default", many_axes=True),
     **_rows(QUANTIZE, forms=CHANNELS_OR_BUFFER, results=(INT8,), many_axes=True, resizes=False),
-    **_rows(DEQUANTIZE, forms=CHANNELS_OR_BUFFER, apart=((0, INT8),), many_axes=True, resizes=False),
+    **_rows(DEQUANTIZE, forms=CHANNELS_OR_BUFFER, apart={0: INT8}, many_axes=True, resizes=False),
     **_rows(CHOOSE, forms=CONTIGUOUS, results=(ONLY_WIDTH, ONLY_WIDTH)),
     **_rows(f"{QUANTIZE_BLOCKS} {DEQUANTIZE_BLOCKS}", forms=ONLY_BUFFER),
     **_rows(LINEAR_INT8, forms=CONTIGUOUS, packs=(1, 2)),
     **_rows(LINEAR_INT4, forms=CONTIGUOUS, packs=(1, 2, 4), resizes=False),
     **_rows(
-        LINEAR_ROWS_INT4, forms=CONTIGUOUS, packs=(3, 4, 5, 7), apart=((1, ONLY_WIDTH), (2, ONLY_WIDTH)), resizes=False
+        LINEAR_ROWS_INT4, forms=CONTIGUOUS, packs=(3, 4, 5, 7), apart={1: ONLY_WIDTH, 2: ONLY_WIDTH}, resizes=False
     ),
     **_rows(INT8_LINEAR, forms=(INT8_ROWS,), packs=(3, 4, 5, 8), resizes=False),
     **_rows(INT8_LINEAR_ROW, forms=(INT8_ROW,), packs=(3, 4, 5, 8), resizes=False),

@@ -48,7 +48,7 @@ class _Chooser:
         if facts is None or not (results or operands):
             return [node]
         forms = forms_of(node)
-        apart = {node.arguments[position]: own for position, own in facts.apart}
+        apart = {node.arguments[position]: own for position, own in facts.apart.items()}
         together = [operand for operand in operands if operand not in apart]
         for tensor in (*together, *results):
             forms = self.allowed(tensor, forms)
@@ -115,7 +115,7 @@ class _Chooser:
 
 def _taken(node: Node, facts: StockOperator, operand: Tensor) -> tuple[Form, ...]:
     """The forms in which a node takes an operand."""
-    apart = (own for position, own in facts.apart if node.arguments[position] is operand)
+    apart = (own for position, own in facts.apart.items() if node.arguments[position] is operand)
     return next(apart, None) or forms_of(node)
 
 
