@@ -24,8 +24,7 @@ def words_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.dtype == np.uint32:
         return np.ascontiguousarray(array).reshape(-1)
     wanted = np.float32 if array.dtype.kind == "f" else np.int32
-    with np.errstate(over="ignore"):
-        return np.ascontiguousarray(array, dtype=wanted).reshape(-1).view(np.uint32)
+    return np.ascontiguousarray(array, dtype=wanted).reshape(-1).view(np.uint32)
 
 
 def to_device(tensor: torch.Tensor, declared: Tensor, target: np.ndarray[Any, Any], where: str) -> None:

@@ -103,7 +103,7 @@ def _high_first(packed: Array) -> Array:
 
 
 def _pairs(first: Array, second: Array) -> Array:
-    found: Array = np.stack([first, second], -1).reshape(first.shape[0], -1).astype(np.int8) - 8
+    found: Array = np.stack([first, second], -1).reshape(first.shape[0], -1).view(np.int8) - 8
     return found
 
 

@@ -146,7 +146,7 @@ def _split(tape: Tape, call: Reader) -> None:
 
 def _concatenate(tape: Tape, call: Reader) -> None:
     # PyTorch leaves out empty tensors of one axis.
-    values = [value for value in call.tensors(0) if value.shape != (0,)] or list(call.tensors(0))[:1]
+    values = [value for value in call.tensors(0) if value.shape != (0,)] or call.tensors(0)[:1]
     rank = values[0].rank
     axis = call.axis(1, rank)
     others = {(*value.shape[:axis], *value.shape[axis + 1 :]) for value in values}
