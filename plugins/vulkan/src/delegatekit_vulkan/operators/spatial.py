@@ -92,7 +92,7 @@ def _adaptive_average(b: ProgramBuilder, call: Call) -> Tensor:
 def exact_ratio(call: Call) -> str | None:
     """Scale factors are exactly the ratio of the sizes, by which the runtime computes."""
     factors = call["scale_factors"]
-    if not factors or call["output_size"] is not None or (call.has("align_corners") and call["align_corners"]):
+    if not factors or (call.has("align_corners") and call["align_corners"]):
         return None
     before, after = shape_of(call["input"])[2:], shape_of(call.result)[2:]
     if all(old * factor == new for old, factor, new in zip(before, factors, after, strict=True)):
