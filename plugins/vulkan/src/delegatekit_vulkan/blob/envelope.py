@@ -12,7 +12,7 @@ MAGIC: Final = b"VH00"
 IDENTIFIER: Final = b"VK00"
 #: Zeros, magic, header length, offset and size of the flatbuffer, offset and size of the constants.
 HEADER: Final = struct.Struct("<4x4sHIIIQ")
-#: Of the flatbuffer, of the constants and of named data, in bytes.
+#: Of the flatbuffer and of the constants, in bytes.
 ALIGNMENT: Final = 16
 #: Where the flatbuffer begins: after the header, aligned.
 FLATBUFFER_OFFSET: Final = -(-HEADER.size // ALIGNMENT) * ALIGNMENT

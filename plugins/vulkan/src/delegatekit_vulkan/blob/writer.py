@@ -61,7 +61,7 @@ class _Values:
     def __init__(self) -> None:
         self.tables: list[Any] = []
         self.constants: list[schema.VkBytes] = []
-        self.store = ConstantStore(alignment=ALIGNMENT)
+        self.store = ConstantStore()
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, argument: Argument) -> int:
