@@ -142,7 +142,7 @@ def test_axes_with_others_between_them_are_refused():
 def _written(operator: str, arguments: list[object], result: tuple[int, ...], *inputs: Tensor) -> None:
     made = Tensor(result, DataType.FLOAT32, DataType.FLOAT32)
     graph = Graph(list(inputs), [made], [Node(operator, arguments, made)])  # type: ignore[arg-type]
-    write_tape(graph, KERNELS, [tensor.sizes for tensor in inputs], {}, largest=True)
+    write_tape(graph, KERNELS, [tensor.sizes for tensor in inputs], {}, largest=True, states={})
 
 
 def _tensor(*shape: int, datatype: DataType = DataType.FLOAT32) -> Tensor:

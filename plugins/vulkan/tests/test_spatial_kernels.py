@@ -35,7 +35,7 @@ def written(operator: str, arguments: Sequence[Argument], *results: Tensor) -> T
     made = results[0] if len(results) == 1 else results
     inputs = [item for item in arguments if isinstance(item, Tensor) and item.data is None]
     graph = Graph(inputs, list(results), [Node(operator, list(arguments), made)])
-    return write_tape(graph, KERNELS, [item.sizes for item in inputs], {}, largest=True)
+    return write_tape(graph, KERNELS, [item.sizes for item in inputs], {}, largest=True, states={})
 
 
 def convolution(**changes: Any) -> list[Argument]:

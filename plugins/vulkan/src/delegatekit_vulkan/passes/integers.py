@@ -47,7 +47,7 @@ _REMOVABLE = frozenset((QUANTIZE, DEQUANTIZE, CHOOSE, QUANTIZE_BLOCKS, DEQUANTIZ
 _Integers: TypeAlias = "tuple[Tensor, float, int]"
 
 
-def fold_integers(graph: Graph, *, half: bool, any_scale: bool = False) -> None:
+def fold_integers(graph: Graph, *, half: bool, any_scale: bool) -> None:
     """Compute on integers what the runtime can; with `half`, float32 is kept as float16.
 
     `any_scale`: clamps may be left out as if the scales were those of the clamped result, for a graph with placeholders

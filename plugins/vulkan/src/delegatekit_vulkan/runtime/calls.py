@@ -164,14 +164,13 @@ def write_tape(
     constants: dict[Hashable, Block],
     *,
     largest: bool,
-    states: Mapping[Tensor, Block] | None = None,
+    states: Mapping[Tensor, Block],
     numbers: Mapping[SymInt, int] | None = None,
 ) -> Tape:
     """The dispatches of a graph for inputs of these sizes. Raises FormatError for what is unknown or does not fit.
 
     `states` is the memory of what calls keep, `numbers` are those that stand in the inputs (as far as they are known).
     """
-    states = states or {}
     tape = Tape(
         constants=constants,
         largest=largest,

@@ -155,7 +155,7 @@ class Device:
             self._modules[shader] = vk.vkCreateShaderModule(self.handle, info, None)
         # The binding keeps no references: each structure is in a variable until the call has returned.
         entries = [vk.VkSpecializationMapEntry(constantID=i, offset=4 * i, size=4) for i in range(len(constants))]
-        data = vk.ffi.new("uint32_t[]", [value & 0xFFFFFFFF for value in constants] or [0])
+        data = vk.ffi.new("uint32_t[]", constants)
         special = vk.VkSpecializationInfo(
             mapEntryCount=len(entries), pMapEntries=entries, dataSize=4 * len(constants), pData=data
         )
@@ -163,7 +163,7 @@ class Device:
             stage=vk.VK_SHADER_STAGE_COMPUTE_BIT,
             module=self._modules[shader],
             pName="main",
-            pSpecializationInfo=special if constants else None,
+            pSpecializationInfo=special,
         )
         info = vk.VkComputePipelineCreateInfo(stage=stage, layout=layout)
         infos = [info]

@@ -27,7 +27,7 @@ class Recording:
         inputs: Sequence[Value],
         outputs: Sequence[Value],
         *,
-        timed: bool = False,
+        timed: bool,
     ) -> None:
         """With `timed`, `seconds` tells after a run how long each dispatch took."""
         self._timed: Final = timed
@@ -165,11 +165,10 @@ class Recording:
                 0,
                 None,
             )
-            if item.push:
-                data = vk.ffi.from_buffer(item.push)
-                vk.vkCmdPushConstants(
-                    self._commands, pipeline.layout, vk.VK_SHADER_STAGE_COMPUTE_BIT, 0, len(item.push), data
-                )
+            data = vk.ffi.from_buffer(item.push)
+            vk.vkCmdPushConstants(
+                self._commands, pipeline.layout, vk.VK_SHADER_STAGE_COMPUTE_BIT, 0, len(item.push), data
+            )
             vk.vkCmdDispatch(self._commands, *item.groups)
             if self._timed:
                 self._stamp(index + 1)

@@ -199,21 +199,18 @@ class Tape:
         self,
         shader: str,
         buffers: Sequence[Value],
-        push: Sequence[int | float] = (),
-        constants: Sequence[int | float | bool] = (),
+        push: Sequence[int | float],
+        constants: Sequence[int | float | bool],
         *,
-        items: int = 0,
+        items: int,
         written: int = 1,
     ) -> None:
         """Run a shader over `items` invocations in groups of 64.
 
-        `push` and `constants` are words: ints as they are, floats as their bits. The last `written` buffers are
-        written. Shaders find their number with `item()` of common.glsl; the first of `constants` is whether results are
-        rounded to float16.
+        `push` and `constants` are words, as many as the shader declares: ints as they are, floats as their bits. The
+        last `written` buffers are written. Shaders find their number with `item()` of common.glsl; the first of
+        `constants` is whether results are rounded to float16.
         """
-        data = b"".join(map(word, push))
-        if len(data) > PUSH_BYTES:
-            raise FormatError(f"needs {len(data)} bytes of parameters: {PUSH_BYTES} are the most", where=self.where)
         # Vulkan takes no groups at all, too; MOST_BYTES lets there be few across and few down.
         count = -(-items // GROUP)
         across = min(max(count, 1), _MOST_GROUPS)
@@ -223,7 +220,7 @@ class Tape:
                 raise FormatError(f"has a tensor of {value.block.bytes} bytes", where=self.where)
         words = tuple(int.from_bytes(word(item), "little") for item in constants)
         blocks = tuple(value.block for value in buffers)
-        self.dispatches.append(Dispatch(shader, words, blocks, written, data, groups, self.call))
+        self.dispatches.append(Dispatch(shader, words, blocks, written, b"".join(map(word, push)), groups, self.call))
 
 
 def word(value: int | float | bool) -> bytes:

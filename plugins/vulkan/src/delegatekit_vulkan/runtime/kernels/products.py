@@ -156,7 +156,7 @@ def _multiply_constant(
     *,
     transposed: bool,
     alpha: float = 1.0,
-    bias: Bias | None = None,
+    bias: Bias | None,
 ) -> None:
     """By a constant matrix, packed once; a large one in parts."""
     weight = call.declared(position)
