@@ -152,5 +152,5 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         runs=("aten.index.Tensor", "aten.where.self"),
         special_values=missed_rows,
     ),
-    row("copy.default", _copy, _TYPES, same_changing_sizes, passenger=True, runs=()),
+    row("copy.default", _copy, _TYPES, same_changing_sizes, passenger=True),
 )
