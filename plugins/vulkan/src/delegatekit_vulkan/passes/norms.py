@@ -48,7 +48,7 @@ class _Folder:
             return
         if x.rank not in _RANKS or not isinstance(x.shape[-1], int) or not _over_rows(mean, x):
             return
-        if not _are(scaled, x, rsqrt.results[0]):
+        if x not in scaled.reads:  # beside the reciprocal root
             return
         parts = [square, mean, add, rsqrt]
         weight, last = self._weight(scaled, x)
@@ -88,10 +88,3 @@ def _squares(node: Node, x: Tensor) -> bool:
 
 def _over_rows(mean: Node, x: Tensor) -> bool:
     return mean.arguments[1] in ((-1,), (x.rank - 1,)) and mean.arguments[2] is True
-
-
-def _are(node: Node, *operands: object) -> bool:
-    """Whether these are a node's two operands, in any order."""
-    left, right = node.arguments[:2]
-    first, second = operands
-    return (left is first and right is second) or (left is second and right is first)
