@@ -8,7 +8,7 @@ from typing import Final
 from ...ir.types import DataType
 from ..calls import Kernel, Reader
 from ..memory import Value
-from ..strided import AXES, padded, strides
+from ..strided import padded, strides
 from ..tape import Tape
 
 
@@ -56,9 +56,7 @@ def _rows(tape: Tape, call: Reader, value: Value, axis: int, index: Value, targe
 def _gather(tape: Tape, call: Reader) -> None:
     value, index = call.tensor(0), call.tensor(2)
     axis = call.axis(1, value.rank)
-    if index.rank != value.rank or value.rank > AXES:
-        raise call.error(f"gathers from {value.shape} at indices of the shape {index.shape}")
-    if any(size > value.shape[at] for at, size in enumerate(index.shape) if at != axis):
+    if index.rank != value.rank or any(size > value.shape[at] for at, size in enumerate(index.shape) if at != axis):
         raise call.error(f"gathers from {value.shape} at indices of the shape {index.shape}")
     target = tape.result(call.result, index.shape)
     _check(call, value, index, target, value.shape[axis] if value.rank else 1)
