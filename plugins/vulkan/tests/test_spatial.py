@@ -134,6 +134,7 @@ POOLINGS = [
     nn.AvgPool2d(3, 2, 1, ceil_mode=True),
     nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False),
     nn.AvgPool2d((1, 3), 1, (0, 1), divisor_override=5),
+    nn.AvgPool2d(2, divisor_override=-(2**30)),
     nn.AdaptiveAvgPool2d((3, 11)),
 ]
 
@@ -198,6 +199,7 @@ def test_padding_of_integers() -> None:
         (nn.Conv2d(66, 66, 1, groups=33), (1, 66, 4, 4), "33 convolutions"),
         (nn.ConvTranspose2d(3, 4, 2, dilation=2), (1, 3, 4, 4), "no gaps"),
         (nn.AdaptiveAvgPool2d((3, 3)), (1, 3, 8, 8), "windows of different sizes"),
+        (nn.AvgPool2d(2, divisor_override=2**31), (1, 3, 4, 4), "32 bits"),
         (nn.Upsample(scale_factor=1.7), (1, 3, 5, 5), "not the ratio"),
         (nn.UpsamplingBilinear2d((1, 4)), (1, 3, 5, 5), "align_corners"),
     ],

@@ -16,6 +16,7 @@ from .program import Lower, ProgramBuilder
 
 _FLOATS: Final = dtypes("float32", "float16")
 _INT32: Final = 1 << 31
+_WIDE: Final = "the device computes in 32 bits"
 
 # -- pooling -----------------------------------------------------------------------------------------------------------
 
@@ -50,6 +51,12 @@ def few_elements(call: Call) -> str | None:
     """At most about 60000 elements in a window."""
     sizes = [largest(size) for size in shape_of(call["self"])[-2:]]
     return short_loops(*map(min, per_axis(call["kernel_size"], 2), sizes))
+
+
+def narrow_divisor(call: Call) -> str | None:
+    """A divisor_override fits 32 bits."""
+    divisor = call["divisor_override"]
+    return f"divisor_override = {divisor}: {_WIDE}" if divisor is not None and not -_INT32 < divisor < _INT32 else None
 
 
 def float_values(call: Call) -> str | None:
@@ -140,7 +147,7 @@ def known_padding(call: Call) -> str | None:
     if not all(isinstance(pad, int) for pad in pads):
         return f"pad {list(pads)} changes from call to call"
     if not call["self"].dtype.is_floating_point and not -_INT32 <= value < _INT32:
-        return f"value = {value}: the device computes in 32 bits"
+        return f"value = {value}: {_WIDE}"
     return None
 
 
@@ -151,7 +158,7 @@ def _pad(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("avg_pool2d.default", _average, rank("self", 3, 4), _FLOATS, few_elements),
+    row("avg_pool2d.default", _average, rank("self", 3, 4), _FLOATS, few_elements, narrow_divisor),
     row("max_pool2d.default", _maximum, rank("self", 3, 4), _FLOATS, few_elements, keep=True),
     row("max_pool2d_with_indices.default", _maximum_with_indices, rank("self", 3, 4), float_values, few_elements),
     row(

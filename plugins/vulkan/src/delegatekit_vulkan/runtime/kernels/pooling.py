@@ -20,6 +20,8 @@ Pair: TypeAlias = "tuple[int, int]"
 _MAXIMUM, _POSITION, _AVERAGE, _PADDED_AVERAGE = range(4)
 #: Settings beyond this have no meaning, and positions would not fit 32 bits.
 _MOST: Final = 1 << 24
+#: Numbers beyond the device's integers, which have a sign.
+_INT32: Final = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class _Windows:
 def _average(tape: Tape, call: Reader) -> None:
     windows = _windows(call, dilation=(1, 1), round_up=call.truth(4))
     divisor = 0 if call.is_none(6) else call.integer(6)
-    if not call.is_none(6) and not 0 < abs(divisor) < _MOST:
+    if not call.is_none(6) and not 0 < abs(divisor) < _INT32:
         raise call.error(f"divides by {divisor}")
     x, target = _tensors(tape, call, windows)
     kind = _PADDED_AVERAGE if call.truth(5) else _AVERAGE
