@@ -1,6 +1,6 @@
 #version 450
 //! Products of matrices, up to 8 rows and 8 columns in each invocation; alpha * product + beta * bias. The right matrix has
-//! numbers, or integers of 8 or 4 bits with scales for groups of rows.
+//! numbers, or integers of 8 or 4 bits with scales for groups of rows; beside integers the bias is one row, and beta is 1.
 //! variants: float int8 int4
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -44,6 +44,7 @@ layout(std430, binding = 0) readonly buffer LeftVectors { vec4 left_vectors[]; }
 #define TO_BINDING 3
 layout(std430, binding = 1) readonly buffer Right { float right[]; };
 layout(std430, binding = 1) readonly buffer RightVectors { vec4 right_vectors[]; };
+layout(std430, binding = BIAS_BINDING) readonly buffer Bias { float bias[]; };
 #else
 #define BIAS_BINDING 3
 #define TO_BINDING 4
@@ -52,8 +53,8 @@ layout(std430, binding = 1) readonly buffer RightVectors { vec4 right_vectors[];
 layout(std430, binding = 1) readonly buffer Right { uvec4 right[]; };
 // For each group of rows, of each column.
 layout(std430, binding = 2) readonly buffer Scales { vec4 scales[]; };
+layout(std430, binding = BIAS_BINDING) readonly buffer Bias { vec4 bias[]; };
 #endif
-layout(std430, binding = BIAS_BINDING) readonly buffer Bias { float bias[]; };
 layout(std430, binding = TO_BINDING) writeonly buffer To { float target[]; };
 layout(std430, binding = TO_BINDING) writeonly buffer ToVectors { vec4 target_vectors[]; };
 
@@ -123,6 +124,7 @@ void store(uint batch, uint row, uint column, vec4 sums) {
     uint place = (batch * rows + row) * columns + first_column + column;
     sums *= alpha;
     if (BIAS) {
+#ifdef FLOAT
         uint from = batch * bias_step + row * bias_row;
         uint at = first_column + column;
         uint last = first_column + these_columns - 1u;
@@ -132,6 +134,9 @@ void store(uint batch, uint row, uint column, vec4 sums) {
             bias[from + min(at + 2u, last) * bias_column],
             bias[from + min(at + 3u, last) * bias_column]
         );
+#else
+        sums += bias[(first_column + column) / 4u];
+#endif
     }
     sums = vec4(rounded(sums.x), rounded(sums.y), rounded(sums.z), rounded(sums.w));
     if (TARGET_VECTORS) {
