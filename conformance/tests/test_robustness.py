@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from delegatekit.plugins import LoadedBackend
 from delegatekit_conformance.cases import robustness
 from delegatekit_conformance.cases.robustness import Damage, DamageCase
 from delegatekit_conformance.context import PROFILES, Context
@@ -101,6 +102,23 @@ def test_errors_outside_the_family_are_faults(install: Install, kind: str) -> No
     assert wrong
     assert any("raises JSONDecodeError" in outcome.detail for outcome in wrong)
     assert all(outcome.detail.partition(":")[0].startswith(("cut to", "bit ")) for outcome in wrong)
+
+
+def test_what_is_told_of_a_damaged_blob_is_a_refusal_of_the_family_or_operators(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install()
+    case = next(case for case in robustness.cases() if case.name == "robustness/arithmetic/replaced")
+    example = case.examples(CONTEXT)[0]
+    assert case.run(example, CONTEXT).verdict in (Verdict.PASSED, Verdict.UNDETECTED)
+
+    def confused(*_: object) -> None:
+        raise KeyError("operators")
+
+    monkeypatch.setattr(LoadedBackend, "blob_operators", confused)
+    outcome = case.run(example, CONTEXT)
+    assert outcome.verdict is Verdict.VIOLATION
+    assert "blob_operators raises KeyError: 'operators', and no FormatError" in outcome.detail
 
 
 def test_a_runtime_apart_that_dies_of_damage_has_crashed_all_the_same(install: Install) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from delegatekit.accuracy import compare
 from delegatekit.plugins.apart import RuntimeDiedError
-from delegatekit_api import DelegateKitError, DelegatePayload
+from delegatekit_api import DelegateKitError, DelegatePayload, FormatError
 
 from ..context import IMPORTS, Context
 from ..outcome import Outcome, Verdict
@@ -201,6 +201,8 @@ _NUMBERS: Sequence[tuple[str, Callable[[int], int]]] = (
 _TURNS = (0, 2, 4, 7)
 #: So many words of a blob are tried with a number in each turn for each bit that the profile flips, in parts.
 _WORDS, _PARTS = 8, 4
+#: Of so many damaged blobs one is given to those who read what a blob holds, too.
+_TOLD_OF = 4
 
 
 class Replaced(RobustnessCase):
@@ -218,8 +220,13 @@ class Replaced(RobustnessCase):
         """Damage, load, run, one word after the other; the first that goes wrong counts."""
         item = items[example.choice % len(items)]
         found, refused = Outcome(Verdict.NOT_APPLICABLE, "the blob has no words"), 0
-        for blob, what in example.damages(bytes(item.payload.blob)):
-            outcome = try_payload(changed(item.payload, blob), item, what, context)
+        for number, (blob, what) in enumerate(example.damages(bytes(item.payload.blob))):
+            payload = changed(item.payload, blob)
+            if number % _TOLD_OF == 0:
+                strange = _strangely_told(payload, context)
+                if strange:
+                    return Outcome(Verdict.VIOLATION, f"{what}: {strange}")
+            outcome = try_payload(payload, item, what, context)
             if outcome.verdict.is_fault:
                 return outcome
             if found.verdict is not Verdict.UNDETECTED:
@@ -231,6 +238,19 @@ class Replaced(RobustnessCase):
         """A script that does the same damages, and says each before."""
         imports = f"from delegatekit_conformance.cases.robustness import Fields, show_fields\n{IMPORTS}\n"
         return f"{imports}show_fields({example!r}, {context.script})\n"
+
+
+def _strangely_told(payload: DelegatePayload, context: Context) -> str:
+    """What is wrong with what the backend tells of a damaged blob's operators: a refusal is a FormatError."""
+    try:
+        backend_of(context).blob_operators(
+            memoryview(payload.blob), payload.compile_specs, payload.named_data, payload.method
+        )
+    except FormatError:
+        return ""
+    except Exception as error:
+        return f"blob_operators raises {words(error)}, and no FormatError"
+    return ""
 
 
 class NamedTruncated(Truncated):

@@ -373,6 +373,37 @@ def _number_beyond_half(sketch: HurtfulSketch, name: str) -> Recipe:
 # Scales of softmax in attention
 
 
+@row("aten.avg_pool2d.default")
+def _far_divisor(sketch: HurtfulSketch, name: str) -> Recipe:
+    """Divisors that neither float32 nor 32 bits hold."""
+    x = sketch.tensor((1, 3, 5, 6), values=("uniform", 1e9, 2e9))
+    made = [
+        sketch.call(name, x, [2, 3], [1, 2], [1, 0], False, True, divisor)
+        for divisor in (2**24 + 1, 2**31 - 1, 2**32 + 1)
+    ]
+    return sketch.recipe(*made, reduction_length=6, depth=2)
+
+
+@row("aten.max_pool2d.default", "aten.avg_pool2d.default")
+def _long_window(sketch: HurtfulSketch, name: str) -> Recipe:
+    """Windows that are long along one axis, where the largest number may be the last one."""
+    long = sketch.choice((16384, 16390))
+    tall = sketch.tensor((1, 1, long, 3), values=("uniform", 0.5, 1.5))
+    wide = sketch.tensor((1, 1, 3, long), values=("uniform", 0.5, 1.5))
+    made = [sketch.call(name, tall, [long, 2], [1, 1]), sketch.call(name, wide, [2, long], [1, 1])]
+    return sketch.recipe(*made, reduction_length=1 if "max" in name else 2 * long)
+
+
+@row("aten.index_put.default")
+def _written_from_the_end(sketch: HurtfulSketch, name: str) -> Recipe:
+    """Places that count from the end, alone and beside others."""
+    x, rows = sketch.tensor((7, 3)), sketch.tensor((2, 3))
+    literals = ("literal", (-1, 2)), ("literal", (-3, -7))
+    places = [sketch.tensor((2,), "int64", values=values, constant=True) for values in literals]
+    made = [sketch.call(name, x, [place], rows, added) for place in places for added in (False, True)]
+    return sketch.recipe(*made)
+
+
 @row("aten.pow.Tensor_Scalar")
 def _far_powers(sketch: HurtfulSketch, name: str) -> Recipe:
     """Powers beyond those that are products of a few."""
