@@ -26,7 +26,8 @@ from delegatekit_conformance.mutants.campaign import Campaign, Request
 from delegatekit_conformance.mutants.changes import Source as PythonSource
 from delegatekit_conformance.mutants.changes import changes
 from delegatekit_conformance.mutants.choice import Chooser, within
-from delegatekit_conformance.mutants.chosen import Attempt, pack
+from delegatekit_conformance.mutants.chosen import Attempt, pack, unpack
+from delegatekit_conformance.mutants.deeper import Deeper
 from delegatekit_conformance.mutants.engine import Found, Trial, judge
 from delegatekit_conformance.mutants.example import Example, mask, numbers_of
 from delegatekit_conformance.mutants.overlay import overlay
@@ -558,6 +559,22 @@ def test_what_survives_is_tried_with_a_later_profiles_examples(toy: Plugin) -> N
     assert not unused, "an example that is faulty without the change kills nothing"
     early = entries["return x + x", "x + x", "((x) - (x))"]
     assert [found.profile for found in early.found] == ["quick"]
+
+
+def test_cases_that_the_quick_profile_leaves_out_come_after_those_of_their_rooms(toy: Plugin) -> None:
+    change = mutant(toy, "number", "5", "6")
+    cases = {
+        name: mutant_cases.Sum(name, mutant_cases.twice, (2, 7)) for name in ("sums/more", "sums/double", "far/off")
+    }
+    lines = {"sums.py": mask(*change.lines) | 1 << 4 | 1 << 5}
+    example = Example("sums/double", 0, pack(2), 0.1, "correct, delegated", 1, 0, 1, lines=lines, tags={"room": "sums"})
+    chosen, _ = Deeper(CONTEXT, cases, [example], Chooser(toy, [example])).attempts(change, 10.0)
+    assert [(one.case, unpack(one.packed)) for one in chosen] == [
+        ("sums/double", 2),
+        ("sums/more", 2),
+        ("sums/double", 7),
+        ("sums/more", 7),
+    ]
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
 """What survives the quick profile: the examples that a later profile draws for the cases that reach the place.
 
 Recording what all examples of such a profile reach would take hours. The cases are known from the quick profile; their
-other examples reach the same place or its neighborhood. Nothing is known of them but that: a fault counts if the
-plugin without the change does not have it, which is tried when one is found.
+other examples reach the same place or its neighborhood, and so may cases of the same rooms that the quick profile
+leaves out. Nothing is known of them but that: a fault counts if the plugin without the change does not have it, which
+is tried when one is found.
 """
 
 from __future__ import annotations
@@ -38,6 +39,16 @@ class Deeper:
         self._known: dict[str, list[Example]] = {}
         for example in examples:
             self._known.setdefault(example.case, []).append(example)
+        rooms: dict[str, list[float]] = {}
+        for example in examples:
+            rooms.setdefault(example.tags.get("room", ""), []).append(example.seconds)
+        #: CPU seconds of a quick example of each room.
+        self._seconds = {room: mean(seconds) for room, seconds in rooms.items()}
+        #: Room -> its cases of which the quick profile has no sound example.
+        self._others: dict[str, list[str]] = {}
+        for name, case in cases.items():
+            if name not in self._known:
+                self._others.setdefault(case.tags.get("room", ""), []).append(name)
         self._drawn: dict[str, list[Attempt]] = {}
         #: The first examples of cases whose further ones are not drawn yet.
         self._first: dict[str, Sequence[Any]] = {}
@@ -58,13 +69,18 @@ class Deeper:
         return chosen, max(possible, len(chosen) + 1)
 
     def _reaching(self, mutant: Mutant) -> list[str]:
-        """The cases that reach the place; if none does, those that reach most of its file, and then different ones."""
+        """The cases that reach the place; if none does, those that reach most of its file, and then different ones.
+
+        After them those of their rooms that the quick profile leaves out.
+        """
         reaching: Sequence[Attempt | Example] = self._chooser.attempts(mutant)
         if not reaching:
             near = [example for example in self._examples if example.reaches(mutant.file, -1)]
             near.sort(key=lambda example: (-example.lines[mutant.file].bit_count(), example.seconds))
             reaching = [*near, *self._chooser.sample]
-        return [case for case in dict.fromkeys(one.case for one in reaching) if case in self._cases]
+        known = [case for case in dict.fromkeys(one.case for one in reaching) if case in self._cases]
+        rooms = dict.fromkeys(self._cases[case].tags.get("room", "") for case in known)
+        return [*known, *(case for room in rooms for case in self._others.get(room, ()))]
 
     def _in_turns(self, cases: Sequence[str]) -> Iterator[Attempt]:
         """The first attempt of each case, then the second of each, and so on; drawn when it is asked for."""
@@ -81,15 +97,17 @@ class Deeper:
             self._drawn[name] = list(self._new(name, 0, self._first[name]))
         if index >= len(self._drawn[name]) and name in self._first:
             first = self._first.pop(name)
-            if any(example.delegated_nodes for example in self._known[name]):
+            known = self._known.get(name)
+            if known is None or any(example.delegated_nodes for example in known):
                 more = self._cases[name].further(first, self._context)
                 self._drawn[name] += self._new(name, len(first), more)
         return index < len(self._drawn[name])
 
     def _new(self, name: str, start: int, examples: Sequence[Any]) -> Iterator[Attempt]:
-        known = self._known[name]
+        known = self._known.get(name, ())
         tried = {repr(unpack(example.packed)) for example in known}
-        seconds = _SLOWER * mean(example.seconds for example in known)
+        room = self._seconds[self._cases[name].tags.get("room", "")]
+        seconds = _SLOWER * (mean(example.seconds for example in known) if known else room)
         for index, example in enumerate(examples, start):
             if not (isinstance(example, Recipe | Joined) and repr(example) in tried):
                 yield self._chooser.unknown(name, index, pack(example), seconds)
