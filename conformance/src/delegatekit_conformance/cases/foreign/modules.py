@@ -528,7 +528,7 @@ def _places_in_order() -> Built:
 
 
 def _places_joined() -> Built:
-    """Tensors joined, stacked, split, repeated."""
+    """Tensors joined, stacked, split, repeated; axes of one element removed, rows counted from the end."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
@@ -538,6 +538,9 @@ def _places_joined() -> Built:
                 *torch.split_with_sizes(y, [1, 2], 1),
                 x.repeat(2, 1, 3),
                 x.unsqueeze(0).expand(3, -1, -1),
+                x.unsqueeze(0).squeeze((0, 1)),
+                x.select(1, -4),
+                y[-2],
             )
 
     return Model(), [

@@ -111,7 +111,7 @@ def norms_of_others() -> Built:
             away = y.mean(-1, keepdim=True)
             return (
                 *(factor * y * self.weight, x * mixed * self.weight, x * others * self.weight, total * x),
-                *((x - away) * ((x - away).pow(2).mean(-1, keepdim=True) + 1e-3).rsqrt(), factor * x - x),
+                *((x - away) * ((x - away).pow(2).mean(-1, keepdim=True) + 1e-3).rsqrt(), factor * x - x, y * factor),
             )
 
     return Model(), [(torch.randn(3, 4, 12), torch.randn(3, 4, 12))]
