@@ -45,7 +45,7 @@ def write_reference(reference: Reference) -> bytes:
 
 def read_reference(blob: memoryview) -> Reference | None:
     """The reference that a blob is; None for one that is none. Raises FormatError for a damaged one."""
-    if blob[: len(_MARK)].tobytes() != _MARK:
+    if bytes(blob[: len(_MARK)]) != _MARK:
         return None
     try:
         found = json.loads(bytes(blob[len(_MARK) :]))
