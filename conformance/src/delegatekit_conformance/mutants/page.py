@@ -74,7 +74,7 @@ def _classes(survivors: Sequence[Judged]) -> str:
     last = [judged.found[-1] for judged in survivors]
     unreached = [found for found in last if not found.possible and not found.reaching]
     alike = [found for found in last if not found.possible and found.reaching]
-    late = [found for found in last if found.possible and found.gave_up]
+    late = [found for found in last if found.gave_up]
     tried = [found for found in last if found.possible and not found.gave_up]
     return (
         f"{len(last)} survived: no example reaches {len(unreached)}; {len(alike)} have the same value in all examples "

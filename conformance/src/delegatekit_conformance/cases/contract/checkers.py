@@ -30,7 +30,7 @@ from ...errors import InputError
 from ...strategies.graphs import graphs
 from ..base import Broken, NotApplicable
 from ..fresh import in_fresh_process
-from ..specimens import DECODER, DYNAMIC, JOINED_SIZES, LARGE, SPECIMENS, WINDOWS, lower, runs, taken
+from ..specimens import DECODER, DYNAMIC, JOINED_SIZES, LARGE, SPECIMENS, WINDOWS, delegates, lower, runs, taken
 from ..state import accumulate
 from ..subjects import subject_of
 from .rules import Rules
@@ -143,7 +143,8 @@ def _programs(context: Context) -> Iterator[tuple[LoweredProgram, Sequence[Seque
             program = lower(recipe, context)
         except Exception:  # other rooms report it
             continue
-        yield program, [recipe.inputs(), *map(recipe.inputs, recipe.calls)]
+        if delegates(program, context.backend):
+            yield program, [recipe.inputs(), *map(recipe.inputs, recipe.calls)]
     subject = subject_of(*accumulate(), stateful=True)
     yield delegatekit.lower(subject.program, backends=[context.backend], options=context.by_backend), subject.calls
 

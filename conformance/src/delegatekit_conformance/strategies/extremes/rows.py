@@ -370,7 +370,7 @@ def _number_beyond_half(sketch: HurtfulSketch, name: str) -> Recipe:
     return sketch.recipe(depth=2)
 
 
-# Scales of softmax in attention
+# Arguments far from the usual
 
 
 @row("aten.avg_pool2d.default")
@@ -410,6 +410,9 @@ def _far_powers(sketch: HurtfulSketch, name: str) -> Recipe:
     x = sketch.tensor((sketch.choice((9, 17)),), values=("uniform", 0.75, 1.5))
     powers = [sketch.call(name, x, exponent) for exponent in (9, 4.5, -9, 12, 0.75, -0.25, 8.5)]
     return sketch.recipe(*powers, depth=4)
+
+
+# Scales of softmax in attention
 
 
 @row("aten.scaled_dot_product_attention.default")
