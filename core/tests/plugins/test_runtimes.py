@@ -128,12 +128,16 @@ def test_fifty_backends_are_listed_in_little_time_and_none_is_imported(
     code = (
         "import sys, time\n"
         "import delegatekit_api  # tests/test_borders.py measures it\n"
-        "start = time.process_time()\n"
+        "from importlib.metadata import distributions\n"
+        "times = [time.process_time()]\n"
         "from delegatekit.plugins import backends\n"
         "found = backends(check=False)\n"
-        "seconds = time.process_time() - start\n"
+        "times.append(time.process_time())\n"
+        "everything = [(item.metadata['Name'], item.requires, item.entry_points) for item in distributions()]\n"
+        "times.append(time.process_time())\n"
         "imported = [name for name in sys.modules if name == 'torch' or name.endswith('_plugin')]\n"
-        "print(sum(info.distribution == f'delegatekit-{name}' for name, info in found.items()), imported, seconds)"
+        "print(sum(info.distribution == f'delegatekit-{name}' for name, info in found.items()), imported)\n"
+        "print((times[1] - times[0]) / (times[2] - times[1]))"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *sys.path])}
     runs = [
@@ -142,4 +146,5 @@ def test_fifty_backends_are_listed_in_little_time_and_none_is_imported(
     ]
     answers = [run.stdout.split() for run in runs]
     assert {(int(count) >= 50, imported) for count, imported, _ in answers} == {(True, "[]")}
-    assert min(float(seconds) for _, _, seconds in answers) < 0.15
+    # Less than what Python itself needs to read what is installed, with half as much to spare.
+    assert min(float(ratio) for _, _, ratio in answers) < 1.5

@@ -332,6 +332,14 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         ),
         (drawn(2, 3, 10, 8),),
     ),
+    "every second window of two at borders": (
+        lambda x: (
+            *(F.max_pool2d(x, 2, 2, 1), F.max_pool2d(x, (3, 2), 2, (0, 1)), F.max_pool3d(x[None], 2, 2, 1)),
+            *(F.avg_pool2d(x, 2, 2, 1), F.avg_pool2d(x, 2, 2, (0, 1)), F.avg_pool3d(x[None], 2, 2, 1)),
+            F.avg_pool2d(x, 2, 2, (1, 0), count_include_pad=False),
+        ),
+        (drawn(2, 3, 5, 7) - 9,),
+    ),
     "averages of one padded window": (
         lambda x: (
             *(F.avg_pool2d(x[..., :4, :5], (4, 5), 3, (1, 0), False, counted) for counted in (True, False)),

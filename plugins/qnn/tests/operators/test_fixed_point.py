@@ -60,6 +60,10 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
         (IMAGES,),
     ),
     "pools with other divisors": (lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=3), (IMAGES,)),
+    "every second window of two at borders": (
+        lambda x: (F.max_pool2d(x, 2, 2, 1) + 1, F.avg_pool2d(x[..., :7], 2, 2, 1)),
+        (IMAGES,),
+    ),
     "moves": (lambda x: (x.transpose(1, 2).reshape(2, 48) + 1, x[:, 1:3] + 1, torch.cat([x, x], 1) + 1), (ROWS,)),
     "one output channel": (nn.Sequential(nn.Linear(8, 1), nn.Linear(1, 4)), (ROWS,)),
     "constant matrices": (lambda x: (x @ MATRIX, torch.addmm(MATRIX[0], x[0], MATRIX)), (ROWS,)),
@@ -68,6 +72,7 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
     "padding": (lambda x: (F.pad(x, (1, 1)) + 1, x.flip(1) + 1), (ROWS,)),
 }
 QUICK = {
+    "every second window of two at borders",
     "logarithm and line",
     "one output channel",
     "clamps",

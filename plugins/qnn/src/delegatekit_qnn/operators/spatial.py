@@ -19,7 +19,7 @@ from ..ir.types import DataType
 from ..ir.values import Value
 from .common import REAL, as_result, mul
 from .program import Lower, ProgramBuilder
-from .shape import sliced, tiled
+from .shape import concatenated, sliced, tiled
 
 _LAST: Final = to_channels_last(4)
 
@@ -41,12 +41,18 @@ def pooled(
         # The library crashes at such steps; what lies between them is not looked at.
         x = sliced(b, x, x.rank - 1, 0, (sizes[-1] - 1) * stride[-1] + 1, stride[-1])
         stride = (*stride[:-1], 1)
+    first = x.rank - len(window)
+    for axis, place in enumerate(zip(window, stride, pad, strict=True)):
+        if place == (2, 2, 1):
+            # The library reads what is no element there: one that stands twice is as large, and as much on average.
+            x = _ends_twice(b, x, first + axis)
+            pad = (*pad[:axis], 0, *pad[axis + 1 :])
     rank = len(window) + 2
-    last = to_channels_last(rank)
+    order = to_channels_last(rank)
     batched = x.rank == rank
     if not batched:
         x = Value(b.reshaped(b.dense(x), (1, *x.shape)), identity(rank))
-    tensor = b.stored(x, last)
+    tensor = b.stored(x, order)
     batch, *images, channels = tensor.shape
     pads = []
     for size, count, wide, step, before in zip(images, sizes, window, stride, pad, strict=True):
@@ -62,8 +68,13 @@ def pooled(
         parameters["count_pad_for_edges"] = Scalar(DataType.BOOL, False)
     datatype, encoding = result
     shape = (batch, *sizes, channels)
-    made = Value(b.emit(f"Pool{kind}{len(window)}d", [tensor], shape, datatype, encoding, **parameters), last)
+    made = Value(b.emit(f"Pool{kind}{len(window)}d", [tensor], shape, datatype, encoding, **parameters), order)
     return made if batched else Value(b.reshaped(b.dense(made), (channels, *sizes)), identity(rank - 1))
+
+
+def _ends_twice(b: ProgramBuilder, x: Value, axis: int) -> Value:
+    ends = [sliced(b, x, axis, at, at + 1) for at in (0, x.shape[axis] - 1)]
+    return concatenated(b, [ends[0], x, ends[1]], axis)
 
 
 def _axes(call: Call) -> int:
