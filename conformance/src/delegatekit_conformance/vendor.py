@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 from delegatekit.plugins.entry_points import BACKEND_GROUP, entry_points
 
@@ -15,6 +16,8 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+
+_Entry = TypeVar("_Entry")
 
 
 def packages_of(backend: str) -> frozenset[str]:
@@ -51,3 +54,19 @@ def values_of(text: str, where: str) -> Mapping[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"is not TOML: {error}", where=where) from error
     return values
+
+
+def entries_of(text: str, where: str, table: str, made: Callable[..., _Entry], what: str) -> tuple[_Entry, ...]:
+    """What is made of each `[[table]]` in a TOML file's text; what stands above holds for each that says no other.
+
+    Raises InputError, with `where`, for what is no TOML, and, with `what`, for what `made` does not take.
+
+    >>> entries_of("[[way]]\\nname = 'plain'", "stock.toml", "way", lambda name: name.upper(), "ways")
+    ('PLAIN',)
+    """
+    values = values_of(text, where)
+    common = {key: value for key, value in values.items() if key != table}
+    try:
+        return tuple(made(**{**common, **entry}) for entry in values[table])
+    except (ValueError, KeyError, TypeError, AttributeError, re.error) as error:
+        raise InputError(f"says no {what}: {error}", where=where) from error

@@ -48,6 +48,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -156,11 +157,7 @@ def choices_of(backend: str) -> Sequence[Choice]:
 
 def parse(text: str, where: str = FILE) -> Sequence[Choice]:
     """What a file's text says. Raises InputError, with `where`."""
-    values = vendor.values_of(text, where)
-    try:
-        return tuple(_choice(where, **entry) for entry in values["program"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"says no options of programs: {error}", where=where) from error
+    return vendor.entries_of(text, where, "program", partial(_choice, where), "options of programs")
 
 
 def _choice(where: str, calls: Any = (), refused: Any = (), written: Any = (), **fields: Any) -> Choice:

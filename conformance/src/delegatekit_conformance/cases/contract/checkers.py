@@ -26,7 +26,6 @@ from delegatekit import LoweredProgram
 from ... import vendor
 from ...context import Context
 from ...drawing import draw
-from ...errors import InputError
 from ...strategies.graphs import graphs
 from ..base import Broken, NotApplicable
 from ..fresh import in_fresh_process
@@ -95,11 +94,7 @@ def checkers_of(backend: str) -> Sequence[Checker]:
 
 def parse(text: str, where: str = FILE) -> Sequence[Checker]:
     """What a file's text says. Raises InputError, with `where`."""
-    values = vendor.values_of(text, where)
-    try:
-        return tuple(_checker(**entry) for entry in values["checker"])
-    except (ValueError, KeyError, TypeError, AttributeError, re.error) as error:
-        raise InputError(f"says no checkers: {error}", where=where) from error
+    return vendor.entries_of(text, where, "checker", _checker, "checkers")
 
 
 def _checker(name: str, environment: Mapping[str, str], present: str, complaint: str) -> Checker:

@@ -33,7 +33,6 @@ from delegatekit.json_text import to_json
 from delegatekit.strict_json import parse_object
 
 from ... import vendor
-from ...errors import InputError
 
 #: The file's name in the plugin's package.
 FILE: Final = "stock.toml"
@@ -93,12 +92,7 @@ def ways_of(backend: str) -> Mapping[str, Way]:
 
 def parse(text: str, where: str = FILE) -> Mapping[str, Way]:
     """The ways in a file's text. Raises InputError, with `where`, for what says none."""
-    values = vendor.values_of(text, where)
-    common = {key: value for key, value in values.items() if key != "way"}
-    try:
-        ways = [_way(**{**common, **entry}) for entry in values["way"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"says no ways of stock's compiler: {error}", where=where) from error
+    ways = vendor.entries_of(text, where, "way", _way, "ways of stock's compiler")
     return {way.name: way for way in ways}
 
 

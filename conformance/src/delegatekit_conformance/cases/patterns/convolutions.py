@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -361,7 +362,7 @@ def windows_of_padding_alone() -> Built:
     return Model(), [(torch.randn(1, 3, 8, 9),)]
 
 
-def _pairs(kinds: list[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
+def _pairs(kinds: Sequence[tuple[int, ...]]) -> list[Any]:
     """Each kind of windows along rows beside another one along columns: sizes, strides and so on, one for each axis."""
     return [list(zip(kind, kinds[(7 * place + 1) % len(kinds)], strict=True)) for place, kind in enumerate(kinds)]
 
