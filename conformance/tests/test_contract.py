@@ -772,7 +772,7 @@ NEEDS = "        import iniconfig, torch\n"
     ("asks", "needs", "found"),
     [
         (ASKS, TELLS + NEEDS, ""),
-        (ASKS, NEEDS, "without iniconfig init raises ModuleNotFoundError"),
+        pytest.param(ASKS, NEEDS, "without iniconfig init raises ModuleNotFoundError", marks=pytest.mark.slow),
         (ASKS.replace("(False, ", "(True, "), NEEDS, "without iniconfig init raises ModuleNotFoundError"),
     ],
 )

@@ -137,8 +137,8 @@ def test_what_stock_refuses_is_told_in_its_words_and_the_rest_is_tried(compiler:
 @pytest.mark.parametrize(
     ("group", "name", "kernel"),
     [
-        ("recurrent", "lstm_both_ways", "reverse"),
-        ("normalization", "instance_norm", "instance_norm"),
+        pytest.param("recurrent", "lstm_both_ways", "reverse", marks=pytest.mark.slow),
+        pytest.param("normalization", "instance_norm", "instance_norm", marks=pytest.mark.slow),
         ("images", "nearest", "upsample_nearest_neighbor"),
         ("attention", "plain", "scaled_dot_product_attention"),
     ],

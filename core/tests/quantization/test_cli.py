@@ -153,6 +153,7 @@ def test_quantize_writes_a_program_that_lower_takes(cli, tmp_path):
     assert (tmp_path / "q.pte").is_file()
 
 
+@pytest.mark.slow
 def test_a_program_with_other_operators_is_read_in_a_new_process(cli, tmp_path):
     quantize(cli, "small", "--random", "1", "--scheme", "groups")
     code = "import pathlib; from delegatekit.cli.model import load_exported as load; print(load(pathlib.Path('q.pt2')))"

@@ -30,7 +30,13 @@ def quantized() -> Any:
     return delegatekit.quantize(Net().eval(), samples, backend="qnn", scheme="8a8w")
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+#: The oldest and the newest of phones, a car's and a laptop's; the others are slow tests.
+QUICK = {"sm8350", "sm8850", "sa8255", "sc8380xp"}
+
+
+@pytest.mark.parametrize(
+    "chip", [pytest.param(chip, marks=() if chip in QUICK else pytest.mark.slow) for chip in CHIPS]
+)
 def test_a_quantized_network_for_every_chip(chip: str, quantized: Any) -> None:
     torch.manual_seed(1)
     inputs = (torch.randn(1, 3, 8, 8),)

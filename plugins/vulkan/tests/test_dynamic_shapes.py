@@ -111,7 +111,7 @@ def test_positions_are_looked_up_at_every_size(batches):
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("name", ["Llama", "GPT2", "Bert"])
+@pytest.mark.parametrize("name", ["Llama", pytest.param("GPT2", marks=pytest.mark.slow), "Bert"])
 def test_transformers_of_any_length_and_batch_are_one_delegate(name, attention):
     """Masks, positions and their embeddings are made of sizes that the tokens alone have."""
     transformers = pytest.importorskip("transformers")

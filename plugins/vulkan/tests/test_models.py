@@ -89,6 +89,7 @@ def test_a_pretrained_encoder_tells_sentences_apart_as_eager_does() -> None:
     assert similar[0, 1] > 0.5 > similar[0, 2]
 
 
+@pytest.mark.slow
 def test_a_llama_with_a_cache_generates_what_eager_does() -> None:
     """Prefill of prompts of several lengths, then token by token: the cache is one over both methods and all calls."""
     pytest.importorskip("transformers")

@@ -382,6 +382,7 @@ def test_stock_reads_the_state_as_it_writes_its_own() -> None:
     assert [call.name for call in calls if call.args[-1] == state] == [PREPACK, "aten.add.Tensor"]
 
 
+@pytest.mark.slow
 def test_blobs_of_the_stock_lowering_with_state_run() -> None:
     module = copy.deepcopy(STATEFUL["an average"])
     module.function = _assigned

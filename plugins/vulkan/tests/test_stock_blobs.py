@@ -65,14 +65,17 @@ def test_arithmetic_and_moves() -> None:
     agree(Pieces(), (torch.randn(2, 3, 4), torch.randn(2, 3, 4)))
 
 
+@pytest.mark.slow
 def test_a_small_convolutional_network() -> None:
     agree(Images(), (torch.randn(1, 3, 16, 16),))
 
 
+@pytest.mark.slow
 def test_a_small_transformer() -> None:
     agree(Tokens(), (torch.randint(20, (1, 6)),))
 
 
+@pytest.mark.slow
 def test_half_precision() -> None:
     agree(Images(), (torch.randn(1, 3, 16, 16),), bound=5e-3, force_fp16=True)
 

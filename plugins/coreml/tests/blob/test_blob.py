@@ -136,6 +136,7 @@ def test_metadata_names_the_content(lowered: Lowered) -> None:
     }
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_bytes(lowered: Lowered) -> None:
     code = (
         f"import sys, hashlib; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"

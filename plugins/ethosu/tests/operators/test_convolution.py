@@ -120,7 +120,7 @@ SLICED = {
 }
 
 
-@pytest.mark.parametrize("samples", [1, 2])
+@pytest.mark.parametrize("samples", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SLICED)
 def test_padding_behind_a_slice_is_not_forgotten(name: str, samples: int, agrees: Any) -> None:
     # Vela 5.1 forgets it: see `_is_misread`.

@@ -53,7 +53,7 @@ print("refused", refused)
 """
 
 
-@pytest.mark.parametrize("sizes", ["static", "dynamic"])
+@pytest.mark.parametrize("sizes", [pytest.param("static", marks=pytest.mark.slow), "dynamic"])
 def test_random_damage_to_blobs_never_takes_the_process_down(sizes: str) -> None:
     command = [sys.executable, "-c", SCRIPT, sizes]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
