@@ -123,6 +123,8 @@ _PATTERNS = (
     "pad-conv",
     "pads-beside-zeros",
     "averages-at-borders",
+    "windows-of-every-kind",
+    "kernels-of-every-kind",
     "upsample-skip",
     "resize-bilinear",
     "transposed-conv-relu",
