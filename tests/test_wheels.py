@@ -184,7 +184,6 @@ def test_a_quantized_program_is_lowered_by_the_ethosu_wheel(wheels: Wheels, libr
     assert environment.run(QUANTIZE) == [1, True]
 
 
-@pytest.mark.slow
 def test_the_conformance_suite_runs_from_wheels(wheels: Wheels, libraries: Path, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "venv", libraries)
     environment.install(*wheels.values())

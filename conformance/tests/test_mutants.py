@@ -523,7 +523,6 @@ def run(**settings: Any) -> tuple[Score, list[str]]:
     return Campaign(request, source=mutant_cases.in_this_process, tell=told.append).run(), told
 
 
-@pytest.mark.slow
 def test_a_run_resumes_and_shards_are_parts_of_the_whole(toy: Plugin, tmp_path: Path) -> None:
     resume = tmp_path / "finished.jsonl"
     whole, told = run(resume=resume)

@@ -208,7 +208,6 @@ def material(seeds: Seeds, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_damage_by_structure_never_takes_a_process_down(material: Path) -> None:
     """Each format some cases, which are loaded and run; `make fuzz` tries as many as one likes."""
     counts = {

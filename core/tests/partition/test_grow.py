@@ -201,7 +201,6 @@ def test_random_graphs_get_convex_maximal_partitions(seed: int) -> None:
         assert mergeable(method, plan) == []
 
 
-@pytest.mark.slow
 def test_partition_growth_is_near_linear() -> None:
     def seconds(count: int) -> float:
         edges = {"n0": ["x"]}

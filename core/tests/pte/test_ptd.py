@@ -170,7 +170,6 @@ def test_writing_to_a_file_gives_the_same_bytes_and_the_mapped_file_reads_back(t
     assert bytes(read_ptd(tmp_path / "a.ptd")["weight"].data) == b"w" * 300
 
 
-@pytest.mark.slow
 def test_a_large_file_is_written_without_a_second_copy(grown: Callable[..., int], tmp_path: Path) -> None:
     script = """
 import sys, torch

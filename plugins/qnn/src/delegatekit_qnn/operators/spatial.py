@@ -42,8 +42,8 @@ def pooled(
         x = sliced(b, x, x.rank - 1, 0, (sizes[-1] - 1) * stride[-1] + 1, stride[-1])
         stride = (*stride[:-1], 1)
     first = x.rank - len(window)
-    for axis, place in enumerate(zip(window, stride, pad, strict=True)):
-        if place == (2, 2, 1):
+    for axis, settings in enumerate(zip(window, stride, pad, strict=True)):
+        if settings == (2, 2, 1):
             # The library reads what is no element there: one that stands twice is as large, and as much on average.
             x = _ends_twice(b, x, first + axis)
             pad = (*pad[:axis], 0, *pad[axis + 1 :])
