@@ -133,6 +133,16 @@ def test_a_function_that_runs_at_import_concerns_those_who_use_what_it_makes(toy
     assert known.users == {("sums.py", 28)}
 
 
+def test_what_a_function_is_made_of_at_import_concerns_those_who_run_it(toy: Plugin) -> None:
+    module = Path(toy.folder) / "sums.py"
+    run = "    def run(x):\n        return x + kind\n\n    return run\n"
+    made = f"OF = {{'a': 7}}\n\n\ndef made(name):\n    kind = OF[name] + 11\n\n{run}"
+    module.write_text(f"{SUMS}\n\n{made}\n\nTABLE = made('a')\n")
+    toy = Plugin.of("seeded")
+    assert ("sums.py", 27) in surroundings(toy, mutant(toy, "number", "7", "8")).users
+    assert ("sums.py", 27) in surroundings(toy, mutant(toy, "number", "11", "12")).users
+
+
 @pytest.mark.parametrize(
     ("before", "after", "lines"),
     [("3", "4", {21, 22}), ("-1", "0", {21, 22}), ("'b'", "'a'", {26}), ("'c'", "'b'", {21, 22, 26})],
@@ -332,6 +342,18 @@ def test_of_what_other_examples_evaluated_in_the_place_of_these_nothing_is_known
     run = frozenset({"sums/double#0", "sums/double#1", "sums/double#2"})
     assert infection.Infections({once.name: {"sums/double#2": True}}, run).order(once, these) == these
     assert infection.Infections({once.name: {"sums/double#1": True}}, run).order(once, these) == these[1:]
+    known = {once.name: {"sums/double#1": True}}
+    assert infection.Infections(known, run, frozenset({once.name})).order(once, these) == these
+
+
+def test_what_runs_in_an_example_that_did_not_run_it_before_runs_once_in_a_process(toy: Plugin, tmp_path: Path) -> None:
+    chooser = Chooser(toy, reach.record(toy, CONTEXT, tmp_path / "map", source=mutant_cases.in_this_process))
+    higher = mutant(toy, "number", "5", "6")
+    wanted = [(higher, chooser.attempts(higher))]
+    given = {"source": mutant_cases.in_this_process}
+    assert infection.record(toy, CONTEXT, wanted, **given, reaches=chooser.reaches).once == frozenset()
+    elsewhere = infection.record(toy, CONTEXT, wanted, **given, reaches=lambda attempt, file, lines: False)
+    assert elsewhere.once == {higher.name}
 
 
 FUNCTION = """

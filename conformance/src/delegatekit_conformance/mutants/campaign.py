@@ -194,6 +194,7 @@ class Campaign:
             [(mutant, reaching[mutant.name]) for mutant in mutants],
             jobs=self.request.jobs,
             source=self._source,
+            reaches=chooser.reaches,
             tell=self._tell,
         )
         trials = []

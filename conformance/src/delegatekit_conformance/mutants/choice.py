@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from itertools import islice, zip_longest
@@ -54,6 +54,14 @@ class Chooser:
             attempt = self.attempt(example)
             found.setdefault(attempt.name, attempt)
         return list(found.values())
+
+    def reaches(self, attempt: Attempt, file: str, lines: int) -> bool:
+        """Whether the attempt's example runs one of the lines."""
+        return self._by_name[attempt.name].reaches(file, lines)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Example]:
+        return {self.attempt(example).name: example for example in self._examples}
 
     @staticmethod
     def attempt(example: Example) -> Attempt:

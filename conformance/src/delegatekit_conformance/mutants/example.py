@@ -35,6 +35,11 @@ class Seen:
     #: The reasons of its refusals, each as a number (`numbers_of`).
     reasons: tuple[int, ...] = ()
 
+    @property
+    def is_rule(self) -> bool:
+        """Whether it asks something of its own: it is no program that is tried."""
+        return self.verdict == Verdict.PASSED.value
+
 
 @dataclass(frozen=True)
 class Example(Seen):
@@ -49,11 +54,6 @@ class Example(Seen):
     def reaches(self, file: str, lines: int) -> bool:
         """Whether it runs one of the lines."""
         return bool(self.lines.get(file, 0) & lines)
-
-    @property
-    def is_rule(self) -> bool:
-        """Whether it asks something of its own: it is no program that is tried."""
-        return self.verdict == Verdict.PASSED.value
 
     @property
     def total(self) -> int:

@@ -32,9 +32,10 @@ from .around import Around
 from .changes import Source as PythonSource
 from .chosen import Attempt, Chosen, chosen_cases, placeholders
 from .constants import Constant, constant
+from .example import mask
 from .overlay import overlay
 from .probe import watching
-from .sites import Mutant, Plugin, runs_at_import
+from .sites import Mutant, Plugin, own_lines, runs_at_import
 
 #: So many examples of each mutant are run, in the order in which they would be tried.
 _MOST = 300
@@ -225,14 +226,16 @@ class Infections:
     known: Mapping[str, Mapping[str, bool]]
     #: The attempts that were run.
     run: frozenset[str]
+    #: The mutants whose sites run once in a process, for whichever example comes first there.
+    once: frozenset[str] = frozenset()
 
     def order(self, mutant: Mutant, attempts: Sequence[Attempt]) -> list[Attempt]:
         """The attempts that may kill the mutant: those that infect first, then those of which nothing is known."""
         known = self.known.get(mutant.name)
         if not known:
             return list(attempts)  # no site, or reached in processes of the plugin's own
-        if not any(attempt.name in known for attempt in attempts):
-            return list(attempts)  # what runs once in a process ran in another example this time
+        if mutant.name in self.once or not any(attempt.name in known for attempt in attempts):
+            return list(attempts)  # it ran in another example this time
         infecting = [attempt for attempt in attempts if known.get(attempt.name)]
         return [*infecting, *(attempt for attempt in attempts if attempt.name not in self.run)]
 
@@ -244,10 +247,11 @@ def record(
     *,
     jobs: int = 1,
     source: Source = all_cases,
+    reaches: Callable[[Attempt, str, int], bool] = lambda attempt, file, lines: True,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Infections:
     """Run the examples that reach one of the mutants with a site, once, in a plugin with probes. `wanted` has them in
-    their order.
+    their order; `reaches` tells whether one ran lines of a file when the map was made.
     """
     probes: list[Probe] = []
     attempts: dict[str, Attempt] = {}
@@ -262,6 +266,7 @@ def record(
     tell(f"evaluating {len(probes)} changed expressions in {len(attempts)} examples")
     known: dict[str, dict[str, bool]] = {probe.mutant.name: {} for probe in probes}
     run = set()
+    once = set()
     with (
         TemporaryDirectory(prefix="conformance-infection-") as folder,
         overlay(plugin.folder, _sources(plugin, probes)) as first,
@@ -285,8 +290,22 @@ def record(
                 continue  # evaluating twice changed something: nothing is known
             run.add(attempt.name)
             for number, infects in values["seen"].items():
-                known[probes[int(number)].mutant.name][attempt.name] = infects
-    return Infections(known, frozenset(run))
+                probe = probes[int(number)]
+                known[probe.mutant.name][attempt.name] = infects
+                # In another process, after others, it did not run there. Rules start threads, which are not recorded.
+                if not (attempt.is_rule or _may_evaluate(plugin, probe, partial(reaches, attempt))):
+                    once.add(probe.mutant.name)
+    return Infections(known, frozenset(run), frozenset(once))
+
+
+def _may_evaluate(plugin: Plugin, probe: Probe, reaches: Callable[[str, int], bool]) -> bool:
+    """Whether what an example ran has a line of a statement with one of the sites."""
+    for file, place in probe.sites:
+        source = plugin.sources[file]
+        node = _innermost(source, place.start, place.end)
+        if node is None or reaches(file, mask(*own_lines(source.statement(node)))):
+            return True
+    return False
 
 
 def _sources(plugin: Plugin, probes: Sequence[Probe]) -> Mapping[str, bytes]:

@@ -284,15 +284,16 @@ def surroundings(plugin: Plugin, mutant: Mutant) -> Surroundings:
     node = _innermost(source, mutant.lines[0], mutant.lines[1])
     function = source.function(node)
     if function is not None:
-        users = _users(plugin, {function.name}) if runs_once(plugin, function) else frozenset()
+        once = runs_once(plugin, function)
+        users = _users(plugin, {function.name}) | _made_by(mutant.file, function) if once else frozenset()
         lines = (function.lineno, function.end_lineno or function.lineno)
-        return Surroundings(lines, _own_lines(node), _is_kept(function), users, frozenset())
+        return Surroundings(lines, own_lines(node), _is_kept(function), users, frozenset())
     statement = _outermost(source, node)
     names = _defined(statement, node)
     parts = _parts(statement, *mutant.lines)
     operators = next(filter(None, map(_operators, parts)), frozenset())
     bodies = _bodies(plugin, mutant.file, statement, parts)
-    return Surroundings(None, _own_lines(node), True, _users(plugin, names), operators, bodies)
+    return Surroundings(None, own_lines(node), True, _users(plugin, names), operators, bodies)
 
 
 def _parts(statement: ast.AST, first: int, last: int) -> list[list[ast.AST]]:
@@ -316,7 +317,7 @@ def _operators(nodes: Iterable[ast.AST]) -> frozenset[str]:
     return frozenset(match[1] for text in texts if (match := _OPERATOR.match(text)))
 
 
-def _own_lines(node: ast.AST) -> tuple[int, int]:
+def own_lines(node: ast.AST) -> tuple[int, int]:
     """The lines of a statement without those of the statements in it."""
     first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
     body = getattr(node, "body", None)
@@ -404,7 +405,8 @@ def _body(plugin: Plugin, file: str, name: str) -> Iterator[tuple[str, int]]:
 def _users(plugin: Plugin, names: set[str]) -> frozenset[tuple[str, int]]:
     """The lines in functions where one of the names stands, or one that a module or class defines by it.
 
-    A module may define it by a function, in which the name stands: that function runs at import.
+    A module may define it by a function, in which the name stands: that function runs at import, and what it makes
+    are functions that run later.
     """
     found: set[tuple[str, int]] = set()
     known, left = set(names), set(names)
@@ -413,12 +415,24 @@ def _users(plugin: Plugin, names: set[str]) -> frozenset[tuple[str, int]]:
         using = [place for file, source in plugin.sources.items() for place in _uses(file, source, left)]
         found.update((file, line) for file, line, defined, inside in using if inside)
         functions = {inside for _, _, _, inside in using if inside} - called
+        for file, source in plugin.sources.items():
+            for node in source.tree.body:
+                if isinstance(node, ast.FunctionDef) and node.name in functions and _is_imported(plugin, node.name):
+                    found |= _made_by(file, node)
         called |= functions
         calling = [place for file, source in plugin.sources.items() for place in _uses(file, source, functions)]
         using += [place for place in calling if not place[3]]
         left = {name for _, _, defined, _ in using for name in defined} - known
         known |= left
     return frozenset(found)
+
+
+def _made_by(file: str, function: ast.AST) -> frozenset[tuple[str, int]]:
+    """The lines of the functions in a function, which it returns, or which know what it was given."""
+    inner = (node for part in ast.iter_child_nodes(function) for node in ast.walk(part))
+    made = [node for node in inner if isinstance(node, ast.FunctionDef | ast.Lambda)]
+    bodies = (body for node in made for body in (node.body if isinstance(node.body, list) else [node.body]))
+    return frozenset((file, line) for body in bodies for line in range(body.lineno, (body.end_lineno or 0) + 1))
 
 
 def runs_at_import(plugin: Plugin, mutant: Mutant) -> bool:

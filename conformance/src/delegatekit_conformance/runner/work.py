@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from delegatekit.accuracy.script import with_bound
-from delegatekit.plugins import COMPILED
+from delegatekit.plugins import COMPILED, discovery
 
 from ..cases import Case
 from ..context import Context
@@ -45,6 +45,8 @@ _source: Source
 _limits: Limits
 _trace: IO[str] | None = None
 _cases: Mapping[str, Case] | None = None
+#: A partitioner with the options under test; False if there is none.
+_partitioner: object = None
 #: The end of the pipe that tells this worker's guard that it is alive.
 _alive: int | None = None
 
@@ -134,11 +136,27 @@ def work(job: Job) -> None:
         return
     for index in range(job.first, len(examples)):
         _attempt(case, examples[index], index, limit, diary)
+        _keep_partitioner()
     if may_go_on:
         examples = _attempt_further(case, examples, job, limit, diary)
     diary.write("shrink", limit=limit)
     _shrink_faults(case, examples, job, limit, diary)
     _close(diary)
+
+
+def _keep_partitioner() -> None:
+    """Keep a partitioner as long as this process lives.
+
+    What a plugin has for all of them, as a server of its compiler, then stays, and is not started for each example.
+    Examples that look at the lives of such things have processes of their own.
+    """
+    global _partitioner
+    if _partitioner is None and _context.backend:
+        try:
+            backend = discovery.get_backend(_context.backend)
+            _partitioner = backend.create_partitioner(backend.make_options(_context.options))
+        except Exception:  # examples say what is wrong with it
+            _partitioner = False
 
 
 def _attempt_further(case: Case, examples: Sequence[Any], job: Job, limit: float, diary: Diary) -> Sequence[Any]:

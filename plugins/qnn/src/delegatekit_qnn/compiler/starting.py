@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from base64 import b64encode
 from typing import Any, Final
 
 from delegatekit_api import LoweringError
 
-from ..blob.installation import Installation, Missing, find_installation
+from ..blob.installation import LIBRARIES, Installation, Missing, find_installation
 
 WHERE: Final = "Qualcomm's compiler"
 
@@ -23,7 +24,8 @@ def installation() -> Installation:
 
 def command(found: Installation, *task: str) -> list[str]:
     """The command of a worker process."""
-    return [sys.executable, "-m", f"{__package__}.worker", str(found.folder), *task]
+    libraries = os.pathsep.join(str(found.folder / name) for name in LIBRARIES)
+    return [sys.executable, "-m", f"{__package__}.worker", libraries, *task]
 
 
 def request(options: bytes, **more: Any) -> dict[str, Any]:

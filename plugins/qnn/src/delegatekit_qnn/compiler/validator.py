@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ..blob.installation import Missing, find_installation
 from ..ir.graph import Graph
-from .conversation import Conversation, conversation
+from .conversation import conversation
 from .requests import describe
 
 
@@ -17,21 +17,17 @@ class Validator:
     """
 
     def __init__(self, options: bytes) -> None:
-        self._options: Final = options
-        self._asked: Conversation | None = None
+        found = find_installation()
+        self._asked: Final = None if isinstance(found, Missing) else conversation(found, options)
+        if self._asked is not None:
+            self._asked.begin(self)
 
     def reason(self, graph: Graph) -> str | None:
         """Why the library does not take an operation of the graph; None if it takes all, or cannot be asked.
 
         Where it cannot be asked, nothing is compiled: `conversation.availability` says why.
         """
-        found = find_installation()
-        if isinstance(found, Missing):
-            return None
-        if self._asked is None:
-            self._asked = conversation(found, self._options)
-            self._asked.begin(self)
-        return self._asked.reason(_nameless(describe(graph)))
+        return None if self._asked is None else self._asked.reason(_nameless(describe(graph)))
 
 
 def _nameless(graph: dict[str, Any]) -> dict[str, Any]:

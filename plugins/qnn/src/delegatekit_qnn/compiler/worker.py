@@ -1,10 +1,14 @@
-"""The process that talks to Qualcomm's compiler, through ExecuTorch's public binding of it. It imports no torch.
+"""The process that talks to Qualcomm's compiler, through ExecuTorch's public binding of it.
+
+It imports neither torch nor more of this package: each context has a process, which takes longer to start than to
+compile a small graph.
 
     python -m delegatekit_qnn.compiler.worker LIBRARIES compile REQUEST CONSTANTS CONTEXT
     python -m delegatekit_qnn.compiler.worker LIBRARIES validate
 
-`compile` is given the descriptors of three open files. `validate` answers requests: whether the library works here, and
-takes an operation. What the library prints stays off stdout.
+`LIBRARIES` are their paths, in the order in which they are loaded. `compile` is given the descriptors of three open
+files. `validate` answers requests: whether the library works here, and takes an operation. What the library prints
+stays off stdout.
 """
 
 from __future__ import annotations
@@ -20,8 +24,6 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 from delegatekit_toolkit.processes import answer
-
-from ..blob.installation import LIBRARIES
 
 #: In this order, before the vendor's libraries: these bring an unwinder of their own, which must not be found first.
 _FIRST: Final = ("libgcc_s.so.1", "libstdc++.so.6")
@@ -42,7 +44,7 @@ class Binding:
 
     def __init__(self, libraries: str, options: bytes) -> None:
         try:
-            for name in (*_FIRST, *(f"{libraries}/{name}" for name in LIBRARIES)):
+            for name in (*_FIRST, *libraries.split(os.pathsep)):
                 ctypes.CDLL(name)
         except OSError as error:
             raise UnusableError(f"cannot be loaded: {error}") from error
