@@ -150,7 +150,7 @@ def _keep_partitioner() -> None:
     What a plugin has for all of them, as a server of its compiler, then stays, and is not started for each example.
     Examples that look at the lives of such things have processes of their own.
     """
-    global _partitioner
+    global _partitioner  # noqa: PLW0603
     if _partitioner is None and _context.backend:
         try:
             backend = discovery.get_backend(_context.backend)
