@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -37,8 +37,8 @@ from .overlay import overlay
 from .probe import watching
 from .sites import Mutant, Plugin, own_lines, runs_at_import
 
-#: So many examples of each mutant are run, in the order in which they would be tried.
-_MOST = 300
+#: CPU seconds of examples that are run for each mutant with a site; all mutants share what is run.
+_SECONDS = 10.0
 #: How a source with probes gets at them.
 MODULE = '__import__("delegatekit_conformance.mutants.probe", fromlist=["probe"])'
 _CALL = f"{MODULE}.probe"
@@ -254,13 +254,13 @@ def record(
     their order; `reaches` tells whether one ran lines of a file when the map was made.
     """
     probes: list[Probe] = []
-    attempts: dict[str, Attempt] = {}
+    orders: list[Sequence[Attempt]] = []
     for mutant, reaching in wanted:
         probe = probe_of(plugin, mutant, len(probes))
-        if probe is None:
-            continue
-        probes.append(probe)
-        attempts.update((attempt.name, attempt) for attempt in reaching[:_MOST])
+        if probe is not None:
+            probes.append(probe)
+            orders.append(reaching)
+    attempts = {attempt.name: attempt for attempt in _first(orders, _SECONDS * len(probes))}
     if not attempts:
         return Infections({}, frozenset())
     tell(f"evaluating {len(probes)} changed expressions in {len(attempts)} examples")
@@ -296,6 +296,18 @@ def record(
                 if not (attempt.is_rule or _may_evaluate(plugin, probe, partial(reaches, attempt))):
                     once.add(probe.mutant.name)
     return Infections(known, frozenset(run), frozenset(once))
+
+
+def _first(orders: Sequence[Sequence[Attempt]], seconds: float) -> Iterator[Attempt]:
+    """The first of each, then the second of each and so on, each once, for so many CPU seconds."""
+    known: set[str] = set()
+    for attempt in filter(None, chain.from_iterable(zip_longest(*orders))):
+        if attempt.name not in known:
+            seconds -= attempt.seconds
+            if seconds < 0:
+                return
+            known.add(attempt.name)
+            yield attempt
 
 
 def _may_evaluate(plugin: Plugin, probe: Probe, reaches: Callable[[str, int], bool]) -> bool:
