@@ -295,6 +295,20 @@ def test_of_a_file_that_nobody_reaches_different_examples_are_tried(toy: Plugin)
     assert attempt.case == "operators/double"
 
 
+def test_of_a_table_those_are_tried_first_that_are_given_a_text_of_the_row(toy: Plugin) -> None:
+    (Path(toy.folder) / "sums.py").write_text(f"{SUMS}\n\nFLAGS = {{\n    '--slow': 33,\n    '--fast': 44,\n}}\n")
+    toy = Plugin.of("seeded")
+    lines = {"sums.py": 1 << 3}
+    known = [
+        Example("options/program", number, pack(flag), 0.1, "correct, delegated", 1, 0, 1, lines=lines, tags={})
+        for number, flag in enumerate(("--other", "--fast", "--slow"))
+    ]
+    first = [
+        Chooser(toy, known).attempts(mutant(toy, "number", *change))[0].index for change in (("33", "34"), ("44", "45"))
+    ]
+    assert first == [2, 1]
+
+
 def test_examples_that_make_no_difference_to_a_changed_expression_are_not_tried(toy: Plugin, tmp_path: Path) -> None:
     chooser = Chooser(toy, reach.record(toy, CONTEXT, tmp_path / "map", source=mutant_cases.in_this_process))
     opposite = mutant(toy, "comparison", "x > 0", "((x) <= (0))")

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import islice, zip_longest
 from pathlib import Path
 
-from .chosen import Attempt
+from .chosen import Attempt, content
 from .example import Example, Seen, mask
 from .sites import Mutant, Plugin, surroundings
 
@@ -23,6 +23,8 @@ _DAMAGED = 16
 #: CPU seconds after which an example is taken for a hang, and how many times what it took before it may take besides.
 _LEAST = 10.0
 _SLOWER = 5.0
+#: Shorter texts stand in many things that do not mean them.
+_WORD = 4
 #: Where a line reads an option.
 _OPTION = re.compile(r"options\.(\w+)")
 
@@ -109,6 +111,7 @@ class Chooser:
         # The rules about options are for the module of this name, and so on.
         subject = Path(mutant.file).stem
         yield from _mixed((one for one in self._examples if one.is_rule and subject in _words(one.case)), {})
+        yield from islice(_mixed(self._mentioning(known.texts), users), _FIRST)
         named = [example for example in self._examples if _concerns(example, known.operators)]
         # What runs at import is reached by rules about processes, which take seconds: a few others come first.
         first = _alternately(_mixed(filter(_computes, named), users), _mixed(filter(_computes, using), users))
@@ -131,6 +134,16 @@ class Chooser:
         rules = _mixed((example for example in direct if example.is_rule), around)
         damaged = islice(_mixed((example for example in direct if example.damages_refused), around), _DAMAGED)
         yield from _shared(rules, damaged, _mixed(programs, around), different)
+
+    def _mentioning(self, texts: Iterable[str]) -> list[Example]:
+        """The examples that are given one of the texts: as an option's value, a name in a program or a message."""
+        words = [text.encode() for text in texts if len(text) >= _WORD]
+        return [one for one in self._examples if any(word in self._given[id(one)] for word in words)]
+
+    @cached_property
+    def _given(self) -> Mapping[int, bytes]:
+        """What the examples are made of, by identity."""
+        return {id(example): content(example.packed) for example in self._examples}
 
     def _reaching_any(self, lines: dict[str, int]) -> list[Example]:
         return [example for example in self._examples if any(example.reaches(*some) for some in lines.items())]

@@ -58,7 +58,12 @@ def pack(example: Any) -> str:
 
 def unpack(text: str) -> Any:
     """The inverse of `pack`, for texts that this user's own runs have written."""
-    return pickle.loads(zlib.decompress(base64.b85decode(text)))
+    return pickle.loads(content(text))
+
+
+def content(text: str) -> bytes:
+    """What `pack` has packed, where the texts of an example stand as they are."""
+    return zlib.decompress(base64.b85decode(text))
 
 
 class Chosen(Around):

@@ -271,6 +271,8 @@ class Surroundings:
     #: Lines (file, line) of the functions that a table's row names, or whose head has the place: an example that runs
     #: them uses what was changed.
     bodies: frozenset[tuple[str, int]] = frozenset()
+    #: The texts in a table's row, or in the smallest other part that has any: names of flags and so on.
+    texts: frozenset[str] = frozenset()
 
 
 _OPERATOR = re.compile(r"(?:aten\.)?([a-z_0-9]+(?:\.[A-Za-z_0-9]+)?)$")
@@ -292,8 +294,9 @@ def surroundings(plugin: Plugin, mutant: Mutant) -> Surroundings:
     names = _defined(statement, node)
     parts = _parts(statement, *mutant.lines)
     operators = next(filter(None, map(_operators, parts)), frozenset())
+    texts = next(filter(None, map(_texts, parts)), frozenset())
     bodies = _bodies(plugin, mutant.file, statement, parts)
-    return Surroundings(None, own_lines(node), True, _users(plugin, names), operators, bodies)
+    return Surroundings(None, own_lines(node), True, _users(plugin, names), operators, bodies, texts)
 
 
 def _parts(statement: ast.AST, first: int, last: int) -> list[list[ast.AST]]:
@@ -312,9 +315,13 @@ def _parts(statement: ast.AST, first: int, last: int) -> list[list[ast.AST]]:
 
 def _operators(nodes: Iterable[ast.AST]) -> frozenset[str]:
     """The operators that are named in the nodes."""
+    return frozenset(match[1] for text in _texts(nodes) if (match := _OPERATOR.match(text)))
+
+
+def _texts(nodes: Iterable[ast.AST]) -> frozenset[str]:
+    """The texts in the nodes."""
     parts = (part for node in nodes for part in ast.walk(node))
-    texts = (part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str))
-    return frozenset(match[1] for text in texts if (match := _OPERATOR.match(text)))
+    return frozenset(part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str))
 
 
 def own_lines(node: ast.AST) -> tuple[int, int]:
