@@ -15,6 +15,7 @@ from delegatekit_conformance.cases import robustness
 from delegatekit_conformance.cases.robustness import Damage, DamageCase
 from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.outcome import Outcome, Verdict
+from delegatekit_conformance.strategies import load_operators
 
 CONTEXT = Context("seeded", PROFILES["quick"])
 SOURCE = Path(__file__).with_name("contract_backend.py").read_text()
@@ -258,3 +259,31 @@ def test_the_snippet_shows_the_same(install: Install, name: str) -> None:
     with contextlib.redirect_stdout(printed):
         exec(case.snippet(example, CONTEXT), {})
     assert case.run(example, CONTEXT).detail in printed.getvalue()
+
+
+def test_words_of_an_operators_blob_are_replaced_at_random_and_each_pair_comes_once() -> None:
+    data = bytes(range(1, 101))
+    damages = [blob for blob, _ in robustness.Pairs("aten.add.Tensor", "float32", 100, 0).damages(data)]
+    assert len(set(damages)) == len(damages) > 80
+    assert damages != [blob for blob, _ in robustness.Pairs("aten.add.Tensor", "float32", 100, 1).damages(data)]
+    assert len(list(robustness.Pairs("aten.add.Tensor", "float32", 9, 0).damages(data))) <= 9
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_a_word_of_an_operators_blob_that_is_not_refused_is_found(install: Install, *, checks: bool) -> None:
+    install(*(() if checks else [(CHECKSUM, "        if False:\n")]))
+    case, context = robustness.OfOperator(load_operators()["aten.add.Tensor"]), Context("seeded", PROFILES["default"])
+    (example,) = case.examples(context)
+    found = case.run(example, context)
+    assert found.verdict is (Verdict.PASSED if checks else Verdict.VIOLATION), found.detail
+    assert found.damages_refused == (200 if checks else 0)
+
+
+def test_blobs_of_operators_are_damaged_where_the_table_has_them_and_not_in_the_quick_profile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case, context = robustness.OfOperator(load_operators()["aten.add.Tensor"]), Context("reference")
+    assert case.examples(context)
+    assert not case.examples(Context("reference", PROFILES["quick"]))
+    monkeypatch.setattr(robustness, "rows_of", lambda operator, context: [])
+    assert not case.examples(context)

@@ -12,6 +12,7 @@ from hypothesis.strategies import SearchStrategy
 
 from delegatekit.plugins import discovery
 from delegatekit_api import DelegateKitError
+from delegatekit_api.documentation import OperatorEntry
 
 from ..context import Context
 from ..diversity import most_diverse
@@ -124,14 +125,18 @@ class RecipeCase(Case):
         return shrink(self.strategy(), self._size_of_pool(context), seed, part, fails)
 
 
-def _is_passenger(operator: str, context: Context) -> bool:
-    """Whether the backend's table has the operator, in any overload, as one that it takes only in company."""
+def rows_of(operator: str, context: Context) -> list[OperatorEntry] | None:
+    """The rows that the backend's table has for an operator, in any overload; None if it has no table."""
     try:
         table = discovery.get_backend(context.backend).documentation().operators
     except DelegateKitError:  # the contract's rules report it
-        return False
-    entries = () if table is None else table.entries
-    return any(entry.passenger for entry in entries if _base(entry.operator) == _base(operator))
+        return None
+    return None if table is None else [row for row in table.entries if _base(row.operator) == _base(operator)]
+
+
+def _is_passenger(operator: str, context: Context) -> bool:
+    """Whether the backend's table has the operator, in any overload, as one that it takes only in company."""
+    return any(row.passenger for row in rows_of(operator, context) or ())
 
 
 def _base(operator: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,10 +20,13 @@ from delegatekit.plugins.apart import RuntimeDiedError
 from delegatekit_api import DelegateKitError, DelegatePayload, FormatError
 
 from ..context import IMPORTS, Context
+from ..drawing import draw
 from ..outcome import Outcome, Verdict
+from ..strategies import OperatorStrategy, load_operators
 from ..trial import words
 from .base import Case, NotApplicable
-from .specimens import DAMAGED, Sample, backend_of, changed, runs, same, sample
+from .operators import rows_of
+from .specimens import DAMAGED, Sample, backend_of, changed, delegates, lower, runs, same, sample, take_down
 
 #: The specimens whose blobs are damaged.
 PROGRAMS = ("arithmetic", "linear", "convolution", "softmax", "branches", "quantized convolution", "dynamic")
@@ -77,7 +80,7 @@ class RobustnessCase(Case):
             # Looked at first: without a runtime nothing is compiled.
             if not runs(context).runtime_availability().available:
                 raise NotApplicable("no runtime")
-            items = sample(self.program, context)
+            items = self.samples(context)
         except NotApplicable as reason:
             return Outcome(Verdict.NOT_APPLICABLE, str(reason), example=example.describe())
         except Exception as error:
@@ -91,6 +94,10 @@ class RobustnessCase(Case):
         return replace(
             outcome, example=example.describe(), blame=blame, seconds=seconds, delegates=1, delegate_bytes=size
         )
+
+    def samples(self, context: Context) -> Sequence[Sample]:
+        """The program's delegates. Raises NotApplicable if the backend takes nothing of it."""
+        return sample(self.program, context)
 
     @abstractmethod
     def attempt(self, example: Any, items: Sequence[Sample], context: Context) -> Outcome:
@@ -176,12 +183,17 @@ class Fields:
         stride = self.parts * max(1, -(-words // (self.parts * self.most)))
         places = range(self.part, words, stride)
         for word, number in ((word, at + more) for more in _TURNS for at, word in enumerate(places)):
-            name, change = _NUMBERS[number % len(_NUMBERS)]
-            before = int.from_bytes(data[4 * word : 4 * word + 4], "little")
-            after = change(before) & 0xFFFFFFFF
-            if after != before:
-                blob = data[: 4 * word] + after.to_bytes(4, "little") + data[4 * word + 4 :]
-                yield blob, f"bytes {4 * word} to {4 * word + 3} of {len(data)} {name}"
+            yield from _replaced(data, word, number % len(_NUMBERS))
+
+
+def _replaced(data: bytes, word: int, number: int) -> Iterator[tuple[bytes, str]]:
+    """The blob with a word replaced by one of `_NUMBERS`, and what was done; nothing where that is what it was."""
+    name, change = _NUMBERS[number]
+    before = int.from_bytes(data[4 * word : 4 * word + 4], "little")
+    after = change(before) & 0xFFFFFFFF
+    if after != before:
+        blob = data[: 4 * word] + after.to_bytes(4, "little") + data[4 * word + 4 :]
+        yield blob, f"bytes {4 * word} to {4 * word + 3} of {len(data)} {name}"
 
 
 #: What a word becomes. The fourth is NaN as a float.
@@ -201,6 +213,8 @@ _NUMBERS: Sequence[tuple[str, Callable[[int], int]]] = (
 _TURNS = (0, 2, 4, 7)
 #: So many words of a blob are tried with a number in each turn for each bit that the profile flips, in parts.
 _WORDS, _PARTS = 8, 4
+#: Where a runtime has a process of its own, which some damages end, one of so many words of an operator is replaced.
+_APART = 8
 #: Of so many damaged blobs one is given to those who read what a blob holds, too.
 _TOLD_OF = 4
 
@@ -219,25 +233,91 @@ class Replaced(RobustnessCase):
     def attempt(self, example: Fields, items: Sequence[Sample], context: Context) -> Outcome:
         """Damage, load, run, one word after the other; the first that goes wrong counts."""
         item = items[example.choice % len(items)]
-        found, refused = Outcome(Verdict.NOT_APPLICABLE, "the blob has no words"), 0
-        for number, (blob, what) in enumerate(example.damages(bytes(item.payload.blob))):
-            payload = changed(item.payload, blob)
-            if number % _TOLD_OF == 0:
-                strange = _strangely_told(payload, context)
-                if strange:
-                    return Outcome(Verdict.VIOLATION, f"{what}: {strange}")
-            outcome = try_payload(payload, item, what, context)
-            if outcome.verdict.is_fault:
-                return outcome
-            if found.verdict is not Verdict.UNDETECTED:
-                found = outcome
-            refused += outcome.damages_refused
-        return replace(found, damages_refused=refused)
+        return _one_after_the_other(example.damages(bytes(item.payload.blob)), item, context)
 
     def snippet(self, example: Fields, context: Context) -> str:
         """A script that does the same damages, and says each before."""
         imports = f"from delegatekit_conformance.cases.robustness import Fields, show_fields\n{IMPORTS}\n"
         return f"{imports}show_fields({example!r}, {context.script})\n"
+
+
+def _one_after_the_other(damages: Iterable[tuple[bytes, str]], item: Sample, context: Context) -> Outcome:
+    """What comes of damaged blobs, and what is told of every fourth: the first fault, or how many are refused."""
+    found, refused = Outcome(Verdict.NOT_APPLICABLE, "the blob has no words"), 0
+    for number, (blob, what) in enumerate(damages):
+        payload = changed(item.payload, blob)
+        if number % _TOLD_OF == 0:
+            strange = _strangely_told(payload, context)
+            if strange:
+                return Outcome(Verdict.VIOLATION, f"{what}: {strange}")
+        outcome = try_payload(payload, item, what, context)
+        if outcome.verdict.is_fault:
+            return outcome
+        if found.verdict is not Verdict.UNDETECTED:
+            found = outcome
+        refused += outcome.damages_refused
+    return replace(found, damages_refused=refused)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Words of an operator's blob, at random, each replaced by one of the numbers."""
+
+    operator: str
+    dtype: str
+    #: How many pairs of a word and a number are tried, and what chooses them.
+    count: int
+    seed: int
+
+    def describe(self) -> str:
+        """One line."""
+        return f"{self.operator} of {self.dtype}: {self.count} words of its blob replaced"
+
+    def damages(self, data: bytes) -> Iterator[tuple[bytes, str]]:
+        """The damaged blobs, one at a time."""
+        source = random.Random(self.seed)
+        pairs = [(word, number) for word in range(len(data) // 4) for number in range(len(_NUMBERS))]
+        for word, number in source.sample(pairs, min(self.count, len(pairs))):
+            yield from _replaced(data, word, number)
+
+
+#: Recipes of an operator, of which the first counts that the backend takes.
+_RECIPES = 4
+
+
+class OfOperator(RobustnessCase):
+    """Numbers replaced in the blob of one operator: its own arguments, which few programs have."""
+
+    kind = "replaced"
+
+    def __init__(self, operator: OperatorStrategy) -> None:
+        super().__init__(operator.operator)
+        self._operator = operator
+
+    def examples(self, context: Context) -> Sequence[Pairs]:
+        """One, if the backend's table has the operator; none in the quick profile: they are a lowering each."""
+        if context.profile.name == "quick" or rows_of(self.program, context) == []:
+            return []
+        count = max(1, context.profile.flips // (_APART if backend_of(context).description.isolated_runtime else 1))
+        return [Pairs(self.program, self._operator.dtypes[0], count, context.seed_of(self.name))]
+
+    def samples(self, context: Context) -> Sequence[Sample]:
+        """The delegates of the first of several recipes of which the backend takes something."""
+        dtype = self._operator.dtypes[0]
+        for recipe in draw(self._operator.recipes(dtype), _RECIPES, context.seed_of(self.name))[::-1]:
+            program = lower(recipe, context)
+            if recipe.has_elements and delegates(program, context.backend):
+                return take_down(self.program, recipe, program, context)
+        raise NotApplicable(f"the backend takes none of {_RECIPES} calls")
+
+    def attempt(self, example: Pairs, items: Sequence[Sample], context: Context) -> Outcome:
+        """Damage, load, run, one word after the other."""
+        return _one_after_the_other(example.damages(bytes(items[0].payload.blob)), items[0], context)
+
+    def snippet(self, example: Pairs, context: Context) -> str:
+        """A script that does the same damages, and says each before."""
+        imports = f"from delegatekit_conformance.cases.robustness import Pairs, show_pairs\n{IMPORTS}\n"
+        return f"{imports}show_pairs({example!r}, {context.script})\n"
 
 
 def _strangely_told(payload: DelegatePayload, context: Context) -> str:
@@ -343,16 +423,25 @@ def show(damage: Damage, context: Context) -> None:
 def show_fields(example: Fields, context: Context) -> None:
     """Print what replacing words does, each before it is done; for snippets."""
     items = sample(example.program, context)
-    item = items[example.choice % len(items)]
+    _show(example, items[example.choice % len(items)], context)
+
+
+def show_pairs(example: Pairs, context: Context) -> None:
+    """The same of an operator's blob."""
+    _show(example, OfOperator(load_operators()[example.operator]).samples(context)[0], context)
+
+
+def _show(example: Fields | Pairs, item: Sample, context: Context) -> None:
     for blob, what in example.damages(bytes(item.payload.blob)):
         print(what, flush=True)
         print(try_payload(changed(item.payload, blob), item, what, context))
 
 
 def cases() -> Iterator[Case]:
-    """All damages of the specimens; of programs that have more kinds of fields, numbers replaced."""
+    """All damages of the specimens; of programs that have more kinds of fields, and of operators, numbers replaced."""
     kinds = (Truncated, Flipped, Replaced, NamedTruncated, NamedFlipped)
     for program in PROGRAMS:
         for kind in kinds:
             yield kind(program)
     yield from map(Replaced, DAMAGED)
+    yield from map(OfOperator, load_operators().values())
