@@ -17,7 +17,7 @@ from delegatekit_conformance.recipe import Recipe, Ref, Step, TensorRecipe
 from delegatekit_conformance.strategies import load_operators
 from delegatekit_conformance.strategies.extremes import load_extremes
 from delegatekit_conformance.strategies.extremes.determined import is_determined, is_determined_in
-from delegatekit_conformance.strategies.extremes.sketch import FAR, LONG, HurtfulSketch, Unsuitable
+from delegatekit_conformance.strategies.extremes.sketch import FAR, LARGEST, LONG, HurtfulSketch, Unsuitable
 
 CONTEXT = Context("reference", PROFILES["quick"], stock=False)
 #: Operators with at least one example in all of these, which stand for the families.
@@ -93,6 +93,15 @@ def test_rows_are_long_and_tables_longer() -> None:
 
 def _indices(recipe: Recipe) -> list[torch.Tensor]:
     return [tensor.make() for _, tensor in recipe.tensors if tensor.dtype == "int64"]
+
+
+def test_numbers_beyond_all_tables_stay_what_they_are() -> None:
+    """A list of all numbers up to the largest of 32 bits would be larger than the memory."""
+    for dtype in ("int32", "int64"):
+        found = _examples("aten.sum.dim_IntList", dtype, 40)
+        values = [tensor.values for recipe in found for _, tensor in recipe.tensors]
+        assert ("integers", 2**30, 2**31 - 1) in values
+        assert all(len(some[1]) <= LARGEST for some in values if some[0] == "among")
 
 
 def test_channels_fill_no_vector() -> None:

@@ -200,7 +200,7 @@ class HurtfulSketch(Sketch):
         kind, *numbers = made.values
         if kind == "distinct":
             self.require(_elements(made.shape) <= _DISTINCT[made.dtype])
-        if kind == "integers" and numbers[1] >= _FAR and made.dtype in ("int64", "int32"):
+        if kind == "integers" and _FAR <= numbers[1] < LARGEST and made.dtype in ("int64", "int32"):
             low, high = numbers  # places in a table: those at its end among them
             return ("among", tuple(sorted({low, 0, 1, high // 2, _FAR - 1, *range(_FAR, high + 1)})))
         if made.dtype not in ALL_FLOATS or kind not in ("normal", "uniform"):
