@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 import torch
 
+import delegatekit
 from delegatekit.plugins import discovery
 from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.errors import InputError
 from delegatekit_conformance.expectations import load
-from delegatekit_conformance.mutants import equivalent, infection, reach
+from delegatekit_conformance.mutants import equivalent, infection, reach, replay
 from delegatekit_conformance.mutants.campaign import Campaign, Request
 from delegatekit_conformance.mutants.changes import Source as PythonSource
 from delegatekit_conformance.mutants.changes import changes
@@ -368,6 +369,76 @@ def test_what_runs_in_an_example_that_did_not_run_it_before_runs_once_in_a_proce
     assert infection.record(toy, CONTEXT, wanted, **given, reaches=chooser.reaches).once == frozenset()
     elsewhere = infection.record(toy, CONTEXT, wanted, **given, reaches=lambda attempt, file, lines: False)
     assert elsewhere.once == {higher.name}
+
+
+# -- what is replayed
+
+
+def kept(tmp_path: Path, name: str, module: torch.nn.Module) -> str:
+    x = torch.arange(6.0)
+    with replay.keeping() as found:
+        data = delegatekit.lower(module, (x, x), backends=["reference"]).buffer
+        method = delegatekit.load(data)["forward"]
+        for inputs in ((x, x), (x + 1, x)):
+            method.run(inputs)
+    assert found.write(tmp_path / name)
+    return str(tmp_path / name)
+
+
+class Sum(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+
+class Product(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x * y
+
+
+@pytest.mark.parametrize(
+    ("after", "same"),
+    [
+        ("", {"product": True, "sum": True, "another product": True}),
+        (' + ("add" in step.operator)', {"product": True, "sum": False, "another product": True}),
+        (' / ("add" not in step.operator)', {"product": True, "sum": False, "another product": True}),
+        (' if "add" not in step.operator else __import__("os").abort()', {"product": True}),
+    ],
+    ids=["as it is", "another result", "an error or infinity", "a crash"],
+)
+def test_examples_are_replayed_with_a_changed_runtime(tmp_path: Path, after: str, same: dict[str, bool]) -> None:
+    plugin, file = Plugin.of("reference"), "runtime/interpreter.py"
+    replays = {"product": kept(tmp_path, "a", Product()), "sum": kept(tmp_path, "b", Sum())}
+    replays["another product"] = replays["product"]
+    line = "return self.functions[index](*args, **kwargs)"
+    content = plugin.sources[file].data.decode()
+    assert content.count(line) == 1
+    changed = {file: content.replace(line, f"{line}{after}").encode()}
+    assert replay.replayed(plugin, changed, replays, Context("reference", PROFILES["quick"])) == same
+
+
+def test_what_examples_do_beside_calls_cannot_be_replayed(tmp_path: Path) -> None:
+    x = torch.ones(3)
+    data = delegatekit.lower(Sum(), (x, x), backends=["reference"]).buffer
+    path = tmp_path / "file.pte"
+    path.write_bytes(data)
+    with replay.keeping() as nothing:
+        pass
+    with replay.keeping() as elsewhere:
+        delegatekit.load(path)["forward"].run((x, x))
+    with replay.keeping() as session:
+        delegatekit.load(data).new_session()["forward"].run((x, x))
+    with replay.keeping() as many:
+        method = delegatekit.load(data)["forward"]
+        for _ in range(20):
+            method.run((x, x))
+    for found in (nothing, elsewhere, session, many):
+        assert not found.write(tmp_path / "kept")
+
+
+def test_attempts_with_other_results_come_first_and_those_with_the_same_not_at_all() -> None:
+    known, other, same, late = (attempt("sums/double", number) for number in range(4))
+    told = {other.name: False, same.name: True, late.name: False}
+    assert replay.ordered([known, other, same, late], told) == [other, late, known]
 
 
 FUNCTION = """

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from delegatekit.cluster import ClusterTask, Lost, able_workers, allow_children, connected, run_tasks
@@ -31,6 +32,7 @@ from .chosen import Attempt
 from .deeper import Deeper
 from .engine import Found, Trial, is_sound, judge
 from .example import Example
+from .replay import leaves_delegates, steady
 from .score import Judged, Score
 from .sites import Mutant, Plugin, digest, draw
 from .unreached import Statement, statements
@@ -170,14 +172,25 @@ class Campaign:
         context = replace(first, profile=PROFILES[profile])
         examples = self._examples(first)
         chooser = Chooser(self.plugin, examples)
-        if profile == first.profile.name:
-            trials = self._trials(mutants, context, chooser)
-        else:
-            trials = self._deeper(mutants, context, examples, chooser)
-        self._tell(f"{profile}: {len(trials)} mutants, {len(examples)} sound examples")
+        with TemporaryDirectory(prefix="conformance-replays-") as replays:
+            if profile == first.profile.name:
+                trials = self._trials(mutants, context, chooser, Path(replays))
+            else:
+                trials = self._deeper(mutants, context, examples, chooser)
+            self._tell(f"{profile}: {len(trials)} mutants, {len(examples)} sound examples")
+            self._judge(trials, mutants, context, chooser, finished)
+
+    def _judge(
+        self,
+        trials: Sequence[Trial],
+        mutants: Sequence[Mutant],
+        context: Context,
+        chooser: Chooser,
+        finished: _Finished,
+    ) -> None:
         if not self.request.scheduler:
             checked = chooser.sample[:_CHECKED]
-            wrong = is_sound([Chooser.attempt(example) for example in checked], first, self.plugin, self._source)
+            wrong = is_sound([Chooser.attempt(example) for example in checked], self._first, self.plugin, self._source)
             if wrong:
                 raise RuntimeError(f"the plugin without a change is faulty where mutants are tried: {wrong}")
         texts = {mutant.name: mutant.text for mutant in mutants}
@@ -185,8 +198,11 @@ class Campaign:
             finished.add(found)
             self._tell(f"{number:4} {line(found, texts[found.name])}")
 
-    def _trials(self, mutants: Sequence[Mutant], context: Context, chooser: Chooser) -> list[Trial]:
-        """The trials with the first profile's examples, of those that make a difference to what was changed."""
+    def _trials(self, mutants: Sequence[Mutant], context: Context, chooser: Chooser, replays: Path) -> list[Trial]:
+        """The trials with the first profile's examples, of those that make a difference to what was changed.
+
+        The folder `replays`, which is of no use to other machines, gets what is replayed.
+        """
         reaching = {mutant.name: chooser.attempts(mutant) for mutant in mutants}
         infections = infection.record(
             self.plugin,
@@ -195,14 +211,20 @@ class Campaign:
             jobs=self.request.jobs,
             source=self._source,
             reaches=chooser.reaches,
+            replays=None if self.request.scheduler else replays,
             tell=self._tell,
         )
+        kept = steady(self.plugin, infections.kept, context)
         trials = []
         for mutant in mutants:
             found = reaching[mutant.name]
             possible = infections.order(mutant, found)
-            attempts = tuple(within(possible, self.request.seconds))
-            trials.append(self._trial(mutant, context, attempts, len(possible), len(found)))
+            trial = self._trial(mutant, context, tuple(possible), len(possible), len(found))
+            own = {one.name: kept[one.name] for one in possible if one.name in kept}
+            if own and leaves_delegates(self.plugin, mutant):
+                trials.append(replace(trial, replays=own, seconds=self.request.seconds))
+            else:
+                trials.append(replace(trial, attempts=tuple(within(possible, self.request.seconds))))
         return trials
 
     def _deeper(

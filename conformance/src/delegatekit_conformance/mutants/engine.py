@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from threading import Lock
 from typing import Any
@@ -18,9 +18,11 @@ from ..expectations import Expectations
 from ..outcome import CaseResult, Verdict
 from ..report.difference import is_fewer, is_larger, is_less_careful, is_less_named, is_lost, is_more_work, taken_apart
 from ..runner import Limits, Pool, Source
+from .choice import within
 from .chosen import NOT_FOUND, WORDS, Attempt, Spoken, placeholders, speaking_cases, spoken
 from .example import numbers_of
 from .overlay import overlay
+from .replay import ordered, replayed
 from .sites import Plugin
 
 #: A worker is not replaced while it tries one mutant, and its first death is enough.
@@ -52,6 +54,10 @@ class Trial:
     possible: int
     #: How many examples reach the place.
     reaching: int
+    #: Files of attempts that can be replayed, by their names: then the attempts are all, in the order in which they are
+    #: tried for so many CPU seconds if their replays do not tell another.
+    replays: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -114,14 +120,19 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
     start = time.perf_counter()
     found = Found(trial.name, trial.profile, killed=False, possible=trial.possible, reaching=trial.reaching)
     told: dict[str, dict[str, None]] = {"less": {}, "larger": {}, "work": {}, "reasons": {}}
-    if trial.attempts:
-        plugin = Plugin.of(trial.backend)
+    plugin = Plugin.of(trial.backend)
+    attempts: Sequence[Attempt] = trial.attempts
+    if trial.replays:
+        attempts = ordered(attempts, replayed(plugin, {trial.file: trial.content}, trial.replays, context))
+        found = replace(found, possible=len(attempts))
+        attempts = within(attempts, trial.seconds)
+    if attempts:
         with (
             overlay(plugin.folder, {trial.file: trial.content}) as folder,
-            _pool(plugin, context, trial.attempts, source, str(folder)) as pool,
+            _pool(plugin, context, attempts, source, str(folder)) as pool,
         ):
             ask = cache(partial(_otherwise, trial, pool, plugin, context, source))
-            for tried, attempt in enumerate(trial.attempts, 1):
+            for tried, attempt in enumerate(attempts, 1):
                 if tried > _FEW and (sum(map(len, told.values())) >= _CASES or ask()):
                     break
                 found = replace(found, tried=tried)

@@ -9,12 +9,13 @@ reads it. An example that does not infect cannot kill, and is not tried with the
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice, pairwise, zip_longest
 from pathlib import Path
@@ -35,6 +36,7 @@ from .constants import Constant, constant
 from .example import mask
 from .overlay import overlay
 from .probe import watching
+from .replay import keeping, leaves_delegates
 from .sites import Mutant, Plugin, own_lines, runs_at_import
 
 #: CPU seconds of examples that are run for each mutant with a site; all mutants share what is run.
@@ -228,6 +230,8 @@ class Infections:
     run: frozenset[str]
     #: The mutants whose sites run once in a process, for whichever example comes first there.
     once: frozenset[str] = frozenset()
+    #: The files of attempts that can be replayed (`replay`), by their names.
+    kept: Mapping[str, str] = field(default_factory=dict)
 
     def order(self, mutant: Mutant, attempts: Sequence[Attempt]) -> list[Attempt]:
         """The attempts that may kill the mutant: those that infect first, then those of which nothing is known."""
@@ -248,10 +252,13 @@ def record(
     jobs: int = 1,
     source: Source = all_cases,
     reaches: Callable[[Attempt, str, int], bool] = lambda attempt, file, lines: True,
+    replays: Path | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Infections:
     """Run the examples that reach one of the mutants with a site, once, in a plugin with probes. `wanted` has them in
     their order; `reaches` tells whether one ran lines of a file when the map was made.
+
+    The folder `replays` gets what examples load and call, also of mutants without a site that leave delegates alone.
     """
     probes: list[Probe] = []
     orders: list[Sequence[Attempt]] = []
@@ -259,14 +266,16 @@ def record(
         probe = probe_of(plugin, mutant, len(probes))
         if probe is not None:
             probes.append(probe)
+        if probe is not None or (replays is not None and leaves_delegates(plugin, mutant)):
             orders.append(reaching)
-    attempts = {attempt.name: attempt for attempt in _first(orders, _SECONDS * len(probes))}
+    attempts = {attempt.name: attempt for attempt in _first(orders, _SECONDS * len(orders))}
     if not attempts:
         return Infections({}, frozenset())
     tell(f"evaluating {len(probes)} changed expressions in {len(attempts)} examples")
     known: dict[str, dict[str, bool]] = {probe.mutant.name: {} for probe in probes}
     run = set()
     once = set()
+    kept = {}
     with (
         TemporaryDirectory(prefix="conformance-infection-") as folder,
         overlay(plugin.folder, _sources(plugin, probes)) as first,
@@ -274,6 +283,7 @@ def record(
         given = partial(
             probed_cases,
             folder=folder,
+            replays=str(replays or ""),
             of=source,
             attempts=tuple(attempts.values()),
             first=str(first),
@@ -289,13 +299,15 @@ def record(
             if values["verdict"] != attempt.verdict or values["delegate_bytes"] != attempt.delegate_bytes:
                 continue  # evaluating twice changed something: nothing is known
             run.add(attempt.name)
+            if values["kept"]:
+                kept[attempt.name] = values["kept"]
             for number, infects in values["seen"].items():
                 probe = probes[int(number)]
                 known[probe.mutant.name][attempt.name] = infects
                 # In another process, after others, it did not run there. Rules start threads, which are not recorded.
                 if not (attempt.is_rule or _may_evaluate(plugin, probe, partial(reaches, attempt))):
                     once.add(probe.mutant.name)
-    return Infections(known, frozenset(run), frozenset(once))
+    return Infections(known, frozenset(run), frozenset(once), kept)
 
 
 def _first(orders: Sequence[Sequence[Attempt]], seconds: float) -> Iterator[Attempt]:
@@ -376,9 +388,9 @@ def _lines(folder: Path) -> Iterator[Mapping[str, Any]]:
                 yield json.loads(line)
 
 
-def probed_cases(context: Context, *, folder: str, **given: Any) -> Mapping[str, Case]:
-    """The attempts as cases, in a worker, each of which writes down what its probes saw."""
-    return {name: Probed(case, Path(folder)) for name, case in chosen_cases(context, **given).items()}
+def probed_cases(context: Context, *, folder: str, replays: str = "", **given: Any) -> Mapping[str, Case]:
+    """The attempts as cases, in a worker, each of which writes down what its probes saw, and what can be replayed."""
+    return {name: Probed(case, Path(folder), replays) for name, case in chosen_cases(context, **given).items()}
 
 
 class Probed(Around):
@@ -386,15 +398,17 @@ class Probed(Around):
 
     slower = _SLOWER
 
-    def __init__(self, case: Chosen, folder: Path) -> None:
+    def __init__(self, case: Chosen, folder: Path, replays: str) -> None:
         super().__init__(case)
-        self._folder = folder
+        self._folder, self._replays = folder, replays
 
     def tried(self, example: Any, context: Context) -> Outcome:
         """The case's outcome; a line in a file of this process says what was seen."""
-        with watching() as seen:
+        with watching() as seen, keeping() as found:
             outcome = super().tried(example, context)
+        path = Path(self._replays, hashlib.sha256(self.name.encode()).hexdigest()[:24])
         values = {
+            "kept": str(path) if self._replays and found.write(path) else "",
             "name": self.name,
             "verdict": outcome.verdict.value,
             "delegate_bytes": outcome.delegate_bytes,
