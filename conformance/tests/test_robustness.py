@@ -15,7 +15,6 @@ from delegatekit_conformance.cases import robustness
 from delegatekit_conformance.cases.robustness import Damage, DamageCase
 from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.outcome import Outcome, Verdict
-from delegatekit_conformance.strategies import load_operators
 
 CONTEXT = Context("seeded", PROFILES["quick"])
 SOURCE = Path(__file__).with_name("contract_backend.py").read_text()
@@ -272,17 +271,21 @@ def test_words_of_an_operators_blob_are_replaced_at_random_and_each_pair_comes_o
 @pytest.mark.parametrize("checks", [True, False])
 def test_a_word_of_an_operators_blob_that_is_not_refused_is_found(install: Install, *, checks: bool) -> None:
     install(*(() if checks else [(CHECKSUM, "        if False:\n")]))
-    case, context = robustness.OfOperator(load_operators()["aten.add.Tensor"]), Context("seeded", PROFILES["default"])
+    case, context = robustness.OfOperator("aten.add.Tensor"), Context("seeded", PROFILES["default"])
     (example,) = case.examples(context)
     found = case.run(example, context)
     assert found.verdict is (Verdict.PASSED if checks else Verdict.VIOLATION), found.detail
     assert found.damages_refused == (200 if checks else 0)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(case.snippet(example, context), {})
+    assert printed.getvalue().count(" of 174 ") > 100
 
 
 def test_blobs_of_operators_are_damaged_where_the_table_has_them_and_not_in_the_quick_profile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    case, context = robustness.OfOperator(load_operators()["aten.add.Tensor"]), Context("reference")
+    case, context = robustness.OfOperator("aten.add.Tensor"), Context("reference")
     assert case.examples(context)
     assert not case.examples(Context("reference", PROFILES["quick"]))
     monkeypatch.setattr(robustness, "rows_of", lambda operator, context: [])

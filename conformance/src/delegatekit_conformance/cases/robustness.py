@@ -22,7 +22,7 @@ from delegatekit_api import DelegateKitError, DelegatePayload, FormatError
 from ..context import IMPORTS, Context
 from ..drawing import draw
 from ..outcome import Outcome, Verdict
-from ..strategies import OperatorStrategy, load_operators
+from ..strategies import load_operators
 from ..trial import words
 from .base import Case, NotApplicable
 from .operators import rows_of
@@ -224,21 +224,22 @@ class Replaced(RobustnessCase):
 
     kind = "replaced"
 
-    def examples(self, context: Context) -> Sequence[Fields]:
+    def examples(self, context: Context) -> Sequence[Fields | Pairs]:
         """Parts of the words of a blob; all of the words where they are few."""
         source = random.Random(context.seed_of(self.name))
         most = _WORDS * context.profile.flips // _PARTS
         return [Fields(self.program, part, _PARTS, source.randrange(1 << 16), most) for part in range(_PARTS)]
 
-    def attempt(self, example: Fields, items: Sequence[Sample], context: Context) -> Outcome:
+    def attempt(self, example: Fields | Pairs, items: Sequence[Sample], context: Context) -> Outcome:
         """Damage, load, run, one word after the other; the first that goes wrong counts."""
         item = items[example.choice % len(items)]
         return _one_after_the_other(example.damages(bytes(item.payload.blob)), item, context)
 
-    def snippet(self, example: Fields, context: Context) -> str:
+    def snippet(self, example: Fields | Pairs, context: Context) -> str:
         """A script that does the same damages, and says each before."""
-        imports = f"from delegatekit_conformance.cases.robustness import Fields, show_fields\n{IMPORTS}\n"
-        return f"{imports}show_fields({example!r}, {context.script})\n"
+        names = f"{type(example).__name__}, {type(self).__name__}, show_words"
+        imports = f"from delegatekit_conformance.cases.robustness import {names}\n{IMPORTS}\n"
+        return f"{imports}show_words({type(self).__name__}({self.program!r}), {example!r}, {context.script})\n"
 
 
 def _one_after_the_other(damages: Iterable[tuple[bytes, str]], item: Sample, context: Context) -> Outcome:
@@ -268,6 +269,8 @@ class Pairs:
     #: How many pairs of a word and a number are tried, and what chooses them.
     count: int
     seed: int
+    #: Which of the operator's delegates.
+    choice: int = 0
 
     def describe(self) -> str:
         """One line."""
@@ -285,39 +288,25 @@ class Pairs:
 _RECIPES = 4
 
 
-class OfOperator(RobustnessCase):
+class OfOperator(Replaced):
     """Numbers replaced in the blob of one operator: its own arguments, which few programs have."""
-
-    kind = "replaced"
-
-    def __init__(self, operator: OperatorStrategy) -> None:
-        super().__init__(operator.operator)
-        self._operator = operator
 
     def examples(self, context: Context) -> Sequence[Pairs]:
         """One, if the backend's table has the operator; none in the quick profile: they are a lowering each."""
         if context.profile.name == "quick" or rows_of(self.program, context) == []:
             return []
         count = max(1, context.profile.flips // (_APART if backend_of(context).description.isolated_runtime else 1))
-        return [Pairs(self.program, self._operator.dtypes[0], count, context.seed_of(self.name))]
+        operator = load_operators()[self.program]
+        return [Pairs(self.program, operator.dtypes[0], count, context.seed_of(self.name))]
 
     def samples(self, context: Context) -> Sequence[Sample]:
         """The delegates of the first of several recipes of which the backend takes something."""
-        dtype = self._operator.dtypes[0]
-        for recipe in draw(self._operator.recipes(dtype), _RECIPES, context.seed_of(self.name))[::-1]:
+        operator = load_operators()[self.program]
+        for recipe in draw(operator.recipes(operator.dtypes[0]), _RECIPES, context.seed_of(self.name))[::-1]:
             program = lower(recipe, context)
             if recipe.has_elements and delegates(program, context.backend):
                 return take_down(self.program, recipe, program, context)
         raise NotApplicable(f"the backend takes none of {_RECIPES} calls")
-
-    def attempt(self, example: Pairs, items: Sequence[Sample], context: Context) -> Outcome:
-        """Damage, load, run, one word after the other."""
-        return _one_after_the_other(example.damages(bytes(items[0].payload.blob)), items[0], context)
-
-    def snippet(self, example: Pairs, context: Context) -> str:
-        """A script that does the same damages, and says each before."""
-        imports = f"from delegatekit_conformance.cases.robustness import Pairs, show_pairs\n{IMPORTS}\n"
-        return f"{imports}show_pairs({example!r}, {context.script})\n"
 
 
 def _strangely_told(payload: DelegatePayload, context: Context) -> str:
@@ -420,18 +409,10 @@ def show(damage: Damage, context: Context) -> None:
     print(try_payload(payload, item, what, context, is_cut=damage.kind == "truncated"))
 
 
-def show_fields(example: Fields, context: Context) -> None:
+def show_words(case: Replaced, example: Fields | Pairs, context: Context) -> None:
     """Print what replacing words does, each before it is done; for snippets."""
-    items = sample(example.program, context)
-    _show(example, items[example.choice % len(items)], context)
-
-
-def show_pairs(example: Pairs, context: Context) -> None:
-    """The same of an operator's blob."""
-    _show(example, OfOperator(load_operators()[example.operator]).samples(context)[0], context)
-
-
-def _show(example: Fields | Pairs, item: Sample, context: Context) -> None:
+    items = case.samples(context)
+    item = items[example.choice % len(items)]
     for blob, what in example.damages(bytes(item.payload.blob)):
         print(what, flush=True)
         print(try_payload(changed(item.payload, blob), item, what, context))
@@ -444,4 +425,4 @@ def cases() -> Iterator[Case]:
         for kind in kinds:
             yield kind(program)
     yield from map(Replaced, DAMAGED)
-    yield from map(OfOperator, load_operators().values())
+    yield from map(OfOperator, load_operators())
