@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -233,31 +233,26 @@ class Replaced(RobustnessCase):
     def attempt(self, example: Fields | Pairs, items: Sequence[Sample], context: Context) -> Outcome:
         """Damage, load, run, one word after the other; the first that goes wrong counts."""
         item = items[example.choice % len(items)]
-        return _one_after_the_other(example.damages(bytes(item.payload.blob)), item, context)
+        found, refused = Outcome(Verdict.NOT_APPLICABLE, "the blob has no words"), 0
+        for number, (blob, what) in enumerate(example.damages(bytes(item.payload.blob))):
+            payload = changed(item.payload, blob)
+            if number % _TOLD_OF == 0:
+                strange = _strangely_told(payload, context)
+                if strange:
+                    return Outcome(Verdict.VIOLATION, f"{what}: {strange}")
+            outcome = try_payload(payload, item, what, context)
+            if outcome.verdict.is_fault:
+                return outcome
+            if found.verdict is not Verdict.UNDETECTED:
+                found = outcome
+            refused += outcome.damages_refused
+        return replace(found, damages_refused=refused)
 
     def snippet(self, example: Fields | Pairs, context: Context) -> str:
         """A script that does the same damages, and says each before."""
         names = f"{type(example).__name__}, {type(self).__name__}, show_words"
         imports = f"from delegatekit_conformance.cases.robustness import {names}\n{IMPORTS}\n"
         return f"{imports}show_words({type(self).__name__}({self.program!r}), {example!r}, {context.script})\n"
-
-
-def _one_after_the_other(damages: Iterable[tuple[bytes, str]], item: Sample, context: Context) -> Outcome:
-    """What comes of damaged blobs, and what is told of every fourth: the first fault, or how many are refused."""
-    found, refused = Outcome(Verdict.NOT_APPLICABLE, "the blob has no words"), 0
-    for number, (blob, what) in enumerate(damages):
-        payload = changed(item.payload, blob)
-        if number % _TOLD_OF == 0:
-            strange = _strangely_told(payload, context)
-            if strange:
-                return Outcome(Verdict.VIOLATION, f"{what}: {strange}")
-        outcome = try_payload(payload, item, what, context)
-        if outcome.verdict.is_fault:
-            return outcome
-        if found.verdict is not Verdict.UNDETECTED:
-            found = outcome
-        refused += outcome.damages_refused
-    return replace(found, damages_refused=refused)
 
 
 @dataclass(frozen=True)
@@ -303,8 +298,8 @@ class OfOperator(Replaced):
         """The delegates of the first of several recipes of which the backend takes something."""
         operator = load_operators()[self.program]
         for recipe in draw(operator.recipes(operator.dtypes[0]), _RECIPES, context.seed_of(self.name))[::-1]:
-            program = lower(recipe, context)
-            if recipe.has_elements and delegates(program, context.backend):
+            program = lower(recipe, context) if recipe.has_elements else None
+            if program is not None and delegates(program, context.backend):
                 return take_down(self.program, recipe, program, context)
         raise NotApplicable(f"the backend takes none of {_RECIPES} calls")
 

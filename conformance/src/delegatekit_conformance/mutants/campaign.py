@@ -188,6 +188,7 @@ class Campaign:
         chooser: Chooser,
         finished: _Finished,
     ) -> None:
+        """Judge the trials and keep what comes of each, once the plugin as it is is seen to be sound."""
         if not self.request.scheduler:
             checked = chooser.sample[:_CHECKED]
             wrong = is_sound([Chooser.attempt(example) for example in checked], self._first, self.plugin, self._source)

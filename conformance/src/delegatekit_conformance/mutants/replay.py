@@ -25,7 +25,7 @@ from ..context import Context
 from ..outcome import Outcome, Verdict
 from ..runner import Limits, Pool
 from ..trial import flatten
-from .chosen import Placeholder, import_from, off_first_imports
+from .chosen import Attempt, Placeholder, import_from, off_first_imports
 from .overlay import overlay
 from .sites import Mutant, Plugin
 
@@ -36,7 +36,7 @@ _FILES, _CALLS, _BYTES = 12, 8, 1 << 22
 #: CPU seconds that all replays, and each of them, may take.
 _BASE, _EACH = 10.0, 0.1
 _NAME = "what examples ran"
-_LIMITS = Limits(crashes=1, recycle=1 << 30)
+_LIMITS = Limits(crashes=1)
 
 
 def leaves_delegates(plugin: Plugin, mutant: Mutant) -> bool:
@@ -48,8 +48,8 @@ def leaves_delegates(plugin: Plugin, mutant: Mutant) -> bool:
 class Kept:
     """What an example did with files."""
 
-    #: The files, each with its calls: method, inputs and results.
-    files: list[tuple[bytes, list[tuple[str, Any, list[torch.Tensor]]]]] = field(default_factory=list)
+    #: The files, each with its calls: method, pickled inputs and results.
+    files: list[tuple[bytes, list[tuple[str, bytes, list[torch.Tensor]]]]] = field(default_factory=list)
     #: Whether it did nothing else with them.
     is_whole: bool = True
 
@@ -204,7 +204,7 @@ def steady(plugin: Plugin, kept: Mapping[str, str], context: Context) -> Mapping
     return {name: path for name, path in kept.items() if found.get(name)}
 
 
-def ordered(attempts: Iterable[Any], same: Mapping[str, bool]) -> list[Any]:
+def ordered(attempts: Iterable[Attempt], same: Mapping[str, bool]) -> list[Attempt]:
     """Attempts whose replays give other bytes, then those of which nothing is known; the others find nothing."""
     left = [attempt for attempt in attempts if not same.get(attempt.name)]
     return [*(one for one in left if one.name in same), *(one for one in left if one.name not in same)]
