@@ -221,8 +221,9 @@ class Campaign:
             found = reaching[mutant.name]
             possible = infections.order(mutant, found)
             trial = self._trial(mutant, context, tuple(possible), len(possible), len(found))
-            own = {one.name: kept[one.name] for one in possible if one.name in kept}
-            if own and leaves_delegates(self.plugin, mutant):
+            leaves = leaves_delegates(self.plugin, mutant)
+            own = {one.name: kept[one.name] for one in possible if leaves and one.name in kept}
+            if own:
                 trials.append(replace(trial, replays=own, seconds=self.request.seconds))
             else:
                 trials.append(replace(trial, attempts=tuple(within(possible, self.request.seconds))))

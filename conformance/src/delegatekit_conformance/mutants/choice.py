@@ -9,10 +9,13 @@ from dataclasses import fields
 from functools import cached_property
 from itertools import islice, zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 from .chosen import Attempt, content
 from .example import Example, Seen, mask
 from .sites import Mutant, Plugin, surroundings
+
+_T = TypeVar("_T")
 
 #: Where many examples reach a place because it is run once for all, so many different ones are tried.
 _SAMPLE = 60
@@ -114,12 +117,12 @@ class Chooser:
         yield from islice(_mixed(self._mentioning(known.texts), users), _FIRST)
         named = [example for example in self._examples if _concerns(example, known.operators)]
         # What runs at import is reached by rules about processes, which take seconds: a few others come first.
-        first = _alternately(_mixed(filter(_computes, named), users), _mixed(filter(_computes, using), users))
+        first = alternately(_mixed(filter(_computes, named), users), _mixed(filter(_computes, using), users))
         yield from islice(_mixed(self._reaching_any(bodies), bodies), _FIRST)
         yield from islice(first, _FIRST)
         yield from _mixed(direct, around)
         yield from first
-        yield from _alternately(_mixed(named, users), _mixed(using, users))
+        yield from alternately(_mixed(named, users), _mixed(using, users))
         yield from self.sample
 
     def _by_turns(self, direct: Sequence[Example], around: dict[str, int]) -> Iterator[Example]:
@@ -231,6 +234,7 @@ def _shared(*sources: Iterator[Example]) -> Iterator[Example]:
             heapq.heappush(waiting, (used + example.seconds, place))
 
 
-def _alternately(*sources: Iterator[Example]) -> Iterator[Example]:
+def alternately(*sources: Iterable[_T]) -> Iterator[_T]:
+    """The first of each source, then the second of each, and so on."""
     for round in zip_longest(*sources):
         yield from filter(None, round)

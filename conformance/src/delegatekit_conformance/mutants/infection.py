@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice, pairwise, zip_longest
+from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -31,6 +31,7 @@ from ..outcome import Outcome
 from ..runner import Pool, Source
 from .around import Around
 from .changes import Source as PythonSource
+from .choice import alternately
 from .chosen import Attempt, Chosen, chosen_cases, placeholders
 from .constants import Constant, constant
 from .example import mask
@@ -273,6 +274,7 @@ def record(
         return Infections({}, frozenset())
     tell(f"evaluating {len(probes)} changed expressions in {len(attempts)} examples")
     known: dict[str, dict[str, bool]] = {probe.mutant.name: {} for probe in probes}
+    places = [_places(plugin, probe) for probe in probes]
     run = set()
     once = set()
     kept = {}
@@ -302,18 +304,18 @@ def record(
             if values["kept"]:
                 kept[attempt.name] = values["kept"]
             for number, infects in values["seen"].items():
-                probe = probes[int(number)]
-                known[probe.mutant.name][attempt.name] = infects
+                name = probes[int(number)].mutant.name
+                known[name][attempt.name] = infects
                 # In another process, after others, it did not run there. Rules start threads, which are not recorded.
-                if not (attempt.is_rule or _may_evaluate(plugin, probe, partial(reaches, attempt))):
-                    once.add(probe.mutant.name)
+                if not (attempt.is_rule or any(reaches(attempt, *place) for place in places[int(number)])):
+                    once.add(name)
     return Infections(known, frozenset(run), frozenset(once), kept)
 
 
 def _first(orders: Sequence[Sequence[Attempt]], seconds: float) -> Iterator[Attempt]:
     """The first of each, then the second of each and so on, each once, for so many CPU seconds."""
     known: set[str] = set()
-    for attempt in filter(None, chain.from_iterable(zip_longest(*orders))):
+    for attempt in alternately(*orders):
         if attempt.name not in known:
             seconds -= attempt.seconds
             if seconds < 0:
@@ -322,14 +324,14 @@ def _first(orders: Sequence[Sequence[Attempt]], seconds: float) -> Iterator[Atte
             yield attempt
 
 
-def _may_evaluate(plugin: Plugin, probe: Probe, reaches: Callable[[str, int], bool]) -> bool:
-    """Whether what an example ran has a line of a statement with one of the sites."""
+def _places(plugin: Plugin, probe: Probe) -> list[tuple[str, int]]:
+    """The lines, as masks by file, of the statements that have the sites."""
+    found = []
     for file, place in probe.sites:
         source = plugin.sources[file]
         node = _innermost(source, place.start, place.end)
-        if node is None or reaches(file, mask(*own_lines(source.statement(node)))):
-            return True
-    return False
+        found.append((file, -1 if node is None else mask(*own_lines(source.statement(node)))))
+    return found
 
 
 def _sources(plugin: Plugin, probes: Sequence[Probe]) -> Mapping[str, bytes]:
