@@ -1,7 +1,6 @@
 """The operators of ExecuTorch's Vulkan runtime (1.5), as far as this backend calls them, and how it wants its tensors.
 
-Facts of that release: which operators pack constants themselves, where the tensors of a call may lie, and which
-operators can be computed again with other sizes.
+Facts of that release: where the tensors of a call may lie, and which operators can be computed again with other sizes.
 """
 
 from __future__ import annotations
@@ -73,8 +72,6 @@ class StockOperator:
 
     #: Forms of the tensors that it computes with: all of a call have one of them in common, unless `apart`.
     forms: tuple[Form, ...] = ANY
-    #: Positions of arguments that may be constants as they lie in the file: the operator packs them itself.
-    packs: tuple[int, ...] = ()
     #: Whether it can be computed again with other sizes.
     resizes: bool = True
     #: Whether tensors of more than 4 axes are taken (in buffers).
@@ -153,59 +150,49 @@ STOCK: Final[dict[str, StockOperator]] = {
         many_axes=True,
     ),
     **_rows("_to_copy.default", forms=ONLY_BUFFER),
-    **_rows("where.self"),
-    **_rows("_softmax.default _log_softmax.default"),
-    **_rows("mm.default bmm.default", forms=CONTIGUOUS, packs=(1,)),
-    **_rows("linear.default", forms=CONTIGUOUS, packs=(1, 2)),
+    **_rows("where.self _softmax.default _log_softmax.default native_layer_norm.default embedding.default"),
+    **_rows("mm.default bmm.default linear.default et_vk.rms_norm.default", forms=CONTIGUOUS),
     **_rows("mean.dim sum.dim_IntList amax.default amin.default argmax.default argmin.default", many_axes=True),
-    **_rows("avg_pool2d.default max_pool2d.default", forms=ONLY_CHANNELS),
-    **_rows("max_pool2d_with_indices.default", forms=ONLY_CHANNELS),
-    **_rows("convolution.default et_vk.conv_with_clamp.default", forms=ONLY_CHANNELS, packs=(1, 2)),
-    **_rows("_native_batch_norm_legit_no_training.default", forms=ONLY_CHANNELS, packs=(1, 2, 3, 4)),
+    **_rows(
+        "avg_pool2d.default max_pool2d.default max_pool2d_with_indices.default convolution.default "
+        "et_vk.conv_with_clamp.default",
+        forms=ONLY_CHANNELS,
+    ),
     **_rows(
         "native_group_norm.default",
         forms=ONLY_CHANNELS,
-        packs=(1, 2),
         resizes=False,
         results=(ONLY_CHANNELS, ONLY_BUFFER, ONLY_BUFFER),
     ),
-    **_rows("native_layer_norm.default", packs=(2, 3)),
-    **_rows("et_vk.rms_norm.default", forms=CONTIGUOUS, packs=(1,)),
-    **_rows("embedding.default", packs=(0,)),
     **_rows(
         "permute_copy.default view_copy.default squeeze_copy.dims unsqueeze_copy.default clone.default "
-        "select_copy.int slice_copy.Tensor split_with_sizes_copy.default gather.default",
+        "select_copy.int slice_copy.Tensor gather.default",
         many_axes=True,
     ),
     **_rows("expand_copy.default", many_axes=True, resizes=False),
     **_rows("unfold_copy.default", forms=ONLY_BUFFER, many_axes=True),
     **_rows("cat.default constant_pad_nd.default pixel_shuffle.default arange.start_step"),
     **_rows("repeat.default full.default", resizes=False),
-    **_rows("flip.default index_select.default t_copy.default", forms=ONLY_CHANNELS, resizes=False),
-    **_rows("scalar_tensor.default", forms=ONLY_CHANNELS),
     **_rows("index.Tensor", forms=ONLY_BUFFER, many_axes=True),
-    **_rows("upsample_nearest2d.vec upsample_bilinear2d.vec", forms=ONLY_CHANNELS, resizes=False),
+    **_rows("flip.default upsample_nearest2d.vec upsample_bilinear2d.vec", forms=ONLY_CHANNELS, resizes=False),
     **_rows("grid_sampler_2d.default", forms=ONLY_CHANNELS, apart={1: ONLY_BUFFER}),
     **_rows("et_vk.prepack.default", many_axes=True),
     **_rows(QUANTIZE, forms=CHANNELS_OR_BUFFER, results=(INT8,), many_axes=True, resizes=False),
     **_rows(DEQUANTIZE, forms=CHANNELS_OR_BUFFER, apart={0: INT8}, many_axes=True, resizes=False),
     **_rows(CHOOSE, forms=CONTIGUOUS, results=(ONLY_WIDTH, ONLY_WIDTH)),
     **_rows(f"{QUANTIZE_BLOCKS} {DEQUANTIZE_BLOCKS}", forms=ONLY_BUFFER),
-    **_rows(LINEAR_INT8, forms=CONTIGUOUS, packs=(1, 2)),
-    **_rows(LINEAR_INT4, forms=CONTIGUOUS, packs=(1, 2, 4), resizes=False),
-    **_rows(
-        LINEAR_ROWS_INT4, forms=CONTIGUOUS, packs=(3, 4, 5, 7), apart={1: ONLY_WIDTH, 2: ONLY_WIDTH}, resizes=False
-    ),
-    **_rows(INT8_LINEAR, forms=(INT8_ROWS,), packs=(3, 4, 5, 8), resizes=False),
-    **_rows(INT8_LINEAR_ROW, forms=(INT8_ROW,), packs=(3, 4, 5, 8), resizes=False),
+    **_rows(LINEAR_INT8, forms=CONTIGUOUS),
+    **_rows(LINEAR_INT4, forms=CONTIGUOUS, resizes=False),
+    **_rows(LINEAR_ROWS_INT4, forms=CONTIGUOUS, apart={1: ONLY_WIDTH, 2: ONLY_WIDTH}, resizes=False),
+    **_rows(INT8_LINEAR, forms=(INT8_ROWS,), resizes=False),
+    **_rows(INT8_LINEAR_ROW, forms=(INT8_ROW,), resizes=False),
     **_rows(
         f"{INT8_CONVOLUTION} {INT8_DEPTHWISE} {INT8_TRANSPOSED}",
         forms=(INT8_WINDOWS,),
         results=(INT8_IMAGES,),
-        packs=(3, 4, 5, 8),
         resizes=False,
     ),
-    **_rows(INT8_POINTWISE, forms=(INT8_BLOCKS,), results=(INT8_IMAGES,), packs=(3, 4, 5, 8), resizes=False),
+    **_rows(INT8_POINTWISE, forms=(INT8_BLOCKS,), results=(INT8_IMAGES,), resizes=False),
     **_rows(INT8_ADD, forms=INT8_IMAGES, mixed=True, resizes=False),
 }
 
