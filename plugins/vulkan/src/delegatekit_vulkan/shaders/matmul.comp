@@ -80,17 +80,17 @@ layout(std430, binding = TO_BINDING) writeonly buffer ToVectors { vec4 target_ve
 #ifdef FLOAT
 #define STEP(ADD) \
     first = right_part(place, column); \
-    second = right_part(place, column + 4u); \
+    second = right_part(place, beside); \
     EACH_ROW(ADD) \
     place += right_row;
 
 vec4 right_part(uint place, uint column) {
     if (RIGHT_VECTORS) {
-        return right_vectors[(place + min(column, right_row - 4u)) / 4u];
+        return right_vectors[(place + column) / 4u];
     }
     uint last = right_row - 1u;
     return vec4(
-        right[place + min(column, last)],
+        right[place + column],
         right[place + min(column + 1u, last)],
         right[place + min(column + 2u, last)],
         right[place + min(column + 3u, last)]
@@ -170,6 +170,8 @@ void main() {
     vec4 first;
     vec4 second;
 #ifdef FLOAT
+    // Where there are no second four columns, the first ones are read again.
+    uint beside = column + 4u < these_columns ? column + 4u : column;
     uint place = batch * right_step;
     uint vectors = LEFT_VECTORS ? inner / 4u : 0u;
     for (uint k = 0u; k < vectors; k++) {
