@@ -48,7 +48,7 @@ class PackedMatrix:
     row: int
     #: Of an integer: 8 or 4.
     bits: int
-    #: (groups, columns)
+    #: Those of the first group's columns, then of the next group's.
     scales: Value
     #: Rows of a group, by fours.
     fours: int
@@ -175,7 +175,7 @@ def _multiply_constant(
             made[:, :count] = chosen[:, first : first + count]
             return made
 
-        packed = tape.constant(weight, (inner, width), ("columns", transposed, first, count), pack)
+        packed = tape.constant(weight, (inner * width,), ("columns", transposed, first, count), pack)
         multiply(
             tape,
             left,

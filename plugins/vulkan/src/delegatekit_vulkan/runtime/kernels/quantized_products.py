@@ -62,7 +62,8 @@ class _Weight:
         return [self._part(tape, *part) for part in column_parts(self.columns, self.inner * self.bits // 8)]
 
     def _part(self, tape: Tape, first: int, count: int) -> tuple[int, int, PackedMatrix]:
-        width = -(-count // BLOCK) * BLOCK
+        blocks, fours = -(-count // BLOCK), -(-self.inner // 4)
+        width = blocks * BLOCK
         groups = -(-self.inner // self.group)
 
         def pack(elements: Array) -> Array:
@@ -74,9 +75,8 @@ class _Weight:
             return made
 
         form = (self.form, self.inner, first, count)
-        shape = (-(-self.inner // 4), width // BLOCK, self.bits)
-        words = tape.constant(self.tensor, shape, form, pack)
-        scales = tape.constant(self.scales, (groups, width), (*form, groups), pack_scales)
+        words = tape.constant(self.tensor, (fours * blocks * self.bits,), form, pack)
+        scales = tape.constant(self.scales, (groups * width,), (*form, groups), pack_scales)
         return first, count, PackedMatrix(words, width, self.bits, scales, -(-self.group // 4))
 
 
@@ -269,7 +269,7 @@ def _embedding(tape: Tape, call: Reader) -> None:
         found = (elements << 4 | elements >> 4) if swapped else elements
         return np.ascontiguousarray(np.pad(found, ((0, 0), (0, 4 * words - found.shape[1])))).view(np.uint32)
 
-    packed = tape.constant(table, (rows, words), ("rows", swapped), pack)
+    packed = tape.constant(table, (rows * words,), ("rows", swapped), pack)
     push = (target.count, rows, columns, words, group, columns // group, tape.call + 1)
     buffers = (packed, call.tensor(1), indices, target, tape.fault)
     tape.dispatch("embedding", buffers, push, (target.is_half,), items=target.count, written=2)
