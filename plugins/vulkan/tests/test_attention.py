@@ -137,3 +137,7 @@ def test_calls_that_do_not_fit_are_refused_before_the_driver_hears_of_them():
     ):
         with pytest.raises(FormatError):
             run(operator, inputs, arguments, [(1, 3, 4, 8)])
+    table = torch.randn(7, 8)
+    for first in (-1, 5):
+        with pytest.raises(FormatError, match=f"from {first} on"):
+            run("et_vk.apply_rotary_emb_hf.default", [x, x, table, table], [first], [(1, 3, 4, 8)] * 2)

@@ -112,6 +112,7 @@ X = tensor(1, 4, 9, 9)
         ("aten.avg_pool2d.default", [X, (2, 2), (1, 1), (2, 0), False, True, None], (1, 4, 12, 8)),
         ("aten.avg_pool2d.default", [X, (2, 2), (1, 1), (0, 0), False, True, 0], (1, 4, 8, 8)),
         ("aten.avg_pool2d.default", [X, (10, 2), (1, 1), (0, 0), False, True, None], (1, 4, 0, 8)),
+        ("aten.avg_pool2d.default", [X, (2, 10), (1, 1), (0, 0), False, True, None], (1, 4, 8, 0)),
         ("aten.max_pool2d.default", [X, (1 << 30, 2), (1, 1), (0, 0), (1, 1), False], (1, 4, 8, 8)),
         ("aten.max_pool2d.default", [X, (2, 2), (1, 1), (0, 0), (0, 1), False], (1, 4, 8, 8)),
         ("aten.max_pool2d.default", [tensor(4, 9, datatype=INT), (2, 2)], (4, 9)),

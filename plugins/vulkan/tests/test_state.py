@@ -170,6 +170,7 @@ def test_state_is_one_for_all_sizes_of_the_inputs() -> None:
         (torch.zeros(2, 3), {"buffer_limit": 20}, "has 24 bytes: 20 are the most"),
         (torch.zeros(2, 3, dtype=torch.float64), {}, "float64"),
         (torch.full((2, 3), 1 << 40), {}, "32 bits"),
+        (torch.tensor([[0, 1, 2], [3, 4, -(1 << 31) - 1]]), {}, "32 bits"),
     ],
     ids=str,
 )

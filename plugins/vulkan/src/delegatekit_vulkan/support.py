@@ -13,7 +13,7 @@ import torch
 
 from delegatekit_api import Call, ProgramView, Verdict
 from delegatekit_toolkit.dtypes import dtype_name
-from delegatekit_toolkit.narrowing import narrow_constants
+from delegatekit_toolkit.narrowing import narrow_constants, wide_number
 from delegatekit_toolkit.passes import run_passes
 from delegatekit_toolkit.sizes import Dynamic, is_bounded, largest, shape_of, smallest
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
@@ -210,7 +210,7 @@ class VulkanPartitioner(TablePartitioner):
             return f"{state.name} has {initial.dim()} axes: {BUFFER_RANK} are the most"
         if not initial.numel():
             return f"{state.name} has no elements"
-        if dtype == "int64" and bool((initial.int() != initial).any()):
+        if wide_number(initial) is not None:
             return f"{state.name} begins with a number that 32 bits cannot hold"
         return self._too_many_bytes(state.name, initial.numel(), initial.dtype)
 

@@ -82,7 +82,7 @@ def _tensors(tape: Tape, call: Reader, windows: _Windows) -> tuple[Value, Value]
     """The input, and the first result."""
     x = call.tensor(0, 3, 4)
     height, width = windows.result(x.shape[-2:])
-    if min(x.shape[-2:], default=0) < 1 or min(height, width) < 1 or max(x.shape[-2:]) >= _MOST:
+    if min(*x.shape[-2:], height, width) < 1 or max(x.shape[-2:]) >= _MOST:
         raise call.error(f"has an input of the size {x.shape}, and a result of the size {(height, width)}")
     if math.prod(x.shape) >= 1 << 31:
         raise call.error(f"has an input of {math.prod(x.shape)} elements")
