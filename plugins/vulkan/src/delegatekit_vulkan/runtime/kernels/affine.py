@@ -70,7 +70,7 @@ def affine(
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums of products of integers: what they stand for, along the channels of a value (..., channels, inner)."""
+    """What sums of products of integers stand for, along the channels of a value (..., channels, inner)."""
 
     #: For each channel, what its sums are multiplied by.
     factors: Value
@@ -82,21 +82,20 @@ def requantize(
     tape: Tape,
     source: Value,
     target: Value,
-    what: Step | Sums,
+    given: Step,
     to: Step,
     bounds: tuple[int, int],
     *,
+    sums: Sums | None = None,
     relu: bool = False,
 ) -> None:
-    """Dispatch the way from integers of one scale, or from sums, to integers of another scale."""
-    sums = what if isinstance(what, Sums) else Sums(source, None)
-    given = what if isinstance(what, Step) else Step(1.0, 0)
-    channels = sums.factors.count if what is sums else 1
+    """Dispatch the way from integers of one scale, or from sums of their products, to integers of another scale."""
     items = -(-target.count // 4)
+    what = sums or Sums(source, None)  # which is not read
     numbers = (float(given.zero_point), given.scale, to.inverse, float(to.zero_point), *map(float, bounds))
-    constants = (target.is_half, what is sums, sums.bias is not None, relu, sums.inner % 4 == 0)
-    buffers = (source, sums.factors, sums.bias or source, target)
-    tape.dispatch("requantize", buffers, (items, channels, sums.inner, *numbers), constants, items=items)
+    push = (items, what.factors.count, what.inner, *numbers)
+    constants = (target.is_half, sums is not None, what.bias is not None, relu, what.inner % 4 == 0)
+    tape.dispatch("requantize", (source, what.factors, what.bias or source, target), push, constants, items=items)
 
 
 def whole_numbers(tape: Tape, value: Value, zero_point: int) -> Value:

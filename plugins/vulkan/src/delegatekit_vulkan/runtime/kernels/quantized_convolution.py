@@ -56,7 +56,7 @@ def _kernel(read: _Read, *, transposed: bool = False) -> Kernel:
         relu = activation(call, 15 if transposed else 14)
         sums = tape.scratch(target.shape)
         convolve(tape, window, whole_numbers(tape, x, given.zero_point), sums, filters)
-        requantize(tape, sums, target, what, step, bounds, relu=relu)
+        requantize(tape, sums, target, given, step, bounds, sums=what, relu=relu)
 
     return kernel
 

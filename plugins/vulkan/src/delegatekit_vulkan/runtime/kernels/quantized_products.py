@@ -238,7 +238,7 @@ def _between_integers(tape: Tape, call: Reader) -> None:
     what = Sums(factors, bias_of(call, 8, weight.columns))
     sums = tape.scratch(target.shape)
     _product(tape, whole_numbers(tape, value, given.zero_point), _unscaled(weight), sums)
-    requantize(tape, sums, target, what, step, bounds, relu=activation(call, 9))
+    requantize(tape, sums, target, given, step, bounds, sums=what, relu=activation(call, 9))
 
 
 def _unscaled(weight: _Weight) -> _Weight:
