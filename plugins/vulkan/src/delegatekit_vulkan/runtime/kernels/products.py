@@ -39,21 +39,19 @@ class Matrices:
         return self.row % 4 == 0 and self.step % 4 == 0 and self.row > 0
 
 
-@dataclass(frozen=True)
-class PackedMatrix:
-    """A constant matrix of integers as shaders/matmul.comp unpacks it, with scales for groups of its rows."""
+@dataclass(frozen=True, kw_only=True)
+class PackedMatrix(Matrices):
+    """A constant matrix of integers as shaders/matmul.comp unpacks it, with scales for groups of its rows.
 
-    value: Value
-    #: Columns, a multiple of 8.
-    row: int
+    A row has its columns, up to a multiple of 8.
+    """
+
     #: Of an integer: 8 or 4.
     bits: int
     #: Those of the first group's columns, then of the next group's.
     scales: Value
     #: Rows of a group, by fours.
     fours: int
-    step: int = 0
-    are_vectors: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Bias:
 def multiply(
     tape: Tape,
     left: Matrices,
-    right: Matrices | PackedMatrix,
+    right: Matrices,
     target: Value,
     inner: int,
     *,
@@ -104,7 +102,7 @@ def multiply(
     tape.dispatch(shader, (left.value, *factors, added.value, target), push, constants, items=items)
 
 
-def _rounds(left: Matrices, right: Matrices | PackedMatrix, inner: int) -> int:
+def _rounds(left: Matrices, right: Matrices, inner: int) -> int:
     """Rounds of loops of an invocation."""
     if isinstance(right, PackedMatrix):
         return rounds(-(-inner // (4 * right.fours)), right.fours)

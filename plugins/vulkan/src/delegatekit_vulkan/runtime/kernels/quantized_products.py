@@ -77,7 +77,7 @@ class _Weight:
         form = (self.form, self.inner, first, count)
         words = tape.constant(self.tensor, (fours * blocks * self.bits,), form, pack)
         scales = tape.constant(self.scales, (groups * width,), (*form, groups), pack_scales)
-        return first, count, PackedMatrix(words, width, self.bits, scales, -(-self.group // 4))
+        return first, count, PackedMatrix(words, width, bits=self.bits, scales=scales, fours=-(-self.group // 4))
 
 
 def _packed(values: Array, bits: int) -> Array:
