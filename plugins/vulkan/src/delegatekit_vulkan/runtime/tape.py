@@ -59,18 +59,20 @@ class Dispatch:
 class Tape:
     """Dispatches in order, and where inputs and outputs are."""
 
+    #: The graph's inputs.
+    inputs: frozenset[Tensor]
+    numbers: dict[SymInt, int]
+    #: Constants and what was made of them, shared by all tapes of a delegate.
+    constants: dict[Hashable, Block]
+    #: What is kept from call to call.
+    kept: Kept
+    #: Whether this is the largest call: then sizes are the declared ones.
+    largest: bool
     dispatches: list[Dispatch] = field(default_factory=list)
     values: dict[Tensor, Value] = field(default_factory=dict)
-    numbers: dict[SymInt, int] = field(default_factory=dict)
-    #: The graph's inputs.
-    inputs: frozenset[Tensor] = frozenset()
     #: The call that is being written, for messages.
     call: int = 0
     where: str = ""
-    #: Constants and what was made of them, shared by all tapes of a delegate.
-    constants: dict[Hashable, Block] = field(default_factory=dict)
-    #: What is kept from call to call.
-    kept: Kept = field(default_factory=lambda: Kept({}, {}, {}))
 
     @property
     def fault(self) -> Value:
@@ -184,8 +186,6 @@ class Tape:
             raise FormatError(f"declares the result {tensor.sizes}, computes {tuple(shape)}", where=self.where)
         return tensor
 
-    #: Whether this is the largest call: then sizes are the declared ones.
-    largest: bool = True
     #: Whether the call may write into state directly: it does not read it, or element by element.
     writes_in_place: bool = True
     #: State -> what the call computes in its place.
