@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -682,6 +682,24 @@ def test_cases_that_the_quick_profile_leaves_out_come_after_those_of_their_rooms
         ("sums/double", 7),
         ("sums/more", 7),
     ]
+
+
+class Untouched(mutant_cases.Sum):
+    """A case whose examples must not be drawn."""
+
+    def examples(self, context: Context) -> Sequence[int]:
+        """None."""
+        raise AssertionError(f"{self.name} is drawn in vain")
+
+
+def test_a_later_profiles_examples_are_drawn_as_far_as_time_goes(toy: Plugin) -> None:
+    change = mutant(toy, "number", "5", "6")
+    cases = {name: mutant_cases.Sum(name, mutant_cases.twice, (2, 7)) for name in ("sums/double", "sums/more")}
+    cases["sums/third"] = Untouched("sums/third", mutant_cases.twice, (2, 7))
+    lines = {"sums.py": mask(*change.lines)}
+    example = Example("sums/double", 0, pack(2), 0.1, "correct, delegated", 1, 0, 1, lines=lines, tags={"room": "sums"})
+    chosen, possible = Deeper(CONTEXT, cases, [example], Chooser(toy, [example])).attempts(change, 0.1)
+    assert ([one.case for one in chosen], possible) == (["sums/double"], 5)
 
 
 @pytest.mark.slow

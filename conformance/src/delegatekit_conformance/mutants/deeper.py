@@ -86,8 +86,11 @@ class Deeper:
         """The first attempt of each case, then the second of each, and so on; drawn when it is asked for."""
         turn, left = 0, list(cases)
         while left:
-            left = [case for case in left if self._has(case, turn)]
-            yield from (self._drawn[case][turn] for case in left)
+            those, left = left, []
+            for case in those:
+                if self._has(case, turn):
+                    left.append(case)
+                    yield self._drawn[case][turn]
             turn += 1
 
     def _has(self, name: str, index: int) -> bool:
