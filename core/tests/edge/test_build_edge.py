@@ -271,6 +271,12 @@ def test_constant_subgraphs_are_folded() -> None:
     assert operators(method) == ["aten.add.Tensor"]
 
 
+def test_a_unit_matrix_whose_rows_pytorch_counts_in_small_integers_is_folded() -> None:
+    """From 256 rows on they have 16 bits and no sign, for which eager's own kernels are not complete."""
+    method = edge_of(Function(lambda x: torch.eye(300) + x.sum()), X)
+    assert torch.equal(run(method, X)[0], torch.eye(300) + X.sum())
+
+
 def test_equal_nodes_are_merged_but_random_ones_are_not() -> None:
     assert operators(edge_of(Function(lambda x: x.sin() + x.sin()), X)).count("aten.sin.default") == 1
     assert len(operators(edge_of(Function(lambda x: torch.rand_like(x) - torch.rand_like(x)), X))) == 3

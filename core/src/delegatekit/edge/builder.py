@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias
 
@@ -333,8 +333,23 @@ class EdgeBuilder:
         with torch.no_grad():
             # A view of a weight stays a view: no second copy of it in memory.
             real_args, real_kwargs = substitute((args, kwargs), self.constants)
-            result = (view or target)(*real_args, **real_kwargs)
+            result = _computed(view or target, real_args, real_kwargs)
         return self.constant(result, "_folded")
+
+
+#: Integers that PyTorch's decompositions count in (`eye` does from 256 rows on), and not all kernels of eager have.
+_RARE = (torch.uint16, torch.uint32, torch.uint64)
+
+
+def _computed(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:
+    """What eager computes."""
+    try:
+        return function(*args, **kwargs)
+    except NotImplementedError:
+        dtype = kwargs.get("dtype")
+        if dtype not in _RARE:
+            raise
+        return function(*args, **{**kwargs, "dtype": torch.int64}).to(dtype)
 
 
 @contextmanager
