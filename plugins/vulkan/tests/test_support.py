@@ -144,6 +144,7 @@ def test_textures_hold_what_their_texels_hold():
         (lambda x: torch.nn.functional.max_pool2d(x, 256), torch.zeros(1, 1, 256, 256)),
         (torch.nn.AdaptiveAvgPool2d((1, 2)), torch.zeros(1, 1, 256, 512)),
         (torch.nn.Conv2d(2, 1, 200), torch.zeros(1, 2, 200, 200)),
+        (torch.nn.Conv1d(1, 1, 30_000, padding=15_000), torch.zeros(1, 1, 16)),
         (torch.nn.Linear(250_000, 1), torch.zeros(1, 250_000)),
     ],
 )
