@@ -16,7 +16,7 @@ from ..cases import Case
 from ..context import Context
 from ..joined import Joined
 from ..recipe import Recipe
-from .choice import Chooser
+from .choice import Chooser, alternately
 from .chosen import Attempt, pack, unpack
 from .example import Example
 from .sites import Mutant
@@ -44,11 +44,13 @@ class Deeper:
             rooms.setdefault(example.tags.get("room", ""), []).append(example.seconds)
         #: CPU seconds of a quick example of each room.
         self._seconds = {room: mean(seconds) for room, seconds in rooms.items()}
-        #: Room -> its cases of which the quick profile has no sound example.
+        #: Room, and operator -> the cases of which the quick profile has no sound example.
         self._others: dict[str, list[str]] = {}
         for name, case in cases.items():
             if name not in self._known:
-                self._others.setdefault(case.tags.get("room", ""), []).append(name)
+                for tag in ("room", "operator"):
+                    self._others.setdefault(case.tags.get(tag, ""), []).append(name)
+        self._others.pop("", None)
         self._drawn: dict[str, list[Attempt]] = {}
         #: The first examples of cases whose further ones are not drawn yet.
         self._first: dict[str, Sequence[Any]] = {}
@@ -71,7 +73,8 @@ class Deeper:
     def _reaching(self, mutant: Mutant) -> list[str]:
         """The cases that reach the place; if none does, those that reach most of its file, and then different ones.
 
-        After them those of their rooms that the quick profile leaves out.
+        In turns with them those of their operators, and after them those of their rooms, that the quick profile leaves
+        out.
         """
         reaching: Sequence[Attempt | Example] = self._chooser.attempts(mutant)
         if not reaching:
@@ -79,8 +82,10 @@ class Deeper:
             near.sort(key=lambda example: (-example.lines[mutant.file].bit_count(), example.seconds))
             reaching = [*near, *self._chooser.sample]
         known = [case for case in dict.fromkeys(one.case for one in reaching) if case in self._cases]
+        own = (other for case in known for other in self._others.get(self._cases[case].tags.get("operator", ""), ()))
         rooms = dict.fromkeys(self._cases[case].tags.get("room", "") for case in known)
-        return [*known, *(case for room in rooms for case in self._others.get(room, ()))]
+        others = (case for room in rooms for case in self._others.get(room, ()))
+        return list(dict.fromkeys((*alternately(known, dict.fromkeys(own)), *others)))
 
     def _in_turns(self, cases: Sequence[str]) -> Iterator[Attempt]:
         """The first attempt of each case, then the second of each, and so on; drawn when it is asked for."""

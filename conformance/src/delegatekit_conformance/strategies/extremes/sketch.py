@@ -184,7 +184,7 @@ class HurtfulSketch(Sketch):
         layouts: bool = True,
     ) -> Ref:
         """A tensor of the example, whose numbers may be changed by the theme."""
-        self.require(0 < _elements(shape) <= self._elements and len(shape) <= RANK and len(self._tensors) < _PARTS)
+        self.require(len(shape) <= RANK and 0 < _elements(shape) <= self._elements and len(self._tensors) < _PARTS)
         # NaN and infinities are what the operators' own cases are about.
         ref = super().tensor(shape, dtype, values=_finite(values), constant=constant, layouts=layouts)
         name, made = self._tensors[-1]

@@ -21,6 +21,9 @@ _FLOAT_THEMES = (ODD, FAR, LONG, ENDS)
 _NUMBERS = (HUGE, TINY, EQUAL, OFFSET, ZERO)
 _WHOLE_THEMES = (ODD, FAR, ENDS, LONG)
 
+#: Which dimension of a tensor is the one that grows, in turns.
+_PLACES = ("last", "any", "channels")
+
 #: Elements of one tensor of a written example, of which some are about large weights.
 _WRITTEN = 1 << 20
 
@@ -116,6 +119,25 @@ class Extremes:
         if theme is LONG and self.pointwise and dtype == "float32":
             return next((found for size in ROWS if (found := pointwise_changing(recipe, size))), recipe)
         return recipe
+
+    def sized(self, dtype: str, number: int, size: int) -> Recipe | None:
+        """An example, the same for the same number, in which one size is as given; None if it has no such size.
+
+        `number` chooses the example and the size in it: one after the other, of tensors and of windows.
+        """
+        if size > _LIMITS.get(self.operator, size):
+            return None
+        key = f"{self.operator} {dtype} {number}"
+        theme = Theme("one size", (size,), _PLACES[number % len(_PLACES)])
+        try:
+            levers = HurtfulSketch(key, dtype, theme)
+            self.strategy.draw(levers)
+            if not levers.levers:
+                return None
+            sketch = HurtfulSketch(key, dtype, theme, lever=number % levers.levers, elements=_WRITTEN)
+            return self.strategy.draw(sketch)
+        except (Unsuitable, RuntimeError, IndexError, ValueError, ZeroDivisionError):
+            return None
 
     def _themes(self, dtype: str, number: int) -> Sequence[Theme]:
         """The themes of a dtype; the one of numbers is another in each turn and for each operator."""
