@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import pickle
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -226,6 +227,18 @@ def test_each_word_of_a_blob_gets_other_numbers_in_four_turns() -> None:
     assert [what.partition(" of 4 ")[2] for _, what in nothing] == [names[5], names[10], names[15]], (
         "0 is what was there"
     )
+
+
+def test_words_that_are_alike_are_replaced_together() -> None:
+    data = struct.pack("<8I", 9, 7, 3, 7, 1 << 20, 3, 7, 1 << 20) + b"end"
+    damages = list(robustness.Alike("arithmetic", 0, 5).damages(data))
+    blobs = [struct.unpack_from("<8I", blob) for blob, _ in damages]
+    assert all(len(blob) == len(data) and blob.endswith(b"end") for blob, _ in damages)
+    assert [blob[1] for blob in blobs] == [0, 6, 8, 1 << 16, 7, 7, 7, 7], "the 7 first: it stands in most places"
+    assert [blob[2] for blob in blobs] == [3, 3, 3, 3, 0, 2, 4, 1 << 16]
+    assert all(blob[1] == blob[3] == blob[6] and blob[2] == blob[5] and blob[0] == 9 for blob in blobs)
+    assert damages[0][1] == "3 words, the first at byte 4 of 35, set to 0"
+    assert len(list(robustness.Alike("arithmetic", 0, 1).damages(data))) == 4
 
 
 def test_a_large_blob_sees_every_kind_of_number() -> None:

@@ -11,7 +11,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -186,6 +186,46 @@ class Fields:
             yield from _replaced(data, word, number % len(_NUMBERS))
 
 
+@dataclass(frozen=True)
+class Alike:
+    """A number of a blob replaced wherever it stands, one number after the other: a size that all of it agrees on."""
+
+    program: str
+    choice: int
+    #: So many numbers are replaced at most, those that stand in most places first.
+    most: int
+
+    def describe(self) -> str:
+        """One line."""
+        return f"{self.program}: words of blob {self.choice} that are alike replaced together"
+
+    def damages(self, data: bytes) -> Iterator[tuple[bytes, str]]:
+        """The damaged blobs, one at a time."""
+        words = memoryview(data[: len(data) // 4 * 4]).cast("I")
+        places: dict[int, list[int]] = {}
+        for word, value in enumerate(words):
+            if 0 < value < _SIZES:
+                places.setdefault(value, []).append(word)
+        several = sorted((found for found in places.values() if 1 < len(found) <= _PLACES), key=len, reverse=True)
+        for found in several[: self.most]:
+            for name, change in _TOGETHER:
+                after = bytearray(data)
+                for word in found:
+                    after[4 * word : 4 * word + 4] = change(words[word]).to_bytes(4, "little")
+                yield bytes(after), f"{len(found)} words, the first at byte {4 * found[0]} of {len(data)}, {name}"
+
+
+#: Words below this may be sizes; of those in more places, most are something else.
+_SIZES, _PLACES = 1 << 16, 64
+#: What words that are alike become.
+_TOGETHER: Sequence[tuple[str, Callable[[int], int]]] = (
+    ("set to 0", lambda word: 0),
+    ("one less", lambda word: word - 1),
+    ("one more", lambda word: word + 1),
+    ("set to 2^16", lambda word: 1 << 16),
+)
+
+
 def _replaced(data: bytes, word: int, number: int) -> Iterator[tuple[bytes, str]]:
     """The blob with a word replaced by one of `_NUMBERS`, and what was done; nothing where that is what it was."""
     name, change = _NUMBERS[number]
@@ -224,13 +264,14 @@ class Replaced(RobustnessCase):
 
     kind = "replaced"
 
-    def examples(self, context: Context) -> Sequence[Fields | Pairs]:
-        """Parts of the words of a blob; all of the words where they are few."""
+    def examples(self, context: Context) -> Sequence[Words]:
+        """Parts of the words of a blob, all of the words where they are few; and words that are alike."""
         source = random.Random(context.seed_of(self.name))
         most = _WORDS * context.profile.flips // _PARTS
-        return [Fields(self.program, part, _PARTS, source.randrange(1 << 16), most) for part in range(_PARTS)]
+        parts = [Fields(self.program, part, _PARTS, source.randrange(1 << 16), most) for part in range(_PARTS)]
+        return [*parts, Alike(self.program, source.randrange(1 << 16), context.profile.flips // _PARTS)]
 
-    def attempt(self, example: Fields | Pairs, items: Sequence[Sample], context: Context) -> Outcome:
+    def attempt(self, example: Words, items: Sequence[Sample], context: Context) -> Outcome:
         """Damage, load, run, one word after the other; the first that goes wrong counts."""
         item = items[example.choice % len(items)]
         found, refused = Outcome(Verdict.NOT_APPLICABLE, "the blob has no words"), 0
@@ -248,7 +289,7 @@ class Replaced(RobustnessCase):
             refused += outcome.damages_refused
         return replace(found, damages_refused=refused)
 
-    def snippet(self, example: Fields | Pairs, context: Context) -> str:
+    def snippet(self, example: Words, context: Context) -> str:
         """A script that does the same damages, and says each before."""
         names = f"{type(example).__name__}, {type(self).__name__}, show_words"
         imports = f"from delegatekit_conformance.cases.robustness import {names}\n{IMPORTS}\n"
@@ -278,6 +319,9 @@ class Pairs:
         for word, number in source.sample(pairs, min(self.count, len(pairs))):
             yield from _replaced(data, word, number)
 
+
+#: Words of a blob that are replaced, in all ways there are.
+Words: TypeAlias = Fields | Alike | Pairs
 
 #: Recipes of an operator, of which the first counts that the backend takes.
 _RECIPES = 4
@@ -404,7 +448,7 @@ def show(damage: Damage, context: Context) -> None:
     print(try_payload(payload, item, what, context, is_cut=damage.kind == "truncated"))
 
 
-def show_words(case: Replaced, example: Fields | Pairs, context: Context) -> None:
+def show_words(case: Replaced, example: Words, context: Context) -> None:
     """Print what replacing words does, each before it is done; for snippets."""
     items = case.samples(context)
     item = items[example.choice % len(items)]
