@@ -92,5 +92,3 @@ def test_sizes_are_those_of_tensors_and_windows_and_no_example_is_too_large() ->
 
 def test_the_quick_profile_has_none() -> None:
     assert LINEAR.examples(Context("reference", PROFILES["quick"])) == []
-
-

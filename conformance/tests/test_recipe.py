@@ -56,6 +56,14 @@ def test_the_code_of_a_tensor_makes_the_tensor(kind: Any, layout: str, shape: tu
         torch.testing.assert_close(made, other, equal_nan=True, rtol=1e-6, atol=0)
 
 
+def test_numbers_that_are_none_keep_their_bits() -> None:
+    bits = (0x3F800000, 0x7F800001, 0xFFC00000, 0x7F800000)
+    tensor = TensorRecipe((2, 2), values=("bits", bits))
+    for made in (tensor.make(), eval(tensor_code(tensor), {"torch": torch})):
+        assert made.dtype == torch.float32 and made.isnan().tolist() == [[False, True], [True, False]]
+        assert tuple(made.flatten().view(torch.uint32).tolist()) == bits
+
+
 def test_layouts_are_what_they_say() -> None:
     assert TensorRecipe((2, 3, 4, 5), layout="channels_last").make().stride() == (60, 1, 15, 3)
     assert TensorRecipe((4, 5), layout="transposed").make().stride() == (1, 4)

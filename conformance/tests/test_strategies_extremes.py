@@ -104,6 +104,23 @@ def test_numbers_beyond_all_tables_stay_what_they_are() -> None:
         assert all(len(some[1]) <= LARGEST for some in values if some[0] == "among")
 
 
+def test_functions_are_called_with_numbers_of_all_magnitudes() -> None:
+    """Each has a result of its own, since a result is judged by its largest number."""
+
+    def powers(name: str) -> set[int]:
+        (recipe,) = (one for one in _examples(name) if len(one.outputs) > 5)
+        assert len(recipe.outputs) == len(recipe.tensors)
+        return {round(math.log2(top)) - 1 for _, one in recipe.tensors if (top := float(one.make().max())) > 0}
+
+    assert {-120, -6, 15, 120} <= powers("aten.rsqrt.default") and {-120, 15, 20} <= powers("aten.sin.default")
+    assert max(powers("aten.exp.default")) == 6, "what is infinite is not compared"
+
+
+def test_numbers_that_are_none_come_with_other_bits_than_those_of_arithmetic() -> None:
+    found = [tensor for recipe in _examples("aten.argmax.default") for _, tensor in recipe.tensors]
+    assert any(0x7F800001 in tensor.values[1] for tensor in found if tensor.values[0] == "bits")
+
+
 def test_channels_fill_no_vector() -> None:
     weights = [recipe.tensors[1][1].shape for recipe in _examples("aten.conv2d.default", count=20)]
     assert any(shape[0] > 16 and shape[0] % 4 for shape in weights)

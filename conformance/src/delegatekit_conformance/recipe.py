@@ -24,7 +24,8 @@ from delegatekit.quantization import torchao
 #: How a tensor's elements are made: ("normal",), ("uniform", low, high), ("integers", low, high) with `high` included,
 #: ("distinct",) for numbers that differ from one another, ("special",) for NaN, infinities and zeros among ordinary
 #: numbers, ("special", low, high) for the same among whole numbers, whose sums are exact, ("among", (1.0, ...)) for a
-#: random choice of the numbers given, ("literal", (1.0, ...)) for the elements themselves in row-major order.
+#: random choice of the numbers given, ("literal", (1.0, ...)) for the elements themselves in row-major order, and
+#: ("bits", (0x3f800000, ...)) for those of float32 as integers: of numbers that are none, Python has one.
 Values: TypeAlias = tuple[Any, ...]
 
 #: How a tensor lies in memory: "contiguous", "channels_last" (ranks 4 and 5), "transposed" (last two dimensions
@@ -104,7 +105,13 @@ class TensorRecipe:
             return pool[torch.randint(len(pool), (count,), generator=generator)].reshape(shape)
         if kind == "literal":
             return torch.tensor(numbers[0], dtype=dtype).reshape(shape)
+        if kind == "bits":
+            return _of_bits(numbers[0]).reshape(shape)
         raise ValueError(f"unknown kind of values {kind!r}")
+
+
+def _of_bits(bits: Sequence[int]) -> torch.Tensor:
+    return torch.tensor(bits, dtype=torch.uint32).view(torch.float32)
 
 
 @dataclass(frozen=True)
@@ -413,6 +420,8 @@ def _elements_code(recipe: TensorRecipe, shape: tuple[int, ...]) -> str:
     if count == 0:
         return f"torch.empty({list(shape)}, dtype={dtype})"
     kind, *numbers = recipe.values
+    if kind == "bits":
+        return f"torch.tensor({list(numbers[0])}, dtype=torch.uint32).view({dtype}).reshape({list(shape)})"
     if count <= _WRITTEN_OUT or kind in ("special", "among", "literal"):
         plain = replace(recipe, shape=shape, layout="contiguous")
         return f"torch.tensor({_numbers(plain.make().tolist())}, dtype={dtype})"

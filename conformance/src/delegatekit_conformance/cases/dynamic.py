@@ -505,6 +505,24 @@ def chosen_at_edges() -> Built:
     return Model(), calls, ({0: rows, 2: columns}, {0: rows, 1: columns})
 
 
+@dynamic("chosen-from-the-end")
+def chosen_from_the_end() -> Built:
+    """Constant places that count from the end of an axis that changes, alone and beside others; others that do not."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Buffer(torch.tensor([-1, 0, -2]))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = x * 2
+            return y[self.last] + 1, y[self.last, [0, 2, -1]] + 1, y.relu()[[-1]], y[:, self.last] + 1
+
+    rows = torch.export.Dim("rows", min=2, max=9)
+    calls = [(torch.randn(n, 3),) for n in (4, 2, 9, 6, 2)]
+    return Model(), calls, ({0: rows},)
+
+
 @dynamic("slice")
 def slice() -> Built:
     """Windows that follow the size, and such that do not."""

@@ -42,7 +42,7 @@ _FAR: Values = ("among", (0.5, -1.0, *(sign * far for far in (12.0, 50.0, 90.0, 
 _FAR_SHAPE = (2, 33)
 
 #: Function -> kinds of numbers that are drawn for floats.
-_FUNCTIONS: dict[str, tuple[Values, ...]] = {
+FUNCTIONS: dict[str, tuple[Values, ...]] = {
     "acos": (("uniform", -0.95, 0.95), ("among", (-1.0, 1.0, 0.5, 1.5))),
     "acosh": (("uniform", 1.25, 20.0), ("among", (1.0, 2.0, 0.5)), ("among", (2.0, 90.0, 1000.0, 60000.0))),
     "asin": (("uniform", -0.95, 0.95), ("among", (-1.0, 1.0, 0.0, 1.5)), _TINY),
@@ -78,12 +78,12 @@ _FUNCTIONS: dict[str, tuple[Values, ...]] = {
 
 #: Exponentials: an implementation by powers of two rounds x * log2(e) first, which changes the result by x roundings.
 #: Sines: whole turns are taken from an angle first, which changes the result as much.
-_STEEP = ("exp", "exp2", "expm1", "sinh", "cosh", "sin", "cos")
+STEEP = ("exp", "exp2", "expm1", "sinh", "cosh", "sin", "cos")
 
 
-@operator(*(f"aten.{name}.default" for name in _FUNCTIONS), dtypes=FLOATS_AND_SOME)
+@operator(*(f"aten.{name}.default" for name in FUNCTIONS), dtypes=FLOATS_AND_SOME)
 def _function(sketch: Sketch, name: str) -> Recipe:
-    kinds = _FUNCTIONS[name.split(".")[1]]
+    kinds = FUNCTIONS[name.split(".")[1]]
     if not sketch.is_float:
         # The result is float32; poles and numbers outside of the domain are among them.
         values: Values = ("integers", 0, 1 if sketch.dtype == "bool" else 5)
@@ -95,7 +95,7 @@ def _function(sketch: Sketch, name: str) -> Recipe:
             values = ("special", -3, 3)
     x = sketch.tensor(_shape(sketch, values), values=values)
     sketch.call(name, x)
-    return sketch.recipe(ill_conditioned=name.split(".")[1] in _STEEP)
+    return sketch.recipe(ill_conditioned=name.split(".")[1] in STEEP)
 
 
 def _shape(sketch: Sketch, values: Values) -> tuple[int, ...]:

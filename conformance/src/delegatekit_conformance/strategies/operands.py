@@ -61,6 +61,13 @@ def large(dtype: str) -> Values:
     return ("among", tuple(sorted(pool | (set() if dtype == "uint8" else {-number for number in pool}))))
 
 
+def moderate(dtype: str) -> Values:
+    """Integers of either sign beyond float16, and some beyond int16, all far within 32 bits."""
+    info = torch.iinfo(getattr(torch, dtype))
+    pool = (2**24 + 1, 100003, 70000, 65537, 40000, 32769, 2051, 259, 5, 0)
+    return ("among", tuple(sorted(n * sign for n in pool for sign in (1, -1) if info.min <= n * sign <= info.max)))
+
+
 def exact_numbers(dtype: str) -> Values:
     """Small numbers on which sums, products and comparisons are exact in every dtype; they are often equal."""
     if is_float(dtype):
@@ -78,10 +85,10 @@ def divisors(dtype: str) -> Values:
 
 
 def integers(sketch: Sketch, dtype: str) -> Values:
-    """Integers as they come: mostly small, sometimes large or at the ends of the dtype."""
+    """Integers as they come: mostly small, sometimes larger, or at the ends of the dtype."""
     if dtype == "bool" or not sketch.rarely(2):
         return exact_numbers(dtype)
-    return sketch.choice((large(dtype), extremes(dtype)))
+    return sketch.choice((moderate(dtype), large(dtype), extremes(dtype)))
 
 
 def any_values(sketch: Sketch) -> Values:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ...recipe import Recipe, Ref, Values
+from ..elementwise import FUNCTIONS, STEEP
 from ..sketch import FLOATS
 from ..summands import summands
 from .changing import changing
-from .sketch import ROWS, HurtfulSketch
+from .determined import is_determined
+from .sketch import ENDS, ROWS, HurtfulSketch
 
 Draw: TypeAlias = Callable[[HurtfulSketch, str], Recipe]
 
@@ -228,6 +230,22 @@ def _depthwise(sketch: HurtfulSketch, name: str) -> Recipe:
 
 
 @row("aten.conv1d.default", "aten.conv2d.default", "aten.convolution.default")
+def _padded_points(sketch: HurtfulSketch, name: str) -> Recipe:
+    """Windows of one element beyond the input's edges, along each axis alone and along all, in one step or two."""
+    rank = 1 if "1d" in name else 2
+    x = sketch.tensor((1, 3, *[4] * rank), values=("among", (0.5, 1.0, -1.0, 2.0)), layouts=False)
+    paddings = ([1],) if rank == 1 else ([1, 1], [0, 1], [1, 0])
+    made = []
+    for padding in paddings:
+        for stride in ([1] * rank, [2] * rank):
+            weight = sketch.tensor((4, 3, *[1] * rank), values=("among", (0.5, 1.0, -1.5)), constant=True)
+            bias = sketch.tensor((4,), values=("among", (0.25, -0.5, 3.0)), constant=True)
+            more = [False, [0] * rank] if name == "aten.convolution.default" else []
+            made.append(sketch.call(name, x, weight, bias, stride, padding, [1] * rank, *more, 1))
+    return sketch.recipe(*made, reduction_length=4)
+
+
+@row("aten.conv1d.default", "aten.conv2d.default", "aten.convolution.default")
 def _wide_convolution(sketch: HurtfulSketch, name: str) -> Recipe:
     """Weights at an extreme, channels that fill no vector, and a window as large as the input."""
     rank = 1 if "1d" in name else 2
@@ -349,6 +367,100 @@ def _gather_far(sketch: HurtfulSketch, name: str) -> Recipe:
 def _places(count: int) -> Values:
     """Rows of a table: the first ones, the last ones, and those about where 14 bits end."""
     return ("among", (0, 1, 8191, 16383, 16384, 16385, count // 2, count - 2, count - 1))
+
+
+# Numbers of all sizes
+
+#: Powers of two, from near the smallest normal float32 to near the largest one.
+_MAGNITUDES = (-120, -80, -40, -20, -12, -6, 6, 12, 15, 20, 40, 80, 120)
+
+
+@row(*(f"aten.{name}.default" for name in FUNCTIONS))
+def _all_magnitudes(sketch: HurtfulSketch, name: str) -> Recipe:
+    """Each magnitude of the function's inputs in a tensor of its own: large results hide no errors of small ones."""
+    steep = name.split(".")[1] in STEEP
+
+    def called(sketch: HurtfulSketch, power: int, sign: int) -> Ref:
+        low, high = sorted((sign * math.ldexp(1.0, power), sign * math.ldexp(2.0, power)))
+        return sketch.call(name, sketch.tensor((9,), values=("uniform", low, high), layouts=False))
+
+    made = []
+    for power in _MAGNITUDES:
+        for sign in (1, -1):
+            alone = HurtfulSketch(f"{name} {power} {sign}", sketch.dtype, ENDS)
+            called(alone, power, sign)
+            if is_determined(alone.recipe(ill_conditioned=steep)):
+                made.append(called(sketch, power, sign))
+    return sketch.recipe(*made, ill_conditioned=steep)
+
+
+_ARITHMETIC = ("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "maximum.default", "minimum.default")
+
+
+@row(*(f"aten.{name}" for name in _ARITHMETIC))
+def _paired_magnitudes(sketch: HurtfulSketch, name: str) -> Recipe:
+    """Numbers of two magnitudes, whose results have each a tensor of its own."""
+    made = []
+    for powers in ((-60, -40), (60, 40), (-60, 60), (15, 17), (-14, -17), (100, 3)):
+        x, y = (
+            sketch.tensor((9,), values=("uniform", sign * math.ldexp(1.0, power), math.ldexp(2.0, power)))
+            for power, sign in zip(powers, (-1, 0.5), strict=True)
+        )
+        made.append(sketch.call(name, x, y))
+    return sketch.recipe(*made)
+
+
+#: Numbers that are none with the least and the largest bits, of either sign, beside infinities and ordinary ones.
+_NONE: Values = (
+    "bits",
+    (0x3F800000, 0x7F800001, 0xC0000000, 0x40400000, 0xFF800001, 0x7F800000, 0x7FFFFFFF, 0xFFFFFFFF),
+)
+_CHOOSING: Mapping[str, tuple[Any, ...]] = {
+    "aten.argmax.default": (1,),
+    "aten.argmin.default": (1,),
+    "aten.amax.default": ([1],),
+    "aten.amin.default": ([1],),
+    "aten.isnan.default": (),
+    "aten.relu.default": (),
+    "aten.clamp.default": (-1.5, 1.5),
+    "aten.eq.Scalar": (1.0,),
+    "aten.ne.Scalar": (1.0,),
+    "aten.sign.default": (),
+}
+
+
+@row(*_CHOOSING)
+def _none_of_all_kinds(sketch: HurtfulSketch, name: str) -> Recipe:
+    """What is no number, with other bits than arithmetic gives it: for those who compare and choose by bits."""
+    bits = _NONE[1]
+    made = [
+        sketch.call(name, sketch.tensor((4, 2), values=("bits", order)), *_CHOOSING[name])
+        for order in (bits, bits[::-1], bits[2:] + bits[:2])
+    ]
+    return sketch.recipe(*made, exact=True)
+
+
+# Many numbers
+
+
+@row("aten.add.Tensor", "aten.mul.Tensor")
+def _many_numbers(sketch: HurtfulSketch, name: str) -> Recipe:
+    """A column beside a row, of sizes that no vector divides: more results than 22 bits count."""
+    column, row = (sketch.tensor(shape, values=("integers", -30, 30)) for shape in ((2051, 1), (1, 2049)))
+    sketch.call(name, column, row)
+    return sketch.recipe(exact=True)
+
+
+@row("aten.linear.default", "aten.mm.default", "aten.bmm.default", "aten.matmul.default")
+def _long_sum(sketch: HurtfulSketch, name: str) -> Recipe:
+    """A sum of hundreds of thousands of products, all of them exact."""
+    k = sketch.choice((262149, 300007))
+    values: Values = ("among", (0.0, 0.0, 0.0, 0.5, 1.0, -1.0))
+    batch = [1] if "bmm" in name else []
+    x = sketch.tensor((*batch, 1, k), values=values, layouts=False)
+    shape = (2, k) if "linear" in name else (*batch, k, 2)
+    sketch.call(name, x, sketch.tensor(shape, values=values, constant="bmm" not in name, layouts=False))
+    return sketch.recipe(reduction_length=k)
 
 
 # Numbers beside a tensor
