@@ -147,21 +147,40 @@ def _any(b: ProgramBuilder, call: Call) -> Value:
 
 
 def _variance(b: ProgramBuilder, call: Call) -> Value:
-    """Differences from the mean are divided by the largest before they are squared: float16 soon has no squares."""
+    part, most = _spread(b, call)
+    return _without(b, call, mul(b, mul(b, part, most), most))
+
+
+def _deviation(b: ProgramBuilder, call: Call) -> Value:
+    """The root of a variance would be one of a number that float16 may not have."""
+    part, most = _spread(b, call)
+    return _without(b, call, mul(b, unary(b, "ElementWiseSquareRoot", part), most))
+
+
+def _spread(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
+    """The variance of differences from the mean that are divided by the largest, and that largest.
+
+    Those are squared, and not the differences themselves: float16 soon has no squares.
+    """
     x = operand(b, call)
-    axes, keep = axes_of(call.get("dim"), x.rank), bool(call.get("keepdim", False))
-    plain = (DataType.FLOAT32, None)
+    axes, plain = axes_of(call.get("dim"), x.rank), (DataType.FLOAT32, None)
     rest = sub(b, x, reduced(b, "ReduceMean", x, axes, True, plain))
     size = unary(b, "ElementWiseAbs", rest)
     most = larger(b, reduced(b, "ReduceMax", size, axes, True, plain), _LEAST_DIVISOR)
     part = div(b, rest, most)
-    found = mul(b, mul(b, reduced(b, "ReduceMean", mul(b, part, part), axes, True, plain), most), most)
-    for axis in () if keep else sorted(axes, reverse=True):
-        found = dropped(b, found, axis)
+    found = reduced(b, "ReduceMean", mul(b, part, part), axes, True, plain)
     count = math.prod(x.shape[axis] for axis in axes)
     correction = call.get("correction", 1)
     correction = 1 if correction is None else correction
-    return mul(b, found, count / (count - correction)) if correction else found
+    return (mul(b, found, count / (count - correction)) if correction else found), most
+
+
+def _without(b: ProgramBuilder, call: Call, found: Value) -> Value:
+    """The value without the axes along which it was reduced, unless the call keeps them."""
+    axes = () if call.get("keepdim", False) else axes_of(call.get("dim"), found.rank)
+    for axis in sorted(axes, reverse=True):
+        found = dropped(b, found, axis)
+    return found
 
 
 def _variance_and_mean(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
@@ -242,6 +261,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("prod.default prod.dim_int", _product, NUMBERS, narrow_product, special_values=narrowed),
     row("any.default any.dim any.dims", _any, ANY),
     row("var.correction", _variance, REAL, _AXES, enough_elements),
+    row("std.correction", _deviation, REAL, _AXES, enough_elements, keep=True),
     row("var_mean.correction", _variance_and_mean, REAL, _AXES, enough_elements),
     row("linalg_vector_norm.default", _norm, REAL, _AXES, known_order),
     row("_cdist_forward.default", _distances, REAL, four_axes, known_order),
