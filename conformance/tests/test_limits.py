@@ -6,8 +6,10 @@ import math
 
 import pytest
 
+from delegatekit_api.quantization import QuantizationScheme
 from delegatekit_conformance.cases import limits
-from delegatekit_conformance.cases.limits import LimitCase
+from delegatekit_conformance.cases.limits import Lever, LimitCase
+from delegatekit_conformance.cases.quantized_operators import Quantized
 from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.outcome import Outcome, Verdict
 from delegatekit_conformance.recipe import Recipe
@@ -25,7 +27,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[Recipe]:
     """The examples that are tried, of a backend that takes no size above 1000."""
     found: list[Recipe] = []
 
-    def asked(recipe: Recipe | None, context: Context) -> limits._Answer | None:
+    def asked(example: Lever, recipe: Recipe | None, context: Context) -> limits._Answer | None:
         if recipe is None:
             return None
         far = _largest(recipe) > 1000
@@ -51,7 +53,9 @@ def test_the_last_size_that_is_taken_is_tried_and_told(tried: list[Recipe]) -> N
 
 
 def test_what_is_left_however_small_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_asked", lambda recipe, context: limits._Answer(0, ("only float16 is taken",)))
+    monkeypatch.setattr(
+        limits, "_asked", lambda example, recipe, context: limits._Answer(0, ("only float16 is taken",))
+    )
     outcomes = [LINEAR.run(example, CONTEXT) for example in LINEAR.examples(CONTEXT)]
     assert [(one.verdict, one.detail) for one in outcomes] == [(Verdict.NOT_APPLICABLE, "only float16 is taken")] * 2
     assert LINEAR.is_settled(outcomes, CONTEXT)
@@ -61,15 +65,31 @@ def test_a_backend_without_a_line_is_asked_about_the_largest_size_alone(monkeypa
     sizes: list[int] = []
     sound = limits._asked
 
-    def asked(recipe: Recipe | None, context: Context) -> limits._Answer | None:
+    def asked(example: Lever, recipe: Recipe | None, context: Context) -> limits._Answer | None:
         if recipe is not None:
             sizes.append(_largest(recipe))
-        return sound(recipe, context)
+        return sound(example, recipe, context)
 
     monkeypatch.setattr(limits, "_asked", asked)
     outcome = LINEAR.run(LINEAR.examples(CONTEXT)[0], CONTEXT)
     assert (outcome.verdict, outcome.detail) == (Verdict.PASSED, "262144 is taken")
     assert len(sizes) == 2 and sizes[1] == 1 << 18
+
+
+def test_operators_that_a_scheme_names_are_quantized_too(tried: list[Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
+    scheme = QuantizationScheme("narrow", "8 bits", "static")
+    monkeypatch.setattr(limits, "schemes_for", lambda context, operator: [(scheme, False), (scheme, True)])
+    levers = [*(first := LINEAR.examples(CONTEXT)), *LINEAR.further(first, CONTEXT)]
+    assert [lever.scheme for lever in levers] == ["", "narrow"] * 2 + ["", ""]
+    programs: list[Quantized] = []
+
+    def try_program(example: Quantized, case: str, context: Context) -> Outcome:
+        programs.append(example)
+        return Outcome(Verdict.PARTLY)
+
+    monkeypatch.setattr(limits, "try_program", try_program)
+    assert LINEAR.run(levers[1], CONTEXT).verdict is Verdict.PARTLY and not tried
+    assert [(one.scheme, _largest(one.recipes.parts[0])) for one in programs] == [("narrow", 1000)]
 
 
 def test_an_example_that_cannot_be_asked_about_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

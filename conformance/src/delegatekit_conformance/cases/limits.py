@@ -8,27 +8,39 @@ has moved. Only the partitioner is asked on the way: nothing is compiled but the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, zip_longest
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
 
 import delegatekit
 
 from ..context import Context
+from ..joined import Joined
 from ..outcome import Outcome, Verdict
 from ..recipe import Recipe
 from ..strategies.extremes import Extremes, load_extremes
 from ..strategies.extremes.determined import is_determined
 from ..trial import try_recipe
 from .base import Case
+from .quantized import quantized_by
+from .quantized_operators import Quantized, is_plain, schemes_for, try_program
 
 #: The largest size that is asked for: above the 65,536 and the 16,384 of many devices.
 _MOST = 1 << 18
+#: Eager computes so many products in seconds, in double precision and one by one.
+_WORK = 1 << 26
 #: The size that must be taken, so that there is a line above it.
 _LEAST = 2
 #: How many sizes of an operator are tried in each profile; each is another dimension of another example.
 _SIZES = {"quick": 0, "default": 4}
 _MORE_SIZES = 12
+#: The dtype that is quantized.
+_QUANTIZED = "float32"
 #: So many of them tell whether the backend takes the operator at all.
 _FIRST = 2
 #: Among so many examples those are sought that have a size.
@@ -43,14 +55,23 @@ class Lever:
     dtype: str
     #: Which example, and which of its sizes.
     number: int
+    #: The scheme that the example is quantized by, and whether what it reads are sums; none if it is not.
+    scheme: str = ""
+    led: bool = False
 
     def describe(self) -> str:
         """One line."""
-        return f"{self.operator} of {self.dtype}: size {self.number} as large as the backend takes it"
+        kind = f"{self.operator} of {self.dtype}{f' by {self.scheme}' if self.scheme else ''}"
+        return f"{kind}: size {self.number} as large as the backend takes it"
 
     def recipe(self, size: int) -> Recipe | None:
         """The example with this size; None if it has none."""
-        return _extremes(self.operator).sized(self.dtype, self.number, size)
+        found = _extremes(self.operator).sized(self.dtype, self.number, size)
+        return found if found is None or not self.scheme or is_plain(found) else None
+
+    def quantized(self, recipe: Recipe) -> Quantized:
+        """The example as a program that is quantized."""
+        return Quantized(self.scheme, Joined((recipe,)), self.led)
 
 
 @dataclass(frozen=True)
@@ -59,6 +80,8 @@ class _Answer:
 
     taken: int
     reasons: tuple[str, ...]
+    #: Multiplications and additions of one call, about.
+    work: int = 0
 
 
 class _Failed(Exception):  # noqa: N818  it ends a search
@@ -94,22 +117,35 @@ class LimitCase(Case):
         return all(outcome.verdict is Verdict.NOT_APPLICABLE for outcome in tried)
 
     def _levers(self, context: Context) -> Sequence[Lever]:
-        dtype = _extremes(self._operator).dtypes[0]
-        every = (Lever(self._operator, dtype, number) for number in range(_SOUGHT))
+        """The plain ones, and for operators that schemes name half as many by the first scheme."""
         count = _SIZES.get(context.profile.name, _MORE_SIZES)
-        return list(islice((lever for lever in every if lever.recipe(_LEAST) is not None), count))
+        first = Lever(self._operator, _extremes(self._operator).dtypes[0], 0)
+        found = [islice(filter(_has_size, _numbered(first)), count)]
+        if count and first.dtype == _QUANTIZED:
+            for scheme, led in schemes_for(context, self._operator)[:1]:
+                quantized = replace(first, scheme=scheme.name, led=led)
+                found.append(islice(filter(_has_size, _numbered(quantized)), count // 2))
+        return [lever for levers in zip_longest(*found) for lever in levers if lever is not None]
 
     def run(self, example: Lever, context: Context) -> Outcome:
         """Seek the line, and try the example on this side of it."""
         try:
             return replace(_sought(example, context), example=example.describe())
         except _Failed as failed:
-            return try_recipe(failed.recipe, context)
+            return _tried(example, failed.recipe, context)
 
     def snippet(self, example: Lever, context: Context) -> str:
         """The smallest example: the line is found by asking."""
         recipe = example.recipe(_LEAST)
-        return recipe.snippet(context.backend) if recipe else ""
+        return recipe.snippet(context.backend) if recipe and not example.scheme else ""
+
+
+def _numbered(lever: Lever) -> Iterator[Lever]:
+    return (replace(lever, number=number) for number in range(_SOUGHT))
+
+
+def _has_size(lever: Lever) -> bool:
+    return lever.recipe(_LEAST) is not None
 
 
 def _sought(example: Lever, context: Context) -> Outcome:
@@ -118,7 +154,7 @@ def _sought(example: Lever, context: Context) -> Outcome:
 
     def answer(size: int) -> _Answer | None:
         if size not in answers:
-            answers[size] = _asked(example.recipe(size), context)
+            answers[size] = _asked(example, example.recipe(size), context)
         return answers[size]
 
     least = answer(_LEAST)
@@ -140,31 +176,58 @@ def _sought(example: Lever, context: Context) -> Outcome:
     if beyond is None:
         return Outcome(Verdict.PASSED, f"{low} is taken, and there is no larger example")
     told = tuple(f"not above {low}: {reason}" for reason in beyond.reasons if reason not in least.reasons)
-    return replace(_at(example.recipe(low), context), refusals=told)
+    return replace(_at(example, low, answer(low), context), refusals=told)
 
 
-def _at(recipe: Recipe | None, context: Context) -> Outcome:
+def _at(example: Lever, size: int, answer: _Answer | None, context: Context) -> Outcome:
     """What comes of the last example that is taken."""
-    if recipe is None or not is_determined(recipe):
-        return Outcome(Verdict.PASSED, "the last example that is taken has no determined result")
+    recipe = example.recipe(size)
+    if recipe is None or answer is None or answer.work > _WORK:
+        return Outcome(Verdict.PASSED, f"{size} is taken: an example of that size takes too long to compare")
+    if not example.scheme and not is_determined(recipe):
+        return Outcome(Verdict.PASSED, f"{size} is taken: an example of that size has no determined result")
+    return _tried(example, recipe, context)
+
+
+def _tried(example: Lever, recipe: Recipe, context: Context) -> Outcome:
+    if example.scheme:
+        return try_program(example.quantized(recipe), f"limits/{example.operator}", context)
     return try_recipe(recipe, context)
 
 
-def _asked(recipe: Recipe | None, context: Context) -> _Answer | None:
+def _asked(example: Lever, recipe: Recipe | None, context: Context) -> _Answer | None:
     """What the backend says of a recipe; None if there is none, or eager refuses it."""
     if recipe is None:
         return None
     try:
-        program = recipe.export()
+        program = _program(example, recipe, context)
     except Exception:
         return None
+    if isinstance(program, Outcome):
+        return _Answer(0, (program.detail,))
     try:
         found = delegatekit.explain(program, backends=[context.backend], options=context.by_backend)
     except Exception as error:
         raise _Failed(recipe) from error
     taken = sum(row.backend == context.backend for row in found.rows)
     reasons = (row.reasons.get(context.backend, "") for row in (*found.decomposed, *found.rows))
-    return _Answer(taken, tuple(dict.fromkeys(filter(None, reasons))))
+    results = sum(math.prod(map(int, item.shape)) for item in _results(program))
+    return _Answer(taken, tuple(dict.fromkeys(filter(None, reasons))), results * recipe.accuracy.reduction_length)
+
+
+def _program(example: Lever, recipe: Recipe, context: Context) -> ExportedProgram | Outcome:
+    """The exported program, or why it cannot be quantized. Raises whatever torch.export raises."""
+    if not example.scheme:
+        return recipe.export()
+    inputs = recipe.inputs()
+    module = quantized_by(example.scheme, example.quantized(recipe).module_of(recipe), inputs, context)
+    return module if isinstance(module, Outcome) else torch.export.export(module, inputs, strict=False)
+
+
+def _results(program: ExportedProgram) -> Iterator[torch.Tensor]:
+    outputs = program.graph.output_node().args[0]
+    values = (item.meta.get("val") for item in outputs if isinstance(item, Node))
+    return (value for value in values if isinstance(value, torch.Tensor))
 
 
 def _extremes(operator: str) -> Extremes:

@@ -51,6 +51,10 @@ class Quantized:
     #: Options beside those of the run: those of another target.
     options: tuple[tuple[str, Any], ...] = ()
 
+    def module_of(self, recipe: Recipe) -> nn.Module:
+        """What is quantized of a recipe."""
+        return _Led(recipe.module()) if self.led else recipe.module()
+
     def describe(self) -> str:
         """One line."""
         beside = "".join(f" with {name}={value}" for name, value in self.options)
@@ -140,7 +144,7 @@ def try_program(example: Quantized, case: str, context: Context) -> Outcome:
 def _try(recipe: Recipe, example: Quantized, context: Context) -> Outcome:
     try:
         inputs = recipe.inputs()
-        module = _Led(recipe.module()) if example.led else recipe.module()
+        module = example.module_of(recipe)
     except Exception as error:
         return Outcome(Verdict.NOT_EXPORTABLE, f"the example cannot be built: {words(error)}")
     if example.options:

@@ -157,6 +157,7 @@ class HurtfulSketch(Sketch):
 
     def dims(self, rank: int, *, at_least: int = 1) -> tuple[int, ...]:
         """Several dimensions: mostly the long one among them."""
+        self.require(rank <= RANK)
         found = super().dims(rank, at_least=at_least)
         missing = self._long is not None and self._long < rank and self._long not in {dim % rank for dim in found}
         if missing and found and not self.rarely(4):
