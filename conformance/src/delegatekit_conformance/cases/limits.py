@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 
 import torch
+from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -66,8 +67,7 @@ class Lever:
 
     def recipe(self, size: int) -> Recipe | None:
         """The example with this size; None if it has none."""
-        found = _extremes(self.operator).sized(self.dtype, self.number, size)
-        return found if found is None or not self.scheme or is_plain(found) else None
+        return _extremes(self.operator).sized(self.dtype, self.number, size)
 
     def quantized(self, recipe: Recipe) -> Quantized:
         """The example as a program that is quantized."""
@@ -145,7 +145,8 @@ def _numbered(lever: Lever) -> Iterator[Lever]:
 
 
 def _has_size(lever: Lever) -> bool:
-    return lever.recipe(_LEAST) is not None
+    recipe = lever.recipe(_LEAST)
+    return recipe is not None and (not lever.scheme or is_plain(recipe))
 
 
 def _sought(example: Lever, context: Context) -> Outcome:
@@ -196,38 +197,42 @@ def _tried(example: Lever, recipe: Recipe, context: Context) -> Outcome:
 
 
 def _asked(example: Lever, recipe: Recipe | None, context: Context) -> _Answer | None:
-    """What the backend says of a recipe; None if there is none, or eager refuses it."""
+    """What the backend says of a recipe; None if there is none, or eager refuses it or takes too long."""
     if recipe is None:
         return None
     try:
-        program = _program(example, recipe, context)
+        program = recipe.export()
+        work = recipe.accuracy.reduction_length * _results(program)
+        if example.scheme:
+            if work > _WORK:
+                return None  # quantizing runs it, several times
+            module = _quantized(example, recipe, context)
+            if isinstance(module, Outcome):
+                return _Answer(0, (module.detail,))
+            program = torch.export.export(module, recipe.inputs(), strict=False)
     except Exception:
         return None
-    if isinstance(program, Outcome):
-        return _Answer(0, (program.detail,))
     try:
         found = delegatekit.explain(program, backends=[context.backend], options=context.by_backend)
     except Exception as error:
         raise _Failed(recipe) from error
     taken = sum(row.backend == context.backend for row in found.rows)
     reasons = (row.reasons.get(context.backend, "") for row in (*found.decomposed, *found.rows))
-    results = sum(math.prod(map(int, item.shape)) for item in _results(program))
-    return _Answer(taken, tuple(dict.fromkeys(filter(None, reasons))), results * recipe.accuracy.reduction_length)
+    return _Answer(taken, tuple(dict.fromkeys(filter(None, reasons))), work)
 
 
-def _program(example: Lever, recipe: Recipe, context: Context) -> ExportedProgram | Outcome:
-    """The exported program, or why it cannot be quantized. Raises whatever torch.export raises."""
-    if not example.scheme:
-        return recipe.export()
-    inputs = recipe.inputs()
-    module = quantized_by(example.scheme, example.quantized(recipe).module_of(recipe), inputs, context)
-    return module if isinstance(module, Outcome) else torch.export.export(module, inputs, strict=False)
+def _quantized(example: Lever, recipe: Recipe, context: Context) -> nn.Module | Outcome:
+    module = example.quantized(recipe).module_of(recipe)
+    found: nn.Module | Outcome = quantized_by(example.scheme, module, recipe.inputs(), context)
+    return found
 
 
-def _results(program: ExportedProgram) -> Iterator[torch.Tensor]:
+def _results(program: ExportedProgram) -> int:
+    """Elements of a program's results; a size that depends on numbers does not count."""
     outputs = program.graph.output_node().args[0]
     values = (item.meta.get("val") for item in outputs if isinstance(item, Node))
-    return (value for value in values if isinstance(value, torch.Tensor))
+    shapes = (value.shape for value in values if isinstance(value, torch.Tensor))
+    return sum(math.prod(size for size in shape if isinstance(size, int)) for shape in shapes)
 
 
 def _extremes(operator: str) -> Extremes:

@@ -123,7 +123,8 @@ class HurtfulSketch(Sketch):
         if count <= _FAR:
             return numbers
         first = self._random.sample((*range(_FAR, count), 0, 1, _FAR - 1), count - _FAR + 3)
-        return [*first, *(number for number in numbers if number not in set(first))]
+        known = set(first)
+        return [*first, *(number for number in numbers if number not in known)]
 
     def require(self, condition: object) -> None:
         """Raises Unsuitable if the condition does not hold."""

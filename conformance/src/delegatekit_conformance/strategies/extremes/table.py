@@ -36,6 +36,7 @@ _LIMITS: Mapping[str, int] = {
     "aten.unbind.int": 17,
     "aten.split.Tensor": 33,
     "aten.tensor_split.sections": 33,
+    "aten.unflatten.int": 33,
     "aten._pdist_forward.default": 129,
     "aten.meshgrid.indexing": 129,
     "aten.lstm.input": 5,
