@@ -381,8 +381,9 @@ def _all_magnitudes(sketch: HurtfulSketch, name: str) -> Recipe:
     steep = name.split(".")[1] in STEEP
 
     def called(sketch: HurtfulSketch, power: int, sign: int) -> Ref:
-        low, high = sorted((sign * math.ldexp(1.0, power), sign * math.ldexp(2.0, power)))
-        return sketch.call(name, sketch.tensor((9,), values=("uniform", low, high), layouts=False))
+        # Not at random: what is determined alone is so beside others.
+        numbers = tuple(math.ldexp(sign * (1 + 0.1173 * place), power) for place in range(9))
+        return sketch.call(name, sketch.tensor((9,), values=("literal", numbers), layouts=False))
 
     made = []
     for power in _MAGNITUDES:
