@@ -16,7 +16,7 @@ from delegatekit_conformance.outcome import Outcome, Verdict
 from delegatekit_conformance.recipe import Recipe, Ref, Step, TensorRecipe
 from delegatekit_conformance.strategies import load_operators
 from delegatekit_conformance.strategies.extremes import load_extremes
-from delegatekit_conformance.strategies.extremes.determined import is_determined, is_determined_in
+from delegatekit_conformance.strategies.extremes.determined import is_determined, is_determined_in, takes_long
 from delegatekit_conformance.strategies.extremes.sketch import FAR, LARGEST, LONG, HurtfulSketch, Unsuitable
 
 CONTEXT = Context("reference", PROFILES["quick"], stock=False)
@@ -158,6 +158,15 @@ def test_what_a_rounding_changes_is_not_determined() -> None:
     assert not is_determined(_recipe("aten.cos.default", ("uniform", 1e5, 2e5)))
     assert not is_determined(_recipe("aten.log.default", ("uniform", -2.0, -1.0)))  # nothing but NaN
     assert not is_determined(_recipe("aten.select.int", ("normal",), 5, 0))  # eager refuses it
+
+
+def test_a_large_window_at_many_places_takes_too_long() -> None:
+    def example(size: int) -> Recipe:
+        tensors = (("x", TensorRecipe((1, 2, size, size))), ("w", TensorRecipe((2, 2, 129, 129), constant=True)))
+        step = Step("y", "aten.conv2d.default", (Ref("x"), Ref("w")))
+        return Recipe(tensors, (step,), (Ref("y"),), reduction_length=2 * 129 * 129)
+
+    assert takes_long(example(400)) and not takes_long(example(140))
 
 
 def test_one_size_is_pulled_and_the_strategy_follows() -> None:

@@ -18,6 +18,10 @@ from .sketch import RANK
 
 #: The part of the tolerance that eager's own error may take.
 _SHARE = 0.5
+#: Products that eager computes in less than a second.
+_WORK = 1 << 28
+#: No example has many more results: with fewer products for each than this allows, they need not be counted.
+_RESULTS = 1 << 20
 #: Beside a largest result below this one, the roundings of numbers near the end of float16's range are large.
 _SMALLEST_HALF = 2.0**-7
 
@@ -32,6 +36,19 @@ def is_determined(recipe: Recipe) -> bool:
             return all(_agrees(recipe, recipe.inputs(sizes)) for sizes in (None, *recipe.calls))
     except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
         return False  # eager refuses the example
+
+
+def takes_long(recipe: Recipe) -> bool:
+    """Whether eager takes seconds for it: a large window at each of many places."""
+    length = recipe.accuracy.reduction_length
+    if length * _RESULTS <= _WORK:
+        return False
+    try:
+        with torch.no_grad():
+            results = _results(recipe.module().to("meta"), [value.to("meta") for value in recipe.inputs()])
+    except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
+        return False  # without shapes from PyTorch nothing is known
+    return length * sum(value.numel() for value in results) > _WORK
 
 
 def is_determined_in(precision: str, recipe: Recipe) -> bool:

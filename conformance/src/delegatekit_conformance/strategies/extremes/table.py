@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ...recipe import Recipe
 from ..registry import OperatorStrategy, load_operators
 from .changing import pointwise_changing
-from .determined import is_determined
+from .determined import is_determined, takes_long
 from .rows import rows_of
 from .sketch import ENDS, EQUAL, FAR, HUGE, LONG, ODD, OFFSET, ROWS, TINY, ZERO, HurtfulSketch, Theme, Unsuitable
 
@@ -98,7 +98,7 @@ class Extremes:
                 )
             except (Unsuitable, RuntimeError, IndexError, ValueError, ZeroDivisionError):
                 continue
-            if found is not None and is_determined(found):
+            if found is not None and not takes_long(found) and is_determined(found):
                 return found
         return None
 
