@@ -8,15 +8,12 @@ has moved. Only the partitioner is asked on the way: nothing is compiled but the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 
 import torch
 from torch import nn
-from torch.export import ExportedProgram
-from torch.fx import Node
 
 import delegatekit
 
@@ -25,7 +22,7 @@ from ..joined import Joined
 from ..outcome import Outcome, Verdict
 from ..recipe import Recipe
 from ..strategies.extremes import Extremes, load_extremes
-from ..strategies.extremes.determined import is_determined
+from ..strategies.extremes.determined import is_determined, takes_long
 from ..trial import try_recipe
 from .base import Case
 from .quantized import quantized_by
@@ -80,8 +77,6 @@ class _Answer:
 
     taken: int
     reasons: tuple[str, ...]
-    #: Multiplications and additions of one call, about.
-    work: int = 0
 
 
 class _Failed(Exception):  # noqa: N818  it ends a search
@@ -177,13 +172,13 @@ def _sought(example: Lever, context: Context) -> Outcome:
     if beyond is None:
         return Outcome(Verdict.PASSED, f"{low} is taken, and there is no larger example")
     told = tuple(f"not above {low}: {reason}" for reason in beyond.reasons if reason not in least.reasons)
-    return replace(_at(example, low, answer(low), context), refusals=told)
+    return replace(_at(example, low, context), refusals=told)
 
 
-def _at(example: Lever, size: int, answer: _Answer | None, context: Context) -> Outcome:
+def _at(example: Lever, size: int, context: Context) -> Outcome:
     """What comes of the last example that is taken."""
     recipe = example.recipe(size)
-    if recipe is None or answer is None or answer.work > _WORK:
+    if recipe is None or takes_long(recipe, _WORK):
         return Outcome(Verdict.PASSED, f"{size} is taken: an example of that size takes too long to compare")
     if not example.scheme and not is_determined(recipe):
         return Outcome(Verdict.PASSED, f"{size} is taken: an example of that size has no determined result")
@@ -201,11 +196,11 @@ def _asked(example: Lever, recipe: Recipe | None, context: Context) -> _Answer |
     if recipe is None:
         return None
     try:
-        program = recipe.export()
-        work = recipe.accuracy.reduction_length * _results(program)
-        if example.scheme:
-            if work > _WORK:
-                return None  # quantizing runs it, several times
+        if not example.scheme:
+            program = recipe.export()
+        elif takes_long(recipe, _WORK):
+            return None  # quantizing runs it, several times
+        else:
             module = _quantized(example, recipe, context)
             if isinstance(module, Outcome):
                 return _Answer(0, (module.detail,))
@@ -218,21 +213,13 @@ def _asked(example: Lever, recipe: Recipe | None, context: Context) -> _Answer |
         raise _Failed(recipe) from error
     taken = sum(row.backend == context.backend for row in found.rows)
     reasons = (row.reasons.get(context.backend, "") for row in (*found.decomposed, *found.rows))
-    return _Answer(taken, tuple(dict.fromkeys(filter(None, reasons))), work)
+    return _Answer(taken, tuple(dict.fromkeys(filter(None, reasons))))
 
 
 def _quantized(example: Lever, recipe: Recipe, context: Context) -> nn.Module | Outcome:
     module = example.quantized(recipe).module_of(recipe)
     found: nn.Module | Outcome = quantized_by(example.scheme, module, recipe.inputs(), context)
     return found
-
-
-def _results(program: ExportedProgram) -> int:
-    """Elements of a program's results; a size that depends on numbers does not count."""
-    outputs = program.graph.output_node().args[0]
-    values = (item.meta.get("val") for item in outputs if isinstance(item, Node))
-    shapes = (value.shape for value in values if isinstance(value, torch.Tensor))
-    return sum(math.prod(size for size in shape if isinstance(size, int)) for shape in shapes)
 
 
 def _extremes(operator: str) -> Extremes:

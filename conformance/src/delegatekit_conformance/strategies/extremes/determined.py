@@ -38,17 +38,17 @@ def is_determined(recipe: Recipe) -> bool:
         return False  # eager refuses the example
 
 
-def takes_long(recipe: Recipe) -> bool:
-    """Whether eager takes seconds for it: a large window at each of many places."""
+def takes_long(recipe: Recipe, most: int = _WORK) -> bool:
+    """Whether eager computes more than so many products for it: a large window at each of many places."""
     length = recipe.accuracy.reduction_length
-    if length * _RESULTS <= _WORK:
+    if length * _RESULTS <= most:
         return False
     try:
         with torch.no_grad():
             results = _results(recipe.module().to("meta"), [value.to("meta") for value in recipe.inputs()])
     except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
         return False  # without shapes from PyTorch nothing is known
-    return length * sum(value.numel() for value in results) > _WORK
+    return length * sum(value.numel() for value in results) > most
 
 
 def is_determined_in(precision: str, recipe: Recipe) -> bool:

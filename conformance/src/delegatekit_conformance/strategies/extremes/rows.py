@@ -412,10 +412,7 @@ def _paired_magnitudes(sketch: HurtfulSketch, name: str) -> Recipe:
 
 
 #: Numbers that are none with the least and the largest bits, of either sign, beside infinities and ordinary ones.
-_NONE: Values = (
-    "bits",
-    (0x3F800000, 0x7F800001, 0xC0000000, 0x40400000, 0xFF800001, 0x7F800000, 0x7FFFFFFF, 0xFFFFFFFF),
-)
+_NONE = (0x3F800000, 0x7F800001, 0xC0000000, 0x40400000, 0xFF800001, 0x7F800000, 0x7FFFFFFF, 0xFFFFFFFF)
 _CHOOSING: Mapping[str, tuple[Any, ...]] = {
     "aten.argmax.default": (1,),
     "aten.argmin.default": (1,),
@@ -433,10 +430,9 @@ _CHOOSING: Mapping[str, tuple[Any, ...]] = {
 @row(*_CHOOSING)
 def _none_of_all_kinds(sketch: HurtfulSketch, name: str) -> Recipe:
     """What is no number, with other bits than arithmetic gives it: for those who compare and choose by bits."""
-    bits = _NONE[1]
     made = [
         sketch.call(name, sketch.tensor((4, 2), values=("bits", order)), *_CHOOSING[name])
-        for order in (bits, bits[::-1], bits[2:] + bits[:2])
+        for order in (_NONE, _NONE[::-1], _NONE[2:] + _NONE[:2])
     ]
     return sketch.recipe(*made, exact=True)
 
