@@ -52,6 +52,15 @@ def test_the_last_size_that_is_taken_is_tried_and_told(tried: list[Recipe]) -> N
     assert not LINEAR.is_settled(outcomes, CONTEXT) and len(LINEAR.further(examples, CONTEXT)) == 2
 
 
+def test_a_fault_is_shown_by_the_example_that_has_it(tried: list[Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(recipe: Recipe, context: Context) -> Outcome:
+        return Outcome(Verdict.MISMATCH, "wrong", example=recipe.describe())
+
+    monkeypatch.setattr(limits, "try_recipe", wrong)
+    outcome = LINEAR.run(LINEAR.examples(CONTEXT)[0], CONTEXT)
+    assert outcome.verdict is Verdict.MISMATCH and "1000" in outcome.example and "1000" in outcome.snippet
+
+
 def test_what_is_left_however_small_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         limits, "_asked", lambda example, recipe, context: limits._Answer(0, ("only float16 is taken",))

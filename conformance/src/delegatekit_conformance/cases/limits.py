@@ -125,14 +125,11 @@ class LimitCase(Case):
     def run(self, example: Lever, context: Context) -> Outcome:
         """Seek the line, and try the example on this side of it."""
         try:
-            return replace(_sought(example, context), example=example.describe())
+            outcome = _sought(example, context)
         except _Failed as failed:
-            return _tried(example, failed.recipe, context)
-
-    def snippet(self, example: Lever, context: Context) -> str:
-        """The smallest example: the line is found by asking."""
-        recipe = example.recipe(_LEAST)
-        return recipe.snippet(context.backend) if recipe and not example.scheme else ""
+            outcome = _tried(example, failed.recipe, context)
+        # A fault is that of one size, with the words and the script of the example that has it.
+        return outcome if outcome.verdict.is_fault else replace(outcome, example=example.describe())
 
 
 def _numbered(lever: Lever) -> Iterator[Lever]:
@@ -188,7 +185,8 @@ def _at(example: Lever, size: int, context: Context) -> Outcome:
 def _tried(example: Lever, recipe: Recipe, context: Context) -> Outcome:
     if example.scheme:
         return try_program(example.quantized(recipe), f"limits/{example.operator}", context)
-    return try_recipe(recipe, context)
+    outcome = try_recipe(recipe, context)
+    return replace(outcome, snippet=recipe.snippet(context.backend)) if outcome.verdict.is_fault else outcome
 
 
 def _asked(example: Lever, recipe: Recipe | None, context: Context) -> _Answer | None:
