@@ -143,7 +143,9 @@ class Work(Case):
 
     def run(self, example: int, context: Context) -> Outcome:
         done = Outcome(Verdict.DELEGATED, delegated_nodes=2, delegate_bytes=8, delegate_operators=self.operators)
-        return replace(done, damages_refused=3) if self.name == "sums/careful" else done
+        return (
+            replace(done, damages_refused=3, insides=("5eed add", "0dd sub")) if self.name == "sums/careful" else done
+        )
 
 
 def working(context: Context) -> Mapping[str, Case]:

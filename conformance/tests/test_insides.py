@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 import torch
 
-from delegatekit_conformance.insides import bits, bytes_of
+from delegatekit_api.blobs import BlobOperator
+from delegatekit_conformance.insides import bits, bytes_of, line_of, told_otherwise
 
 
 @pytest.mark.parametrize(
@@ -19,3 +23,21 @@ from delegatekit_conformance.insides import bits, bytes_of
 )
 def test_the_bytes_of_a_tensor_are_its_elements_in_order_whatever_its_strides(tensor: torch.Tensor) -> None:
     assert bits(tensor) == bytes_of(tensor) == tensor.detach().flatten().clone().numpy().tobytes()
+
+
+@dataclass
+class Compiled:
+    blob: list[bytes]
+    named_data: tuple[Any, ...] = ()
+
+
+def test_a_line_has_a_checksum_of_the_bytes_and_what_is_told_of_the_operators() -> None:
+    told = [BlobOperator("Clamp", ("x",), ("y",), {"clamp": "0 to 6"}), BlobOperator("Sub", ("y", "x"), ("z",))]
+    line: Any = line_of
+    first, other = (line(Compiled([data]), told) for data in (b"abc", b"abd"))
+    assert first == "352441c2 Clamp clamp=0 to 6; Sub"
+    assert other.partition(" ")[2] == first.partition(" ")[2]
+    assert line(Compiled([b"abc"]), []) == ""
+    assert told_otherwise([first], [other]) is None
+    changed = line(Compiled([b"abc"]), told[:1])
+    assert told_otherwise([first, other], [other, changed]) == ("Clamp clamp=0 to 6; Sub", "Clamp clamp=0 to 6")

@@ -30,7 +30,7 @@ from delegatekit_conformance.mutants.choice import Chooser, within
 from delegatekit_conformance.mutants.chosen import Attempt, pack, unpack
 from delegatekit_conformance.mutants.deeper import Deeper
 from delegatekit_conformance.mutants.engine import Found, Trial, judge
-from delegatekit_conformance.mutants.example import Example, mask, numbers_of
+from delegatekit_conformance.mutants.example import Example, mask, numbers_of, short
 from delegatekit_conformance.mutants.overlay import overlay
 from delegatekit_conformance.mutants.page import TITLE, table, updated
 from delegatekit_conformance.mutants.probe import differs, probe, watching
@@ -598,6 +598,16 @@ def test_other_reasons_of_refusals_are_told(toy: Plugin) -> None:
         for reasons in ((), numbers_of(["not today"]))
     ]
     assert [(one.killed, one.reasons) for one in found] == [(False, ()), (False, ("sums/careful",))]
+
+
+def test_operators_that_are_told_otherwise_of_the_same_delegate_are_told(toy: Plugin) -> None:
+    same = mutant(toy, "boundary", "x > LIMIT", "((x) >= (LIMIT))")
+    tried = replace(attempt("sums/careful", 4), delegated_nodes=2, delegate_bytes=8, delegate_operators=2)
+    found = [
+        judge(trial(same, replace(tried, insides=short(lines))), CONTEXT, load("seeded"), mutant_cases.working)
+        for lines in (("5eed add", "0dd sub"), ("5eed mul", "0dd sub"), ("beef mul",))
+    ]
+    assert [one.insides for one in found] == [(), ("sums/careful",), ()]
 
 
 def test_what_the_backend_says_of_itself_otherwise_is_told_where_no_example_shows_it(toy: Plugin) -> None:

@@ -35,6 +35,10 @@ def calls(delegated: int, fallback: int, size: int = 0, work: int = 0) -> CaseRe
     )
 
 
+def told(*lines: str) -> CaseResult:
+    return replace(case(Verdict.DELEGATED), insides=lines)
+
+
 def damage(refused: int, size: int = 1000) -> CaseResult:
     """A case of damaged delegates of so many bytes, so many of which were refused."""
     return case(Verdict.PASSED, "robustness/a/replaced", delegate_bytes=size, damages_refused=refused)
@@ -101,6 +105,8 @@ CORE = (Outcome(Verdict.RUN_ERROR, core="run error: x", blame="core"),)
         (damage(7), damage(6, 1001), [], False),  # other bytes were damaged
         (case(Verdict.FALLBACK, reasons=("a: b",)), case(Verdict.FALLBACK, reasons=("a: c",)), ["reasons"], False),
         (case(Verdict.FALLBACK, reasons=("a: b",)), case(Verdict.DELEGATED, reasons=("a: c",)), ["gained"], False),
+        (told("5eed add"), told("0dd sub", "5eed mul"), ["insides"], False),
+        (told("5eed add", "0dd sub"), told("5eed add", "beef mul"), [], False),  # of other bytes
         (case(Verdict.PASSED), case(Verdict.NOT_APPLICABLE), ["lost"], True),
         (case(Verdict.DELEGATED), case(Verdict.UNAVAILABLE), ["lost"], True),
         (case(Verdict.UNAVAILABLE), case(Verdict.DELEGATED), ["gained"], False),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from delegatekit.lowering import Delegate
+from delegatekit_api import DelegateKitError
 from delegatekit_api.blobs import BlobOperator
 
 
@@ -30,3 +33,29 @@ def operators_of(delegate: Delegate) -> tuple[BlobOperator, ...]:
         return ()
     named = {item.key: memoryview(bytes_of(item.data)) for item in delegate.named_data}
     return backend.blob_operators(memoryview(b"".join(delegate.blob)), delegate.compile_specs, named, "forward") or ()
+
+
+def told_of(delegate: Delegate) -> tuple[BlobOperator, ...]:
+    """The operators of a delegate; none if its backend cannot tell, of which a rule of the contract says more."""
+    try:
+        return operators_of(delegate)
+    except DelegateKitError:
+        return ()
+
+
+def line_of(delegate: Delegate, operators: Iterable[BlobOperator]) -> str:
+    """A checksum of the delegate's bytes, and what is told of its operators, in a line."""
+    words = "; ".join(
+        " ".join((one.name, *(f"{name}={fact}" for name, fact in one.facts.items()))) for one in operators
+    )
+    keys = "".join(item.key for item in delegate.named_data)
+    return f"{zlib.crc32(b''.join(delegate.blob) + keys.encode()):08x} {words}" if words else ""
+
+
+def told_otherwise(old: Iterable[str], new: Iterable[str]) -> tuple[str, str] | None:
+    """The first delegate of which other operators are told though its bytes are the same: before, and now."""
+    before = dict(line.split(" ", 1) for line in old)
+    for bits_of, words in (line.split(" ", 1) for line in new):
+        if before.get(bits_of, words) != words:
+            return before[bits_of], words
+    return None

@@ -161,6 +161,8 @@ class Outcome:
     named_nodes: int = 0
     #: How many damages of a delegate its runtime refused.
     damages_refused: int = 0
+    #: What is told of each delegate's operators, as `insides.line_of` writes it.
+    insides: tuple[str, ...] = ()
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -185,9 +187,9 @@ class Outcome:
         return decoded(cls, values, where)
 
 
-def kept_reasons(refusals: Iterable[str]) -> tuple[str, ...]:
-    """The reasons of refusals that a result has: each once, the first ones."""
-    return tuple(dict.fromkeys(refusals))[:_REASONS]
+def kept_lines(lines: Iterable[str]) -> tuple[str, ...]:
+    """The reasons of refusals that a result has, and what is told of its delegates: each once, the first ones."""
+    return tuple(dict.fromkeys(lines))[:_LINES]
 
 
 def worst_of(outcomes: Sequence[Outcome]) -> Outcome:
@@ -210,6 +212,7 @@ def whole_of(parts: Sequence[Outcome], example: str) -> Outcome:
         damages_refused=sum(part.damages_refused for part in parts),
         refusals=tuple(dict.fromkeys(reason for part in parts for reason in part.refusals)),
         taken=tuple(dict.fromkeys(name for part in parts for name in part.taken)),
+        insides=tuple(dict.fromkeys(line for part in parts for line in part.insides)),
         seconds=sum(part.seconds for part in parts),
     )
 
@@ -256,6 +259,8 @@ class CaseResult:
     named_nodes: int = 0
     #: How many damages of delegates the backend's runtime refused.
     damages_refused: int = 0
+    #: What is told of the operators of the first delegates, as `insides.line_of` writes it.
+    insides: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -297,8 +302,8 @@ class CaseResult:
         return found
 
 
-#: This many different reasons of refusals are kept for a case.
-_REASONS = 12
+#: This many different reasons of refusals are kept for a case, and as many delegates.
+_LINES = 12
 #: This many different faults are kept for a case, and shrunk.
 _KINDS = 8
 
@@ -314,6 +319,7 @@ class Tally:
     faults: dict[tuple[Any, ...], Outcome] = field(default_factory=dict)
     core_faults: dict[str, Outcome] = field(default_factory=dict)
     _reasons: dict[str, None] = field(default_factory=dict)
+    _insides: dict[str, None] = field(default_factory=dict)
     _seconds: float = 0.0
     _nodes: int = 0
     _calls: int = 0
@@ -352,6 +358,7 @@ class Tally:
         self._named += outcome.named_nodes
         self._damages += outcome.damages_refused
         self._reasons.update(dict.fromkeys(outcome.refusals))
+        self._insides.update(dict.fromkeys(outcome.insides))
         if outcome.verdict.is_fault:
             for fault in (outcome, *outcome.others):
                 if len(self.faults) < _KINDS:
@@ -376,7 +383,7 @@ class Tally:
             dict(self.counts),
             tuple(self.faults.values()),
             tuple(self.core_faults.values()),
-            kept_reasons(self._reasons),
+            kept_lines(self._reasons),
             self._seconds,
             self._nodes,
             self._calls,
@@ -392,4 +399,5 @@ class Tally:
             delegate_operators=self._operators,
             named_nodes=self._named,
             damages_refused=self._damages,
+            insides=kept_lines(self._insides),
         )

@@ -30,7 +30,7 @@ from delegatekit_api.nodes import operator_name
 
 from . import stock
 from .context import Context
-from .insides import operators_of
+from .insides import line_of, told_of
 from .joined import Joined
 from .outcome import Outcome, Verdict, whole_of
 from .recipe import Recipe
@@ -444,24 +444,19 @@ def _counts(program: LoweredProgram, backends: Sequence[str]) -> dict[str, Any]:
                     for backend, answer in plan.verdicts.get(node, {}).items()
                     if backend in backends[:1] and answer.reason
                 ]
+    delegates = program.methods["forward"].delegates
+    told = [told_of(delegate) for delegate in delegates]
     return {
         "delegates": len(report.delegates),
         "delegated_nodes": report.delegated_nodes,
         "fallback_calls": report.fallback_calls,
         "delegate_bytes": sum(one.blob_size for one in report.delegates) + whole.named_data_size,
-        "delegate_operators": sum(map(_operators, program.methods["forward"].delegates)),
-        "named_nodes": sum(map(_named, program.methods["forward"].delegates)),
+        "delegate_operators": sum(map(len, told)),
+        "insides": tuple(filter(None, map(line_of, delegates, told))),
+        "named_nodes": sum(map(_named, delegates)),
         "refusals": tuple(dict.fromkeys(refusals)),
         "taken": tuple(taken),
     }
-
-
-def _operators(delegate: Delegate) -> int:
-    """How many operators a delegate has; 0 if its backend does not tell, or cannot: a rule of the contract says so."""
-    try:
-        return len(operators_of(delegate))
-    except DelegateKitError:
-        return 0
 
 
 def _named(delegate: Delegate) -> int:

@@ -15,12 +15,13 @@ from ..cases import all_cases
 from ..context import Context
 from ..described import altered
 from ..expectations import Expectations
+from ..insides import told_otherwise
 from ..outcome import CaseResult, Verdict
 from ..report.difference import is_fewer, is_larger, is_less_careful, is_less_named, is_lost, is_more_work, taken_apart
 from ..runner import Limits, Pool, Source
 from .choice import within
 from .chosen import NOT_FOUND, WORDS, Attempt, Spoken, placeholders, speaking_cases, spoken
-from .example import numbers_of
+from .example import numbers_of, short
 from .overlay import overlay
 from .replay import ordered, replayed
 from .sites import Plugin
@@ -88,11 +89,13 @@ class Found:
     said: tuple[str, ...] = ()
     #: Cases that it lists as refused for other reasons.
     reasons: tuple[str, ...] = ()
+    #: Cases of which it lists the same delegates with other operators told.
+    insides: tuple[str, ...] = ()
 
     @property
     def told(self) -> bool:
         """Whether `conform diff` would tell of it."""
-        return bool(self.less or self.larger or self.work or self.said or self.reasons)
+        return bool(self.less or self.larger or self.work or self.said or self.reasons or self.insides)
 
     @property
     def gave_up(self) -> bool:
@@ -119,7 +122,7 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
     """
     start = time.perf_counter()
     found = Found(trial.name, trial.profile, killed=False, possible=trial.possible, reaching=trial.reaching)
-    told: dict[str, dict[str, None]] = {"less": {}, "larger": {}, "work": {}, "reasons": {}}
+    told: dict[str, dict[str, None]] = {how: {} for how in _HOW}
     plugin = Plugin.of(trial.backend)
     attempts: Sequence[Attempt] = trial.attempts
     if trial.replays:
@@ -150,12 +153,16 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
             if not found.killed:
                 found = replace(found, said=ask())
     seconds = round(time.perf_counter() - start, 1)
-    less, larger, work, reasons = (tuple(told[how]) for how in ("less", "larger", "work", "reasons"))
-    return replace(found, less=less, larger=larger, work=work, reasons=reasons, seconds=seconds)
+    cases: dict[str, Any] = {how: tuple(told[how]) for how in _HOW}
+    return replace(found, seconds=seconds, **cases)
+
+
+#: What `conform diff` may tell of a case.
+_HOW = ("less", "work", "larger", "reasons", "insides")
 
 
 def _told(before: Attempt, now: CaseResult) -> str:
-    """What `conform diff` would tell of a result: "less", "work", "larger", "reasons", or nothing."""
+    """What `conform diff` would tell of a result: one of `_HOW`, or nothing."""
     if is_lost(Verdict(before.verdict), now.verdict):
         return "less"
     if is_fewer(before, now) or is_less_careful(before, now) or is_less_named(before, now):
@@ -165,7 +172,9 @@ def _told(before: Attempt, now: CaseResult) -> str:
     if is_larger(before, now):
         return "larger"
     same = before.verdict == now.verdict.value and before.delegated_nodes == now.delegated_nodes
-    return "reasons" if same and tuple(before.reasons) != numbers_of(now.reasons) else ""
+    if same and tuple(before.reasons) != numbers_of(now.reasons):
+        return "reasons"
+    return "insides" if told_otherwise(before.insides, short(now.insides)) else ""
 
 
 def _counted(attempt: Attempt, result: CaseResult) -> Attempt:
@@ -181,6 +190,7 @@ def _counted(attempt: Attempt, result: CaseResult) -> Attempt:
         damages_refused=result.damages_refused,
         taken=tuple(result.taken),
         reasons=numbers_of(result.reasons),
+        insides=short(result.insides),
     )
 
 

@@ -34,6 +34,8 @@ class Seen:
     taken: tuple[str, ...] = ()
     #: The reasons of its refusals, each as a number (`numbers_of`).
     reasons: tuple[int, ...] = ()
+    #: What is told of its delegates' operators, in short (`short`).
+    insides: tuple[str, ...] = ()
 
     @property
     def is_rule(self) -> bool:
@@ -64,6 +66,12 @@ class Example(Seen):
 def numbers_of(reasons: Iterable[str]) -> tuple[int, ...]:
     """Reasons as numbers that tell them apart."""
     return tuple(sorted(zlib.crc32(reason.encode()) for reason in reasons))
+
+
+def short(insides: Iterable[str]) -> tuple[str, ...]:
+    """Lines of `insides.line_of` with a checksum in place of the words."""
+    parted = (line.split(" ", 1) for line in insides)
+    return tuple(f"{checksum} {zlib.crc32(words.encode()):08x}" for checksum, words in parted)
 
 
 def mask(first: int, last: int) -> int:

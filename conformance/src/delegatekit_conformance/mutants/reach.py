@@ -26,13 +26,13 @@ from ..cases import Case, all_cases
 from ..context import Context
 from ..errors import InputError
 from ..expectations import Expectations
-from ..outcome import CaseResult, Outcome, kept_reasons
+from ..outcome import CaseResult, Outcome, kept_lines
 from ..runner import Pool, Source, select
 from .around import Around
 from .carried import Moved, files_of
 from .chosen import off_first_imports, pack
 from .dispatches import Dispatches
-from .example import Example, numbers_of
+from .example import Example, numbers_of, short
 from .sites import Plugin, digest
 
 #: Recording makes Python slower by up to this factor.
@@ -371,7 +371,8 @@ class Recorded(Around):
             "named_nodes": outcome.named_nodes,
             "damages_refused": outcome.damages_refused,
             "taken": outcome.taken,
-            "reasons": numbers_of(kept_reasons(outcome.refusals)),
+            "reasons": numbers_of(kept_lines(outcome.refusals)),
+            "insides": short(kept_lines(outcome.insides)),
             "lines": lines,
             "sound": not (outcome.verdict.is_fault or outcome.core or outcome.blame),
         }

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..described import Saying, altered
+from ..insides import told_otherwise
 from ..outcome import CaseResult, Verdict
 from ..run import Run
 from . import judges, rows, views
@@ -45,6 +46,7 @@ Group = Literal[
     "more_named",
     "said",
     "reasons",
+    "insides",
     "core",
     "only_old",
     "only_new",
@@ -67,6 +69,7 @@ _TITLES: dict[Group, str] = {
     "more_named": "Operators that a debug handle names now",
     "said": "What the backend says of itself",
     "reasons": "Other reasons for refusals",
+    "insides": "The same delegates told otherwise",
     "core": "New faults of core",
     "only_old": "Only in the old run",
     "only_new": "Only in the new run",
@@ -270,7 +273,8 @@ def diff(old: Run, new: Run, *, latency_threshold: float = LATENCY_THRESHOLD) ->
         changes += _latency(old_case, new_case, latency_threshold)
         if same_examples:
             changes += (*_size(old_case, new_case), *_work(old_case, new_case))
-            changes += (*_care(old_case, new_case), *_names(old_case, new_case), *_reasons(old_case, new_case))
+            changes += (*_care(old_case, new_case), *_names(old_case, new_case))
+            changes += (*_reasons(old_case, new_case), *_insides(old_case, new_case))
     for name, result in before.items():
         if name not in after:
             changes.append(Change("only_old", name, _shown(result)))
@@ -391,6 +395,13 @@ def _reasons(old: CaseResult, new: CaseResult) -> Iterable[Change]:
             for these, those in ((old.reasons, new.reasons), (new.reasons, old.reasons))
         )
         yield Change("reasons", new.case, before, after)
+
+
+def _insides(old: CaseResult, new: CaseResult) -> Iterable[Change]:
+    """Other words for the operators of a delegate that has the same bytes."""
+    found = told_otherwise(old.insides, new.insides)
+    if found is not None:
+        yield Change("insides", new.case, *found)
 
 
 def _said_of_itself(old: Run, new: Run) -> Iterable[Change]:
