@@ -26,7 +26,7 @@ from delegatekit_conformance.mutants import equivalent, infection, reach, replay
 from delegatekit_conformance.mutants.campaign import Campaign, Request
 from delegatekit_conformance.mutants.changes import Source as PythonSource
 from delegatekit_conformance.mutants.changes import changes
-from delegatekit_conformance.mutants.choice import Chooser, within
+from delegatekit_conformance.mutants.choice import Chooser, beyond, within
 from delegatekit_conformance.mutants.chosen import Attempt, pack, unpack
 from delegatekit_conformance.mutants.deeper import Deeper
 from delegatekit_conformance.mutants.engine import Found, Trial, judge
@@ -245,6 +245,7 @@ def test_a_mutant_is_tried_with_what_reaches_it_one_way_after_the_other(toy: Plu
     assert len(found) == 4, "run at import: who uses it, and a sample"
     found = [replace(one, seconds=1.0) for one in found]
     assert within(found, 1e6) == found and within(found, 0.0) == found[:1]
+    assert beyond(found, 0.0, 1e6) == found and beyond(found, 1.5, 2.0) == found[1:3]
 
 
 def test_where_a_line_reads_an_option_examples_with_its_values_come_first(toy: Plugin, tmp_path: Path) -> None:
@@ -676,6 +677,15 @@ def test_what_survives_is_tried_with_a_later_profiles_examples(toy: Plugin) -> N
     assert not unused, "an example that is faulty without the change kills nothing"
     early = entries["return x + x", "x + x", "((x) - (x))"]
     assert [found.profile for found in early.found] == ["quick"]
+
+
+def test_what_the_quick_profiles_time_did_not_suffice_for_is_tried_by_a_later_one(toy: Plugin) -> None:
+    request = Request("seeded", count=100, rooms=("sums",), profile="default")
+    object.__setattr__(request, "seconds", 1e-6)  # less than a user may say
+    score = Campaign(request, source=mutant_cases.with_one_that_finds_it_among_others).run()
+    quick, default = next(entry for entry in score.judged if (entry.before, entry.after) == ("2", "3")).found
+    assert (quick.tried, quick.possible, quick.gave_up) == (1, 2, True)
+    assert (default.killed, default.case, default.tried) == (True, "strict/double", 1)
 
 
 def test_cases_that_the_quick_profile_leaves_out_come_after_those_of_their_rooms(toy: Plugin) -> None:

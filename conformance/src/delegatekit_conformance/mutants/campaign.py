@@ -27,7 +27,7 @@ from ..expectations import Expectations, load
 from ..run import versions
 from ..runner import Source
 from . import equivalent, infection, reach
-from .choice import Chooser, within
+from .choice import Chooser, beyond
 from .chosen import Attempt
 from .deeper import Deeper
 from .engine import Found, Trial, is_sound, judge
@@ -176,7 +176,9 @@ class Campaign:
             if profile == first.profile.name:
                 trials = self._trials(mutants, context, chooser, Path(replays))
             else:
-                trials = self._deeper(mutants, context, examples, chooser)
+                rest = [mutant for mutant in mutants if any(found.gave_up for found in finished.of(mutant.name))]
+                started = self._trials(rest, context, chooser, Path(replays), spent=self.request.seconds)
+                trials = self._deeper(mutants, context, examples, chooser, started)
             self._tell(f"{profile}: {len(trials)} mutants, {len(examples)} sound examples")
             self._judge(trials, mutants, context, chooser, finished)
 
@@ -199,10 +201,13 @@ class Campaign:
             finished.add(found)
             self._tell(f"{number:4} {line(found, texts[found.name])}")
 
-    def _trials(self, mutants: Sequence[Mutant], context: Context, chooser: Chooser, replays: Path) -> list[Trial]:
+    def _trials(
+        self, mutants: Sequence[Mutant], context: Context, chooser: Chooser, replays: Path, *, spent: float = 0.0
+    ) -> list[Trial]:
         """The trials with the first profile's examples, of those that make a difference to what was changed.
 
-        The folder `replays`, which is of no use to other machines, gets what is replayed.
+        The folder `replays`, which is of no use to other machines, gets what is replayed. What so many CPU seconds
+        `spent` before sufficed for is left out.
         """
         reaching = {mutant.name: chooser.attempts(mutant) for mutant in mutants}
         infections = infection.record(
@@ -224,20 +229,28 @@ class Campaign:
             leaves = leaves_delegates(self.plugin, mutant)
             own = {one.name: kept[one.name] for one in possible if leaves and one.name in kept}
             if own:
-                trials.append(replace(trial, replays=own, seconds=self.request.seconds))
+                trials.append(replace(trial, replays=own, seconds=self.request.seconds, spent=spent))
             else:
-                trials.append(replace(trial, attempts=tuple(within(possible, self.request.seconds))))
+                trials.append(replace(trial, attempts=tuple(beyond(possible, spent, self.request.seconds))))
         return trials
 
     def _deeper(
-        self, mutants: Sequence[Mutant], context: Context, examples: Sequence[Example], chooser: Chooser
+        self,
+        mutants: Sequence[Mutant],
+        context: Context,
+        examples: Sequence[Example],
+        chooser: Chooser,
+        started: Iterable[Trial],
     ) -> list[Trial]:
-        """The trials with a later profile's examples."""
+        """The trials with a later profile's examples, after what is left of those that are `started`."""
         deeper = Deeper(context, self._source(context), examples, chooser)
+        left = {trial.name: trial for trial in started}
         trials = []
         for mutant in mutants:
-            attempts, possible = deeper.attempts(mutant, self.request.seconds)
-            trials.append(self._trial(mutant, context, tuple(attempts), possible, possible))
+            attempts, more = deeper.attempts(mutant, self.request.seconds)
+            trial = left.get(mutant.name) or self._trial(mutant, context, (), 0, 0)
+            possible, reaching = trial.possible + more, trial.reaching + more
+            trials.append(replace(trial, further=tuple(attempts), possible=possible, reaching=reaching))
         return trials
 
     def _trial(

@@ -44,6 +44,12 @@ def within(attempts: Iterable[Attempt], seconds: float) -> list[Attempt]:
     return kept
 
 
+def beyond(attempts: Sequence[Attempt], spent: float, seconds: float) -> list[Attempt]:
+    """As `within`, without those that so many CPU seconds `spent` before sufficed for."""
+    before = {attempt.name for attempt in within(attempts, spent)} if spent else ()
+    return within([attempt for attempt in attempts if attempt.name not in before], seconds)
+
+
 class Chooser:
     """Chooses the examples for the mutants of one plugin."""
 

@@ -19,7 +19,7 @@ from ..insides import told_otherwise
 from ..outcome import CaseResult, Verdict
 from ..report.difference import is_fewer, is_larger, is_less_careful, is_less_named, is_lost, is_more_work, taken_apart
 from ..runner import Limits, Pool, Source
-from .choice import within
+from .choice import beyond
 from .chosen import NOT_FOUND, WORDS, Attempt, Spoken, placeholders, speaking_cases, spoken
 from .example import numbers_of, short
 from .overlay import overlay
@@ -59,6 +59,10 @@ class Trial:
     #: tried for so many CPU seconds if their replays do not tell another.
     replays: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    #: CPU seconds that an earlier profile had for these attempts: those that they sufficed for are left out.
+    spent: float = 0.0
+    #: Attempts after these.
+    further: tuple[Attempt, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,8 +131,9 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
     attempts: Sequence[Attempt] = trial.attempts
     if trial.replays:
         attempts = ordered(attempts, replayed(plugin, {trial.file: trial.content}, trial.replays, context))
-        found = replace(found, possible=len(attempts))
-        attempts = within(attempts, trial.seconds)
+        found = replace(found, possible=trial.possible - len(trial.attempts) + len(attempts))
+        attempts = beyond(attempts, trial.spent, trial.seconds)
+    attempts = (*attempts, *trial.further)
     if attempts:
         with (
             overlay(plugin.folder, {trial.file: trial.content}) as folder,
