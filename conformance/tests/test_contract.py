@@ -479,6 +479,12 @@ FAULTS: list[tuple[str, str, str, str]] = [
     ),
     ("wrong-dtype", '    return fits and str(tensor.dtype) == f"torch.{spec.dtype}"', "    return fits", "as torch"),
     (
+        "another-program",
+        "[item.clone() for item in inputs]",
+        "[item.view(torch.float32).clone() for item in inputs]",
+        "an input of torch.int32 instead: no error, and other numbers",
+    ),
+    (
         "foreign-blobs",
         '            raise FormatError("not a blob of this backend", where="offset 0")',
         "            return Handle({}, {}, payload.inputs, payload.outputs)",

@@ -22,6 +22,7 @@ from delegatekit.engine.delegate import delegate_program
 from delegatekit.lowering import Delegate, partition_program
 from delegatekit.plugins import LoadedBackend, discovery
 from delegatekit.pte import read, to_bytes
+from delegatekit.pte.dtypes import scalar_type
 from delegatekit_api import (
     Availability,
     BackendDescription,
@@ -787,15 +788,25 @@ def samples(context: Context) -> list[Sample]:
 
 
 def changed(
-    payload: DelegatePayload, blob: bytes | None = None, named: Mapping[str, bytes] | None = None
+    payload: DelegatePayload,
+    blob: bytes | None = None,
+    named: Mapping[str, bytes] | None = None,
+    dtypes: Mapping[int, torch.dtype] | None = None,
 ) -> DelegatePayload:
-    """The payload with another blob or other named data, in all that it is made of."""
+    """The payload with another blob or other named data, in all that it is made of.
+
+    `dtypes` are others of arguments by their places, inputs first: those of a program that calls the same blob.
+    """
     original = {key: bytes(value) for key, value in payload.named_data.items()}
     data = original | dict(named or {})
     image = read(payload.as_program(sorted(original)))
     plan = (image.program.execution_plan or [])[0]
-    values = [value.val for value in plan.values or ()]
+    values: list[Any] = [value.val for value in plan.values or ()]
     split = len(values) - len(plan.outputs or ())
+    specs = [*payload.inputs, *payload.outputs]
+    for place, dtype in (dtypes or {}).items():
+        values[place].scalar_type = scalar_type(dtype)
+        specs[place] = replace(specs[place], dtype=str(dtype).removeprefix("torch."))
     table = (plan.delegates or [])[0]
     content = bytes(payload.blob) if blob is None else blob
 
@@ -805,7 +816,15 @@ def changed(
         return to_bytes(delegate_program(table, memoryview(content), pieces, inputs, outputs, str(plan.name)))
 
     views = {key: memoryview(value) for key, value in data.items()}
-    return replace(payload, blob=memoryview(content), named_data=views, as_program=as_program)
+    count = len(payload.inputs)
+    return replace(
+        payload,
+        blob=memoryview(content),
+        inputs=tuple(specs[:count]),
+        outputs=tuple(specs[count:]),
+        named_data=views,
+        as_program=as_program,
+    )
 
 
 def blank(tensors: Sequence[torch.Tensor], fill: str = "zero") -> list[torch.Tensor]:

@@ -57,6 +57,8 @@ _T = TypeVar("_T")
 _MANY = 32
 #: Seconds that one operator of a small delegate cannot take.
 _LONGEST = 3600.0
+#: Results up to this one are numbers of every dtype.
+_MODERATE = 1e4
 #: Calls of each of two threads.
 _CALLS = 40
 
@@ -490,6 +492,60 @@ def wrong_dtype(context: Context) -> str:
                     yield f"output {index} as {dtype}", list(item.inputs), _with(item.blank(), index, other)
 
     return _refuse_calls(context, calls)
+
+
+@RULES.add
+def another_program(context: Context) -> str:
+    """A program that gives a delegate another dtype than it was compiled for is refused, or gets what it asks for.
+
+    A blob that is taken for such a program reads other numbers than are given, and beyond their end.
+    """
+    runtime = runtime_of(context)
+    refused = tried = 0
+    for item in some(context):
+        if item.payload.numbers:
+            continue
+        # Whole numbers, which all dtypes have.
+        whole = replace(item, inputs=tuple(map(_whole, item.inputs)))
+        with handle_of(runtime, item.payload) as handle:
+            wanted = run(runtime, handle, whole)
+        arguments = [*whole.inputs, *wanted]
+        for place, tensor in enumerate(arguments):
+            for dtype in (torch.int32, torch.float16):
+                if tensor.dtype != dtype:
+                    tried += 1
+                    refused += _is_refused(runtime, whole, wanted, place, dtype)
+    if not tried:
+        raise NotApplicable("no delegate has tensors only")
+    return f"{refused} of {tried} programs refused"
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.nan_to_num(0.0, 3.0, -3.0).clamp(-100, 100).round() if tensor.is_floating_point() else tensor
+
+
+def _is_refused(
+    runtime: DelegateRuntime, item: Sample, wanted: Sequence[torch.Tensor], place: int, dtype: torch.dtype
+) -> bool:
+    """Whether a program with another dtype at a place is refused. Raises Broken if it gets other numbers."""
+    arguments = [*item.inputs, *map(torch.zeros_like, wanted)]
+    arguments[place] = arguments[place].to(dtype)
+    count = len(item.inputs)
+    what = f"a program with {'an input' if place < count else 'an output'} of {dtype} instead"
+    try:
+        with handle_of(runtime, changed(item.payload, dtypes={place: dtype})) as handle:
+            runtime.execute(handle, arguments[:count], arguments[count:])
+    except DelegateKitError:
+        return True
+    except Exception as error:
+        raise Broken(f"{item.name}: {what}: raises {type(error).__name__} ({error})") from error
+    for found, right in zip(arguments[count:], wanted, strict=True):
+        size = right.double().abs()
+        apart = (found.double() - right.double()).abs()
+        # What is no floating-point number is cut off, or rounded; what is too large for a dtype may be anything.
+        if bool(((size <= _MODERATE) & ~(apart <= 1 + 0.01 * size)).any()):
+            raise Broken(f"{item.name}: {what}: no error, and other numbers")
+    return False
 
 
 @RULES.add
