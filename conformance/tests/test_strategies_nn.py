@@ -149,7 +149,9 @@ def test_pools_reach_all_settings(name: str) -> None:
     assert {item["ceil_mode"] for item in seen} == {True, False}
     assert any(max(item["padding"] or (0,)) for item in seen)
     assert any(not item["stride"] for item in seen)
-    assert len({item.get("divisor_override") for item in seen}) == (4 if "avg" in name else 1)
+    divisors = {item.get("divisor_override") for item in seen}
+    # Those of windows are among them.
+    assert divisors > {None, 1, 2, 5} if "avg" in name else divisors == {None}
     assert {item.get("count_include_pad") for item in seen} >= ({True, False} if "avg" in name else set())
     assert {len(recipe.outputs) for recipe in _examples(name, 150)} == ({1} if "avg" in name else {1, 2})
 

@@ -82,7 +82,8 @@ def _avg_pool(sketch: Sketch, name: str) -> Recipe:
     arguments = _arguments(sketch, windows)
     arguments += [windows.ceil_mode, sketch.flag()]
     if rank > 1 and sketch.rarely(3):
-        arguments.append(sketch.choice((1, 2, 5)))
+        # A number of its own, or that of the places in a window: a backend may divide by the latter alone.
+        arguments.append(sketch.choice((1, 2, 5, math.prod(windows.kernel))))
     if not windows.ceil_mode and sketch.rarely(4):
         del arguments[3:]
         if not any(windows.padding):
