@@ -271,12 +271,10 @@ class Replaced(RobustnessCase):
         parts = [Fields(self.program, part, _PARTS, source.randrange(1 << 16), most) for part in range(_PARTS)]
         return [*parts, Alike(self.program, source.randrange(1 << 16), context.profile.flips // _PARTS)]
 
-    def attempt(self, example: Words, items: Sequence[Sample], context: Context) -> Outcome:
+    def attempt(self, example: Any, items: Sequence[Sample], context: Context) -> Outcome:
         """Damage, load, run, one word after the other; the first that goes wrong counts."""
-        item = items[example.choice % len(items)]
-        found, refused = Outcome(Verdict.NOT_APPLICABLE, "the blob has no words"), 0
-        for number, (blob, what) in enumerate(example.damages(bytes(item.payload.blob))):
-            payload = changed(item.payload, blob)
+        found, refused = Outcome(Verdict.NOT_APPLICABLE, "no blob has words to replace"), 0
+        for number, (payload, what, item) in enumerate(self.payloads(example, items)):
             if number % _TOLD_OF == 0:
                 strange = _strangely_told(payload, context)
                 if strange:
@@ -289,10 +287,16 @@ class Replaced(RobustnessCase):
             refused += outcome.damages_refused
         return replace(found, damages_refused=refused)
 
-    def snippet(self, example: Words, context: Context) -> str:
+    def payloads(self, example: Any, items: Sequence[Sample]) -> Iterator[tuple[DelegatePayload, str, Sample]]:
+        """The damaged payloads, one at a time, with what was done and what was damaged."""
+        item = items[example.choice % len(items)]
+        for blob, what in example.damages(bytes(item.payload.blob)):
+            yield changed(item.payload, blob), what, item
+
+    def snippet(self, example: Any, context: Context) -> str:
         """A script that does the same damages, and says each before."""
-        names = f"{type(example).__name__}, {type(self).__name__}, show_words"
-        imports = f"from delegatekit_conformance.cases.robustness import {names}\n{IMPORTS}\n"
+        names = f"{type(example).__name__}, {type(self).__name__}"
+        imports = f"from {type(self).__module__} import {names}\nfrom {__name__} import show_words\n{IMPORTS}\n"
         return f"{imports}show_words({type(self).__name__}({self.program!r}), {example!r}, {context.script})\n"
 
 
@@ -448,13 +452,11 @@ def show(damage: Damage, context: Context) -> None:
     print(try_payload(payload, item, what, context, is_cut=damage.kind == "truncated"))
 
 
-def show_words(case: Replaced, example: Words, context: Context) -> None:
+def show_words(case: Replaced, example: Any, context: Context) -> None:
     """Print what replacing words does, each before it is done; for snippets."""
-    items = case.samples(context)
-    item = items[example.choice % len(items)]
-    for blob, what in example.damages(bytes(item.payload.blob)):
+    for payload, what, item in case.payloads(example, case.samples(context)):
         print(what, flush=True)
-        print(try_payload(changed(item.payload, blob), item, what, context))
+        print(try_payload(payload, item, what, context))
 
 
 def cases() -> Iterator[Case]:
