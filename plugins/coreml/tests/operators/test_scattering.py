@@ -45,6 +45,11 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
     ),
     "axes apart": (lambda x, i, y: aten.index_put(x, [i, None, i], y), (X, PLACES, SOURCE[:2, :, 0])),
     "indices of two axes": (lambda x, i, y: x.index_put((i,), y), (X, torch.tensor([[0, 3], [1, 2]]), SOURCE[:2, :1])),
+    "indices of three axes": (lambda x, i, y: x.index_put((i,), y), (X, PLACES.reshape(1, 2, 1), SOURCE[0])),
+    "indices of four axes for all": (
+        lambda x, i, y: x.index_put((i, i, i), y, accumulate=True),
+        (X, PLACES.reshape(1, 2, 1, 1), SOURCE[0, 0, 0]),
+    ),
     "a mask": (lambda x, m: (x.index_put((m,), torch.tensor(9.0)), x.masked_fill(m, 1.0)), (X, SOURCE > 0)),
     "a mask of rows": (lambda x, m: x.index_put((m,), torch.tensor(9.0)), (X, SOURCE[:, 0, 0] > 0)),
     "a mask's source": (lambda x, m, y: x.masked_scatter(m, y), (X, SOURCE > 0, SOURCE.flip(0))),
@@ -83,3 +88,27 @@ def test_writes_that_depend_on_a_mask_are_refused() -> None:
 
     found = refusals(CoreMLPartitioner(CoreMLOptions()), function, X[0, 0], SOURCE[0, 0] > -9, SOURCE[0, 0])
     assert any("how many are written depends on the mask" in reason for reason in found)
+
+
+@pytest.mark.parametrize("target", ["ios15", "ios18"])
+@pytest.mark.parametrize(
+    ("shape", "sizes", "is_indexed"),
+    [
+        ((4, 5, 1, 3), (1, 4, 1), (False, True)),
+        ((4, 5, 1, 3), (1, 1, 1), (True,)),
+        ((4, 5, 3), (1, 1, 1, 1, 2), (True, True, True)),
+    ],
+)
+def test_places_or_numbers_of_six_axes_are_refused(
+    shape: tuple[int, ...], sizes: tuple[int, ...], is_indexed: tuple[bool, ...], target: str
+) -> None:
+    """No operand has six axes, but the numbers have those of the index beside those of the rest."""
+
+    def function(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        written: torch.Tensor = aten.index_put(x, [i if item else None for item in is_indexed], y, True)
+        return written
+
+    inputs = X.reshape(shape), torch.zeros(sizes, dtype=torch.int64), SOURCE[0, 0, 0]
+    assert function(*inputs).shape == shape
+    found = refusals(CoreMLPartitioner(CoreMLOptions(target=target)), function, *inputs)
+    assert any("axes beside" in reason for reason in found)

@@ -157,15 +157,16 @@ def same_axes(call: Call) -> str | None:
 
 
 def places_or_mask(call: Call) -> str | None:
-    """Indices are integers of at most 4 axes together; or one mask, with one value. Without accumulate for bool."""
+    """Integers whose axes and self's others (1 at least) are at most 5; or a mask with one value. No sums of bool."""
     found = indices_of(call)
     if any(item.dtype_name == "bool" for item in found.values()):
         one_value = math.prod(call["values"].shape) == 1
         if len(found) > 1 or not one_value or call["accumulate"]:
             return "a mask with several values, or beside other indices: how many are written depends on the mask"
         return None
-    if len(broadcast(*(item.shape for item in found.values()))) >= MOST_AXES:
-        return f"indices of {MOST_AXES} axes"
+    axes, others = len(broadcast(*(item.shape for item in found.values()))), call["self"].rank - len(found)
+    if axes + max(others, 1) > MOST_AXES:
+        return f"indices of {axes} axes beside {others} without: what is written has at most {MOST_AXES}"
     if call["accumulate"] and call["self"].dtype_name == "bool":
         return "truth values are accumulated"
     return None
