@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import delegatekit
 from delegatekit.accuracy import ROUNDOFF, tolerance
 from delegatekit_conformance.testkit import compare, lower
+from delegatekit_coreml.support import TABLE
 
 SINGLE = {"precision": "float32"}
 #: The longest chain is mish's: an exponential, a logarithm, a tangent and a product.
@@ -69,6 +71,17 @@ SHAPES = [
     ((5, 1), (6,)),
     ((2, 1, 2, 1, 2), (1, 3, 1, 3, 1)),
 ]
+
+
+def test_inverse_roots_of_negative_zero_are_what_the_table_says() -> None:
+    x = torch.tensor([-0.0, 4.0])
+    lowered = lower(lambda x: (x.rsqrt(), x**-0.5), x, backend="coreml")
+    for found in delegatekit.load(lowered.buffer)["forward"](x):
+        assert torch.equal(found, torch.tensor([torch.inf, 0.5]))
+    told = TABLE["aten.rsqrt.default"].special_values
+    assert told == "the inverse root of -0 is infinity, not -infinity"
+    power: Any = TABLE["aten.pow.Tensor_Scalar"].special_values
+    assert [power({"exponent": exponent}) for exponent in (-0.5, 0.5, 2)] == [told, "", ""]
 
 
 def test_half_precision_does_not_overflow_on_the_way() -> None:

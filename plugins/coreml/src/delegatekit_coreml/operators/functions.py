@@ -137,6 +137,8 @@ def _far(b: ProgramBuilder, x: Var, share: float) -> Var:
 
 
 _PRODUCTS: Final = (1, 2, 3, 4, -1, -2, -3, -4)
+#: MIL adds its epsilon to the operand, and -0 + 0 is 0.
+_INVERSE_ROOTS: Final = "the inverse root of -0 is infinity, not -infinity"
 
 
 def _power(b: ProgramBuilder, call: Call) -> Var:
@@ -171,11 +173,11 @@ def power_of_numbers(call: Call) -> str | None:
 def negative_bases(call: Call) -> str:
     """Where powers are not PyTorch's everywhere."""
     exponent = call.get("exponent")
-    return (
-        ""
-        if exponent in (*_PRODUCTS, 0, 0.5, -0.5)
-        else "powers of numbers below 0, and of infinities, depend on the device"
-    )
+    if exponent == -0.5:
+        return _INVERSE_ROOTS
+    if exponent in (*_PRODUCTS, 0, 0.5):
+        return ""
+    return "powers of numbers below 0, and of infinities, depend on the device"
 
 
 def _power_of_tensors(b: ProgramBuilder, call: Call) -> Var:
@@ -257,7 +259,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         )
     ),
     row("log.default", lowered_by(_log), ANY),
-    row("rsqrt.default", lowered_by(_without_epsilon("rsqrt")), ANY),
+    row("rsqrt.default", lowered_by(_without_epsilon("rsqrt")), ANY, special_values=_INVERSE_ROOTS),
     row("reciprocal.default", lowered_by(lambda b, x: div(b, 1, x)), ANY),
     row("log2.default", _logarithm(2), ANY),
     row("log10.default", _logarithm(10), ANY),
