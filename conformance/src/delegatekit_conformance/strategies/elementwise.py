@@ -493,8 +493,9 @@ def _power_of_number(sketch: Sketch, name: str) -> Recipe:
             (2, 2.0, 0.5, 3, -1, -0.5, -2.0, 0, 1, 1.5, 4.0, 2.5, 0.25, -1.5, 5.0, -5, 6.0, 7, 8.0, -8, 9.0)
         )
         kinds: list[Values] = [("uniform", 0.3, 3.0), multiples(0.5, -2, 2)]
-        if sketch.rarely():
-            kinds = [("special", -2, 2)]
+        if sketch.rarely(4):
+            # Roots, quotients and products may be computed as such: at zeros and infinities it shows.
+            exponent, kinds = sketch.choice((0.5, -0.5, -1, -2.0, 3, 0, 1.5)), [("special", -2, 2)]
         values = sketch.choice(kinds)
     else:
         exponent = sketch.choice((2, 3, 0, 1, 4, 7, 0.5, 2.0))
