@@ -70,8 +70,7 @@ class Memory:
         """Where in its region the bytes of a feature map lie."""
         _, places = self._elements(feature_map, where)
         size = feature_map.dtype.itemsize
-        found: Integers = (places.reshape(-1, 1) * size + np.arange(size)).reshape(-1)
-        return found
+        return places[..., None] * size + np.arange(size)
 
     def store(self, feature_map: FeatureMap, values: Integers, where: str) -> None:
         """Write values, which are in the range of its type, into a feature map."""
