@@ -418,6 +418,12 @@ def _estimates_forget_the_weights(elements: int, stored: int) -> Any:
     return _estimate(elements, 64)
 
 
+@_estimating("declared/estimates-grow")
+def _estimates_forget_the_results(elements: int, stored: int) -> Any:
+    """The estimated memory is that of a row, as if the rest lay elsewhere."""
+    return dataclasses.replace(_estimate(elements, stored), memory={"sram": 64 * 4})
+
+
 @fault("operators of blobs", "declared/blob-operators-are-those-lowered")
 def _the_first_blob_is_told_of_all(sound: Any) -> Any:
     """The operators of the first blob are told of all others."""

@@ -25,6 +25,7 @@ from ...recipe import Recipe, Ref
 from ...trial import words
 from ..base import Broken, Case, NotApplicable, Rule
 from ..kinds import calls_of, kinds, lower_kind
+from ..quantized_operators import other_targets
 from ..specimens import (
     SPECIMENS,
     Sample,
@@ -242,9 +243,21 @@ def _estimate(recipe: Recipe, context: Context) -> Estimate | None:
 
 
 def estimates_grow(context: Context) -> str:
-    """Estimates follow the work: twice the batch is twice the products and more time; weights need their bytes."""
+    """Estimates follow the work: twice the batch is twice the products and more time; weights and results need bytes.
+
+    So they do for the last of the other targets, which may have other memories.
+    """
     compiles(context)
-    for build, size in ((_layer, 2), (_integer_layer, 1)):
+    chosen = [context, *(context.beside(dict(options)) for options in other_targets(context)[-1:])]
+    told = [said for said in map(_grown, chosen) if said]
+    if not told:
+        raise NotApplicable("the backend estimates nothing of a linear layer")
+    return "; ".join(told)
+
+
+def _grown(context: Context) -> str:
+    """What is estimated of a layer and of one with twice the batch; nothing if the backend does not tell."""
+    for build, size in ((_layer, 2), (_integer_layer, 1)):  # bytes of a number, at least
         small, large = _estimate(build(128), context), _estimate(build(256), context)
         if small is None or large is None:
             continue
@@ -253,9 +266,13 @@ def estimates_grow(context: Context) -> str:
         needed = 64 * 64 * size // 2
         if small.storage and stored < needed:
             raise Broken(f"it estimates {stored} bytes that a layer keeps; its weights alone need {needed}, compressed")
+        used = sum(large.memory.values())
+        needed = 256 * 64 * size
+        if large.memory and used < needed:
+            raise Broken(f"it estimates {used} bytes of memory for a layer; its results alone are {needed} bytes")
         _check_units(small)
         return f"{small.latency} s and {large.latency} s, {stored} bytes"
-    raise NotApplicable("the backend estimates nothing of a linear layer")
+    return ""
 
 
 def _check_growth(small: Estimate, large: Estimate) -> None:
