@@ -256,13 +256,14 @@ def relu_as_maximum() -> Built:
 
 @pattern("views-around-an-operator")
 def views_around_an_operator() -> Built:
-    """Permutations that cancel, reshapes that merge, a transpose into a product."""
+    """Permutations that cancel, and that do not: a reshape between cuts through axes. A transpose into a product."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
             y = x.permute(0, 2, 3, 1).relu().permute(0, 3, 1, 2)
             z = x.reshape(2, -1).reshape(2, 3, 16).transpose(1, 2)
-            return y, z @ z.transpose(1, 2), x.flatten(1).view(2, 3, 4, 4).tanh(), y.mT @ y
+            cut = y.permute(0, 2, 3, 1).reshape(2, 6, 8).transpose(1, 2)
+            return y, z @ z.transpose(1, 2), x.flatten(1).view(2, 3, 4, 4).tanh(), y.mT @ y, cut
 
     return Model(), [(torch.randn(2, 3, 4, 4),)]
 
