@@ -149,6 +149,7 @@ _PATTERNS = (
     "instance-norm",
     "embedding-and-position",
     "shared-weight",
+    "weights-of-zeros",
     "clamps",
     "functions",
     "gates-and-slopes",

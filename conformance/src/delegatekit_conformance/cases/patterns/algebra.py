@@ -26,6 +26,23 @@ def shared_weight() -> Built:
     return Model(), [(torch.randn(3, 8),)]
 
 
+@pattern("weights-of-zeros")
+def weights_of_zeros() -> Built:
+    """Layers that are trained from zeros on, of several sizes: packed, their weights may be the same bytes."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(size, 8) for size in (3, 5))
+            for layer in self.layers:
+                nn.init.zeros_(layer.weight)
+
+        def forward(self, *inputs: torch.Tensor) -> Any:
+            return [layer(x) for layer, x in zip(self.layers, inputs, strict=True)]
+
+    return Model(), [(torch.randn(3, 3), torch.randn(3, 5))]
+
+
 @pattern("weight-from-constants")
 def weight_from_constants() -> Built:
     """Weights computed from constants: weight norm written out, and a reshaped kernel."""
