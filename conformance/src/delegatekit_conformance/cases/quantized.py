@@ -138,6 +138,7 @@ _PATTERNS = (
     "transformer-layer",
     "multihead-attention",
     "attention-written-out",
+    "attention-minus-infinity",
     "sdpa",
     "sdpa-causal",
     "sdpa-bool-mask",
