@@ -161,7 +161,7 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
     "angles of many turns": (lambda x: (x.sin(), x.cos(), (x / 2).sin()), (torch.arange(-40.0, 600.0, 6.5),)),
     # Its power of 0 is always 0.
     "powers of zero": (
-        lambda x, y: (torch.pow(0.0, x.abs()), torch.pow(y, x.abs())),
+        lambda x, y: (torch.pow(0.0, x.abs()), torch.pow(y, x.abs()), y**0, (y - 2) ** 0.0),
         (torch.tensor([0.0, -0.0, 1.0, 2.5, 0.0, 2.0]), torch.tensor([0.0, 0.0, 0.0, 0.0, 3.0, 3.0])),
     ),
     "softmax of large numbers": (lambda x: (x.softmax(-1), x.softmax(0)), (500 + drawn(3, 7).round(),)),

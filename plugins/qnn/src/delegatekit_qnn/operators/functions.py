@@ -227,6 +227,9 @@ def _power(b: ProgramBuilder, call: Call) -> Value:
     """As products and roots where that is possible."""
     exponent = call["exponent"]
     x = operand(b, call)
+    if exponent == 0:
+        one = Value(b.scalar(1, x.tensor), ())
+        return where(b, compared(b, "Equal", x, 0), one, one)  # of NaN and infinity, too
     if exponent == 0.5:
         return unary(b, "ElementWiseSquareRoot", x)
     if exponent == -0.5:
