@@ -169,6 +169,13 @@ def test_a_large_window_at_many_places_takes_too_long() -> None:
     assert takes_long(example(400)) and not takes_long(example(140))
 
 
+@pytest.mark.parametrize("operator", ["_softmax.default", "layer_norm.default", "cumsum.default"])
+def test_rows_that_are_read_a_few_times_may_be_as_long_as_tables(operator: str) -> None:
+    extremes = load_extremes()[f"aten.{operator}"]
+    found = (extremes.recipe("float32", number) for number in range(extremes.written("float32"), 20))
+    assert any(recipe.accuracy.reduction_length > 1 << 14 for recipe in found if recipe)
+
+
 def test_one_size_is_pulled_and_the_strategy_follows() -> None:
     draw = load_operators()["aten.mean.dim"].draw
     seen = set()

@@ -14,6 +14,7 @@ from torch import nn
 from delegatekit.accuracy import ROUNDOFF, Comparison, compare, shaken, widened
 
 from ...recipe import Recipe
+from ..registry import load_operators
 from .sketch import RANK
 
 #: The part of the tolerance that eager's own error may take.
@@ -22,6 +23,8 @@ _SHARE = 0.5
 _WORK = 1 << 28
 #: No example has many more results: with fewer products for each than this allows, they need not be counted.
 _RESULTS = 1 << 20
+#: Families of operators that compute each result from its window, row or column by itself.
+_ANEW = frozenset({"attention", "convolutions", "linear", "pooling"})
 #: Beside a largest result below this one, the roundings of numbers near the end of float16's range are large.
 _SMALLEST_HALF = 2.0**-7
 
@@ -39,9 +42,12 @@ def is_determined(recipe: Recipe) -> bool:
 
 
 def takes_long(recipe: Recipe, most: int = _WORK) -> bool:
-    """Whether eager computes more than so many products for it: a large window at each of many places."""
+    """Whether eager computes more than so many products for it: a large window at each of many places.
+
+    Of a row that is normalized, summed up or sorted each element is read a few times, however long the row is.
+    """
     length = recipe.accuracy.reduction_length
-    if length * _RESULTS <= most:
+    if length * _RESULTS <= most or not any(_family(step.target) in _ANEW for step in recipe.steps):
         return False
     try:
         with torch.no_grad():
@@ -49,6 +55,11 @@ def takes_long(recipe: Recipe, most: int = _WORK) -> bool:
     except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
         return False  # without shapes from PyTorch nothing is known
     return length * sum(value.numel() for value in results) > most
+
+
+def _family(operator: str) -> str:
+    found = load_operators().get(operator)
+    return "" if found is None else found.family
 
 
 def is_determined_in(precision: str, recipe: Recipe) -> bool:
