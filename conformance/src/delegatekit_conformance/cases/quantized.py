@@ -115,6 +115,7 @@ _PATTERNS = (
     "patches-and-class-token",
     "linear-over-columns",
     "depthwise-separable",
+    "large-kernels",
     "inverted-residual",
     "residual-relu",
     "squeeze-excite",

@@ -543,3 +543,26 @@ def channel_shuffle() -> Built:
             return self.second(x)
 
     return Model(), [(torch.randn(2, 6, 5, 5),)]
+
+
+@pattern("large-kernels")
+def large_kernels() -> Built:
+    """Kernels of 5 and 7, of one axis, too, over images that fill several vectors and some that do not.
+
+    Depthwise as in EfficientNet and ConvNeXt, dense as the first layer of ResNet, transposed as in decoders.
+    """
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            sizes = ((5, 1), (5, 2), (7, 1), (7, 2), ((1, 7), 1), ((6, 1), (2, 1)))
+            self.depthwise = nn.ModuleList(nn.Conv2d(6, 6, size, step, 2, groups=6) for size, step in sizes)
+            self.several = nn.Conv2d(6, 12, 5, 1, 2, groups=6)
+            self.dense = nn.Conv2d(6, 5, 7, 2, 3, bias=False)
+            self.transposed = nn.ConvTranspose2d(6, 5, 5, 2, 2, 1)
+
+        def forward(self, x: torch.Tensor, narrow: torch.Tensor) -> Any:
+            layers = (*self.depthwise, self.several, self.dense, self.transposed)
+            return tuple(layer(images) for layer in layers for images in (x, narrow))
+
+    return Model(), [(torch.randn(1, 6, 21, 24), torch.randn(2, 6, 9, 11))]
