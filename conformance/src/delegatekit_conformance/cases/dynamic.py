@@ -166,6 +166,25 @@ def conv_image() -> Built:
     return Model(), calls, ({2: 4 * height, 3: 4 * width},)
 
 
+@dynamic("conv-kinds")
+def conv_kinds() -> Built:
+    """Depthwise, of several kernels for each channel, grouped, dilated and transposed: height and width change."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.each, self.several = nn.Conv2d(4, 4, 5, 2, 2, groups=4), nn.Conv2d(4, 8, 3, padding=1, groups=4)
+            self.groups, self.gaps = nn.Conv2d(4, 6, 3, groups=2), nn.Conv2d(4, 3, 3, padding=2, dilation=2)
+            self.larger, self.point = nn.ConvTranspose2d(4, 3, 3, 2, 1, 1), nn.Conv2d(4, 5, 1, bias=False)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.each(x), self.several(x), self.groups(x), self.gaps(x), self.larger(x), self.point(x)
+
+    height, width = (torch.export.Dim(name, min=5, max=20) for name in ("height", "width"))
+    sizes = ((9, 8), (17, 20), (5, 7))
+    return Model(), [(torch.randn(1, 4, *size),) for size in sizes], ({2: height, 3: width},)
+
+
 @dynamic("conv1d")
 def conv1d() -> Built:
     """A convolution over a sequence whose length changes."""
