@@ -62,6 +62,8 @@ def groups(old: CaseResult, new: CaseResult) -> tuple[list[str], bool]:
 
 MIXED = {Verdict.DELEGATED: 2, Verdict.FALLBACK: 2}
 LESS = {Verdict.DELEGATED: 1, Verdict.FALLBACK: 3}
+#: One of two programs ran in part; one that is taken whole could not be run.
+RAN, UNSEEN = {Verdict.PARTLY: 2}, {Verdict.PARTLY: 1, Verdict.UNAVAILABLE: 1}
 BOTH = {Verdict.MISMATCH: 1, Verdict.CRASH: 1}
 CORE = (Outcome(Verdict.RUN_ERROR, core="run error: x", blame="core"),)
 
@@ -83,6 +85,8 @@ CORE = (Outcome(Verdict.RUN_ERROR, core="run error: x", blame="core"),)
         (case(Verdict.FALLBACK), case(Verdict.DELEGATED), ["gained"], False),
         (case(None, counts=MIXED), case(None, counts=LESS), ["lost"], True),
         (case(None, counts=LESS), case(None, counts=MIXED), ["gained"], False),
+        (case(None, counts=RAN), case(None, counts=UNSEEN), ["lost"], True),
+        (case(None, counts={Verdict.PARTLY: 1, Verdict.FALLBACK: 1}), case(None, counts=UNSEEN), ["gained"], False),
         (calls(6, 0), calls(5, 1), ["lost"], True),
         (calls(5, 1), calls(6, 0), ["gained"], False),
         (calls(6, 0), calls(5, 0), [], False),  # two of them became one

@@ -84,6 +84,8 @@ _RANK = {
     Verdict.REFUSED: 1,
     Verdict.NOT_APPLICABLE: 0,
 }
+#: The backend ran some of it.
+_RAN = (Verdict.DELEGATED, Verdict.PARTLY)
 
 
 def is_lost(old: Verdict, new: Verdict) -> bool:
@@ -312,6 +314,10 @@ def _changes(old: CaseResult, new: CaseResult, least_share: float) -> Iterable[C
     if lost or is_lost(new.verdict, old.verdict):
         yield change("lost" if lost else "gained", ("; ".join(new.reasons[:2]) or new.detail) if lost else "")
         return
+    if not least_share and _is_less_seen(old, new):
+        unseen = f"{old.counts.get(Verdict.UNAVAILABLE, 0)} -> {new.counts[Verdict.UNAVAILABLE]}"
+        yield change("lost", f"{unseen} examples were compiled and could not be run")
+        return
     shares = views.share([old]), views.share([new])
     if old.verdict in _RANK and shares[0] is not None and shares[1] is not None:
         moved = shares[1] - shares[0]
@@ -325,6 +331,16 @@ def _changes(old: CaseResult, new: CaseResult, least_share: float) -> Iterable[C
         return
     if old.verdict is not new.verdict or (new.verdict.is_fault and (old.expected is None) != (new.expected is None)):
         yield change("verdicts", new.detail)
+
+
+def _is_less_seen(old: CaseResult, new: CaseResult) -> bool:
+    """Whether examples that ran are among those that were compiled and could not be run.
+
+    Their delegates may have more operators than before: what is beyond the runtime is no gain.
+    """
+    ran = [sum(result.counts.get(verdict, 0) for verdict in _RAN) for result in (old, new)]
+    unseen = [result.counts.get(Verdict.UNAVAILABLE, 0) for result in (old, new)]
+    return ran[1] < ran[0] and unseen[1] > unseen[0]
 
 
 def _is_unseen(result: CaseResult) -> bool:
