@@ -127,6 +127,17 @@ def test_channels_fill_no_vector() -> None:
     assert any(shape[1] == 1 and shape[0] > 16 for shape in weights)
 
 
+def test_some_windows_read_nothing_but_padding() -> None:
+    for name in ("aten.conv1d.default", "aten.conv2d.default", "aten.convolution.default"):
+        entry = load_extremes()[name]
+        written = (entry.recipe("float32", number) for number in range(entry.written("float32")))
+        beside = next(one for one in written if one is not None and len(one.tensors) in (18, 36))
+        results = beside.module()(*(torch.full_like(value, math.nan) for value in beside.inputs()))
+        # Of some no window reads an element, of others not each one does.
+        assert any(bool(one.isfinite().all()) for one in results)
+        assert any(bool(one.isfinite().any()) and not bool(one.isfinite().all()) for one in results)
+
+
 def test_weights_are_huge_and_tiny() -> None:
     for number in (1e5, 1e-6):
         assert any(

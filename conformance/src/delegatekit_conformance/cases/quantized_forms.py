@@ -147,7 +147,10 @@ def windows() -> Built:
 
 
 def convolutions() -> Built:
-    """Groups of 4 and of 5 channels, kernels of one pixel with strides and borders, two kernels for a channel."""
+    """Groups of 4 and of 5 channels, kernels of one pixel with strides and borders, two kernels for a channel.
+
+    Of the narrow images, some layers read nothing but what they are padded with: what remains is the bias.
+    """
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -165,11 +168,14 @@ def convolutions() -> Built:
                 ]
             )
             self.by_ten = nn.ModuleList([layer(10, 8, 1, groups=2), layer(10, 20, 3, padding=1, groups=2)])
+            self.column = nn.ModuleList([layer(3, 5, 1, (1, 2), (0, 1)), layer(3, 5, (3, 1), (1, 3), 1)])
+            self.columns = nn.ModuleList([layer(4, 3, (1, 2), padding=(0, 1), dilation=(1, 3))])
 
         def forward(self, images: torch.Tensor) -> Any:
             computed = images + images
             given = (computed[:, :6], self.apart), (computed[:, 1:9], self.by_eight), (computed, self.by_ten)
-            return [layer(part) for part, layers in given for layer in layers]
+            narrow = (computed[:, :3, :, :1], self.column), (computed[:, :4, :, :2], self.columns)
+            return [layer(part) for part, layers in (*given, *narrow) for layer in layers]
 
     return Model(), (torch.randn(1, 10, 6, 5),)
 

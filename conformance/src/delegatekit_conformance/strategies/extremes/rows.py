@@ -245,6 +245,28 @@ def _padded_points(sketch: HurtfulSketch, name: str) -> Recipe:
     return sketch.recipe(*made, reduction_length=4)
 
 
+#: Size, kernel, stride, padding and dilation along an axis, where no window, or not each one, reads an element.
+_BESIDE = ((1, 1, 2, 1, 1), (2, 1, 5, 2, 1), (2, 2, 1, 1, 3), (1, 1, 3, 2, 1), (3, 1, 2, 2, 1), (2, 2, 3, 3, 2))
+
+
+@row("aten.conv1d.default", "aten.conv2d.default", "aten.convolution.default")
+def _windows_in_padding(sketch: HurtfulSketch, name: str) -> Recipe:
+    """Windows that read nothing but padding along one axis: of their results the bias remains."""
+    rank = 1 if "1d" in name else 2
+    made = []
+    for axis in range(rank):
+        for numbers in _BESIDE:
+            # The other axis is longer than the padded one, and neither is as long as there are channels.
+            forms = [numbers if at == axis else (4, 3, 1, 1, 1) for at in range(rank)]
+            sizes, kernel, stride, padding, dilation = (list(each) for each in zip(*forms, strict=True))
+            x = sketch.tensor((1, 5, *sizes), values=("among", (0.5, 1.0, -1.0, 2.0)), layouts=False)
+            weight = sketch.tensor((6, 5, *kernel), values=("among", (0.5, 1.0, -1.5)), constant=True)
+            bias = sketch.tensor((6,), values=("among", (0.25, -0.5, 3.0)), constant=True)
+            more = [False, [0] * rank] if name == "aten.convolution.default" else []
+            made.append(sketch.call(name, x, weight, bias, stride, padding, dilation, *more, 1))
+    return sketch.recipe(*made, reduction_length=5 * 6 + 1)
+
+
 @row("aten.conv1d.default", "aten.conv2d.default", "aten.convolution.default")
 def _wide_convolution(sketch: HurtfulSketch, name: str) -> Recipe:
     """Weights at an extreme, channels that fill no vector, and a window as large as the input."""
