@@ -233,6 +233,28 @@ def test_numbers_beyond_float16_blame_no_backend_that_computes_in_it() -> None:
     assert not is_determined_in("float16", example(1e5, 2e5))
 
 
+def test_numbers_beyond_float16_are_moved_and_chosen_by_integers_and_truth_values() -> None:
+    for name in ("where.self", "gather.default", "embedding.default", "masked_fill.Scalar", "index_put.default"):
+        recipe = load_extremes()[f"aten.{name}"].beyond()
+        assert recipe is not None and any(tensor.dtype in ("bool", "int64", "int32") for _, tensor in recipe.tensors)
+        check_eager(recipe)
+        assert float(recipe.module()(*recipe.inputs()).abs().max()) > 65504.0
+    assert load_extremes()["aten.relu.default"].beyond() is None
+    assert load_extremes()["aten.bitwise_not.default"].beyond() is None
+
+
+def test_numbers_beyond_float16_are_for_backends_that_compute_in_it_and_stand_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = next(case for case in cases() if case.name == "extremes/aten.where.self/float32")
+    assert isinstance(case, ExtremeCase)
+    beyond = load_extremes()["aten.where.self"].beyond(CONTEXT.seed)
+    first = case.examples(CONTEXT)
+    assert beyond not in case.further(first, CONTEXT)
+    monkeypatch.setattr("delegatekit_conformance.cases.extremes._precision", lambda context: "float16")
+    assert case.further(first, CONTEXT)[-1] == beyond
+
+
 def test_every_written_example_is_drawn() -> None:
     for name, extremes in load_extremes().items():
         for dtype in extremes.dtypes:

@@ -75,7 +75,8 @@ class ExtremeCase(RecipeCase):
         written = self.extremes.written(self.dtype)
         numbers = (*range(written), *range(written + _FIRST, self.count(context)))
         recipes = self._recipes(numbers, context)
-        return [*join(recipes, self.size_of_program(context)), *(recipe for recipe in recipes if recipe.sizes)]
+        changing = (recipe for recipe in recipes if recipe.sizes)
+        return [*join(recipes, self.size_of_program(context)), *changing, *self._beyond(context)]
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
         """Whether the backend took nothing of the first examples."""
@@ -96,13 +97,28 @@ class ExtremeCase(RecipeCase):
         is_first = self.dtype == self.extremes.dtypes[0]
         return is_first or context.profile.all_extremes or self.extremes.written(self.dtype) > 0
 
+    def _beyond(self, context: Context) -> list[Recipe]:
+        """Where the backend computes in float16: numbers beyond that, in a program of their own.
+
+        What becomes of them it must declare for each operator that it takes; it must not hide what becomes of others.
+        """
+        if self.dtype != "float32" or _precision(context) != "float16":
+            return []
+        found = self.extremes.beyond(context.seed)
+        return [] if found is None else [found]
+
     def _recipes(self, numbers: Sequence[int], context: Context) -> list[Recipe]:
         found = (self.extremes.recipe(self.dtype, number, context.seed) for number in numbers)
         recipes = [recipe for recipe in found if recipe is not None]
-        precision = discovery.get_backend(context.backend).compute_precision(context.options)
+        precision = _precision(context)
         if precision not in ("float16", "bfloat16") or self.dtype != "float32":
             return recipes
         return [recipe for recipe in recipes if is_determined_in(precision, recipe)]
+
+
+def _precision(context: Context) -> str:
+    """What the backend computes in, with the options of the run."""
+    return discovery.get_backend(context.backend).compute_precision(context.options)
 
 
 def _elements(example: Example) -> int:

@@ -32,6 +32,8 @@ LARGEST = 1 << 17
 RANK = 6
 #: Tensors, and results, of one example.
 _PARTS = 36
+#: Numbers that bfloat16 holds exactly, half of them larger than all that float16 has.
+_BEYOND = (0.5, -3.0, 98304.0, -131072.0)
 #: The first row that an index of 14 bits cannot name.
 _FAR = 16384
 
@@ -42,7 +44,7 @@ class Theme:
 
     `sizes` are the pool of the one size that is large; `place` says which dimension of a shape it is: "last",
     "channels" (the second, if there is one) or "any". With `ends`, integers are mostly one of their ends. `numbers`
-    says how tensors are changed: "huge", "tiny", "equal", "zero" or "offset".
+    says how tensors are changed: "huge", "tiny", "equal", "zero", "offset" or "beyond" (float16, some of them).
     """
 
     name: str
@@ -57,6 +59,7 @@ FAR = Theme("far offsets", VAST, "any")
 ODD = Theme("odd channels", CHANNELS, "channels")
 ENDS = Theme("ends of arguments", ends=True)
 HUGE, TINY = Theme("huge numbers", numbers="huge"), Theme("tiny numbers", numbers="tiny")
+BEYOND = Theme("numbers beyond float16", numbers="beyond")
 EQUAL, ZERO = Theme("equal numbers", numbers="equal"), Theme("zeros", numbers="zero")
 OFFSET = Theme("numbers far from zero", numbers="offset")
 
@@ -200,6 +203,8 @@ class HurtfulSketch(Sketch):
 
     def _hurt(self, made: TensorRecipe) -> Values:
         kind, *numbers = made.values
+        if self._theme.numbers == "beyond" and made.dtype in ALL_FLOATS:
+            return ("among", _BEYOND)
         if kind == "distinct":
             self.require(_elements(made.shape) <= _DISTINCT[made.dtype])
         if kind == "integers" and _FAR <= numbers[1] < LARGEST and made.dtype in ("int64", "int32"):

@@ -7,12 +7,29 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from ...recipe import Recipe
 from ..registry import OperatorStrategy, load_operators
 from .changing import pointwise_changing
 from .determined import is_determined, takes_long
 from .rows import rows_of
-from .sketch import ENDS, EQUAL, FAR, HUGE, LONG, ODD, OFFSET, ROWS, TINY, ZERO, HurtfulSketch, Theme, Unsuitable
+from .sketch import (
+    BEYOND,
+    ENDS,
+    EQUAL,
+    FAR,
+    HUGE,
+    LONG,
+    ODD,
+    OFFSET,
+    ROWS,
+    TINY,
+    ZERO,
+    HurtfulSketch,
+    Theme,
+    Unsuitable,
+)
 
 #: How often an example is drawn anew that its numbers do not determine.
 _ATTEMPTS = 6
@@ -62,6 +79,8 @@ _LIMITS: Mapping[str, int] = {
 }
 #: Strategies whose operators work element by element: a size of theirs may change from call to call.
 _POINTWISE = ("elementwise", "comparisons")
+#: The largest number of float16.
+_LARGEST_HALF = 65504.0
 
 
 @dataclass(frozen=True)
@@ -122,6 +141,25 @@ class Extremes:
             return next((found for size in ROWS if (found := pointwise_changing(recipe, size))), recipe)
         return recipe
 
+    def beyond(self, seed: int = 0) -> Recipe | None:
+        """An example of float32 that chooses or moves numbers beyond float16 by others, which are no floats.
+
+        None if the operator has no such operand, or none that decides where a number goes.
+        """
+        if "float32" not in self.strategy.dtypes:
+            return None
+        for attempt in range(_ATTEMPTS):
+            sketch = HurtfulSketch(f"{self.operator} beyond {seed} {attempt}", "float32", BEYOND)
+            try:
+                found = self.strategy.draw(sketch)
+            except (Unsuitable, RuntimeError, IndexError, ValueError, ZeroDivisionError):
+                continue
+            others = [tensor for _, tensor in found.tensors if "float" not in tensor.dtype]
+            sums = not found.exact and found.reduction_length > 1
+            if others and not sums and is_determined(found) and _is_beyond(found):
+                return found
+        return None
+
     def sized(self, dtype: str, number: int, size: int) -> Recipe | None:
         """An example, the same for the same number, in which one size is as given; None if it has no such size.
 
@@ -152,6 +190,16 @@ class Extremes:
     def written(self, dtype: str) -> int:
         """How many of the numbered examples are rows of their own; they come first."""
         return len(rows_of(self.operator, dtype))
+
+
+def _is_beyond(recipe: Recipe) -> bool:
+    """Whether all results are finite, and one has numbers beyond float16 and others."""
+    with torch.no_grad():
+        results = torch.utils._pytree.tree_leaves(recipe.module()(*recipe.inputs()))
+    sizes = [value.abs() for value in results if value.dtype is torch.float32]
+    far = [size > _LARGEST_HALF for size in sizes]
+    is_finite = all(bool(size.isfinite().all()) for size in sizes)
+    return is_finite and any(bool(one.any()) and not bool(one.all()) for one in far)
 
 
 def _crc(text: str) -> int:
