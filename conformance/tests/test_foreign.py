@@ -14,7 +14,7 @@ from torch import nn
 from delegatekit_conformance import PROFILES, Verdict, stock
 from delegatekit_conformance.cases.foreign import cases_for, compilers, trial
 from delegatekit_conformance.cases.foreign.modules import MODULES
-from delegatekit_conformance.cases.foreign.programs import ModuleCase, groups
+from delegatekit_conformance.cases.foreign.programs import ModuleCase, groups, tried_groups
 from delegatekit_conformance.cases.foreign.subjects import Module, Program
 from delegatekit_conformance.cases.subjects import Built
 from delegatekit_conformance.context import Context
@@ -73,6 +73,7 @@ def test_it_has_nothing_to_do_without_a_compiler() -> None:
         "[[way]]\nname = 'a'\nprecision = 'float32'\npartitioner = {}\nmore = 1",
         "other = 1\n[[way]]\nname = 'a'\nprecision = 'float32'\npartitioner = {}",
         "[[way]]\nname = 'a'\nprecision = 'float32'\npartitioner = {}\nquick = { operators = 0 }",
+        "[[way]]\nname = 'a'\nprecision = 'float32'\npartitioner = {}\n[[own]]\ntitle = 'b'",
     ],
 )
 def test_a_file_that_says_no_ways_is_an_error_with_its_place(text: str) -> None:
@@ -86,6 +87,18 @@ def test_what_stands_above_the_ways_holds_for_those_that_do_not_say_otherwise() 
     ways = [f"[[way]]\nname = '{name}'\nprecision = 'float32'\npartitioner = {{}}\n" for name in "ab"]
     found = compilers.parse(head + ways[0] + "states = 'float32'\n" + ways[1])
     assert [(way.package, way.states) for way in found.values()] == [("acme", "float32"), ("acme", "float16")]
+
+
+def test_operators_that_only_stocks_tools_have_are_called_by_their_names() -> None:
+    own = "[[own]]\ntitle = 'a product'\nlibrary = 'json'\noperator = 'aten.add.Tensor'\nshapes = [[2, 3], [3]]\n"
+    (way,) = compilers.parse(f"[[way]]\nname = 'a'\nprecision = 'float32'\npartitioner = {{}}\n{own}").values()
+    assert "own" in tried_groups(CONTEXT, way) and "own" not in tried_groups(CONTEXT, WAY)
+    (example,) = ModuleCase(way, "own").examples(CONTEXT)
+    assert example.describe() == "a product"
+    subject = pickle.loads(pickle.dumps(example)).subject()
+    (call,) = subject.calls
+    assert torch.equal(subject.module(*call), call[0] + call[1])
+    assert ModuleCase(way, "own").snippet(example, CONTEXT) == ""
 
 
 def test_results_that_follow_from_states_are_as_exact_as_states() -> None:

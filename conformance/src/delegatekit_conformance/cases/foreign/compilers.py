@@ -12,6 +12,13 @@ The file is `stock.toml` in the package of the plugin's module:
     quick = { groups = ["images"], operators = 8, others = 0 }  # optional, as `default`: what these profiles try
     partitioner = { call = "executorch.backends.acme:AcmePartitioner", half = true }
 
+    [[own]]                        # optional: a call of an operator that only stock's tools for the backend have
+    title = "a norm of rows, with weights"
+    library = "executorch.backends.acme.operators"  # the module that defines it
+    operator = "acme.row_norm.default"
+    shapes = [[2, 3, 8], [8]]      # of its tensors, which come first
+    numbers = [1e-5]               # optional: its other arguments
+
 What stands above the ways holds for each that does not say otherwise. A table with `call` stands for what that
 function or class returns for the table's other entries, a table with `name` for what has this name, "module:name". The
 compiler is called in the process of the stock runtime: it prints progress, changes logging, and loads much.
@@ -21,7 +28,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final
@@ -51,6 +58,18 @@ class Share:
 
 
 @dataclass(frozen=True)
+class Own:
+    """A call of an operator that no front end writes: those who use it call it by its name."""
+
+    title: str
+    #: The module that defines it.
+    library: str
+    operator: str
+    shapes: tuple[tuple[int, ...], ...]
+    numbers: tuple[int | float | bool, ...] = ()
+
+
+@dataclass(frozen=True)
 class Way:
     """One way to write files: its name, how exact a device then computes, and the compiler's partitioner."""
 
@@ -67,6 +86,7 @@ class Way:
     #: What the quick profile tries, and the default one; others try all.
     quick: Share = Share()
     default: Share = Share()
+    own: tuple[Own, ...] = ()
 
     @property
     def missing(self) -> str:
@@ -100,14 +120,21 @@ def _way(
     partitioner: Mapping[str, Any],
     quick: Mapping[str, Any] | None = None,
     default: Mapping[str, Any] | None = None,
+    own: Sequence[Mapping[str, Any]] = (),
     **fields: Any,
 ) -> Way:
     return Way(
         partitioner=to_json(partitioner, indent=None),
         quick=_share(quick or {}),
         default=_share(default or {}),
+        own=tuple(map(_own, own)),
         **fields,
     )
+
+
+def _own(values: Mapping[str, Any]) -> Own:
+    shapes = tuple(tuple(int(size) for size in shape) for shape in values["shapes"])
+    return Own(**{**values, "shapes": shapes, "numbers": tuple(values.get("numbers", ()))})
 
 
 def _share(values: Mapping[str, Any]) -> Share:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from ...context import Context
@@ -16,13 +16,15 @@ from ..base import Case
 from ..subjects import Register, script
 from .compilers import Way
 from .modules import MODULES
-from .subjects import DTYPES, Module, Piece, Program, recipes
+from .subjects import DTYPES, Module, Piece, Program, module_of, recipes
 from .trial import try_program
 
 #: How many modules a program has.
 _MODULES = 6
 #: How many recipes of an operator and dtype the thorough profile tries.
 _SEVERAL = 8
+#: The group of operators that only stock's tools for the backend have.
+_OWN = "own"
 #: Groups whose modules are lowered by themselves.
 _ALONE = ("apart", "bytes", "fused", "state", "dynamic")
 
@@ -109,8 +111,8 @@ class ModuleCase(_Foreign):
 
     def examples(self, context: Context) -> Sequence[Program]:
         """Programs of several modules."""
-        modules = groups()[self._subject]
-        if self._subject not in MODULES:
+        modules = _own(self._way) if self._subject == _OWN else groups()[self._subject]
+        if self._subject not in (*MODULES, _OWN):
             modules = modules[:: self._way.share(context.profile.name).others]
         return self._programs(modules, 1 if self._subject in _ALONE else _MODULES)
 
@@ -118,9 +120,15 @@ class ModuleCase(_Foreign):
 def tried_groups(context: Context, way: Way) -> Iterator[str]:
     """The groups of modules that the profile tries in a way."""
     share = way.share(context.profile.name)
+    if way.own and _OWN in (share.groups or (_OWN,)):
+        yield _OWN
     for name in groups():
         if share.others if name not in MODULES else name in (share.groups or MODULES):
             yield name
+
+
+def _own(way: Way) -> tuple[Module, ...]:
+    return tuple(map(module_of, way.own))
 
 
 @cache
@@ -144,6 +152,8 @@ def _script(piece: Recipe | Module, program: Program, context: Context) -> str:
         rest = text[end:].replace("program.buffer", "data")
         exported = "exported = torch.export.export(module, inputs, strict=False)\n"
         return f"{text[:start]}{exported}{lowering}{rest}"
+    if isinstance(piece.build, partial):  # it has no text of its own
+        return ""
     return script(piece.build, f'{lowering}method = delegatekit.load(data)["forward"]')
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import torch
@@ -17,8 +19,8 @@ from ...drawing import draw
 from ...recipe import Recipe
 from ...strategies import OperatorStrategy
 from ...trial import Part, Subject, flatten
-from ..subjects import Builder, subject_of
-from .compilers import Way
+from ..subjects import Builder, Built, subject_of
+from .compilers import Own, Way
 
 #: The dtypes of tensors that stock's compilers are given.
 DTYPES = ("float32", "float16", "int32", "bool")
@@ -50,6 +52,29 @@ class Module:
     def describe(self) -> str:
         """One line."""
         return self.title or (self.build.__doc__ or self.build.__name__).strip().splitlines()[0]
+
+
+def module_of(own: Own) -> Module:
+    """The module that calls an operator of stock's tools."""
+    return Module(partial(_built, own), title=own.title)
+
+
+def _built(own: Own) -> Built:
+    importlib.import_module(own.library)
+    return _Call(own), [tuple(torch.randn(shape) for shape in own.shapes)]
+
+
+class _Call(nn.Module):
+    """The operator, which has its name once its library is imported."""
+
+    def __init__(self, own: Own) -> None:
+        super().__init__()
+        self.own = own
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        """What it returns."""
+        operator = functools.reduce(getattr, self.own.operator.split("."), torch.ops)
+        return operator(*tensors, *self.own.numbers)  # type: ignore[operator]
 
 
 def _changes_below(least: int, call: Sequence[Any], first: Sequence[Any]) -> bool:

@@ -33,9 +33,10 @@ def weights_of_zeros() -> Built:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layers = nn.ModuleList(nn.Linear(size, 8) for size in (3, 5))
-            for layer in self.layers:
+            layers = [nn.Linear(size, 8) for size in (3, 5)]
+            for layer in layers:
                 nn.init.zeros_(layer.weight)
+            self.layers = nn.ModuleList(layers)
 
         def forward(self, *inputs: torch.Tensor) -> Any:
             return [layer(x) for layer, x in zip(self.layers, inputs, strict=True)]
