@@ -24,16 +24,18 @@ from .specimens import Sample, backend_of, changed, lower, take_down
 
 #: The sizes of the programs. None is a power of two or the next but one of another, which are numbers of their own.
 _SIZES = (3, 6, 7)
-#: So many sizes of an operator's examples are changed, in the quick profile few, and among so many they are sought.
-_LEVERS, _FEW, _SOUGHT = 4, 2, 12
+#: So many sizes of an operator's examples are changed, and among so many they are sought.
+_LEVERS, _SOUGHT = 2, 12
 #: The operators of the quick profile: one with weights, one with windows, one that joins and one that views.
 _QUICK = frozenset(f"aten.{name}.default" for name in ("convolution", "max_pool2d", "cat", "view"))
 #: Blobs that differ in more fields differ in their weights, or are built otherwise.
 _MOST = 64
 #: So many words in a row are one field: a text, such as a key of named data.
 _TEXT = 4
-#: So many crossed blobs of two are tried; where a runtime has a process of its own, which some end, so many.
-_TRIED, _APART = 64, 8
+#: For so many bits that the profile flips, one crossed blob of each two is tried; in all profiles so many at least.
+_BITS, _LEAST = 8, 16
+#: Where a runtime has a process of its own, which some end, one of so many of them.
+_APART = 4
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,8 @@ class CrossedCase(Replaced):
         """One; in the quick profile of few operators, as each is several lowerings."""
         if context.profile.name == "quick" and self.program not in _QUICK:
             return []
-        count = _APART if backend_of(context).description.isolated_runtime else _TRIED
+        count = max(_LEAST, context.profile.flips // _BITS)
+        count //= _APART if backend_of(context).description.isolated_runtime else 1
         dtype = load_extremes()[self.program].dtypes[0]
         return [Crossing(self.program, dtype, context.seed_of(self.name), count)]
 
@@ -111,7 +114,7 @@ class CrossedCase(Replaced):
                     for recipe in known:
                         program = lower(recipe, context)
                         found += take_down(f"{self.program} {number}", recipe, program, context)
-            if levers == (_FEW if context.profile.name == "quick" else _LEVERS):
+            if levers == _LEVERS:
                 break
         if not found:
             raise NotApplicable("the backend takes none of the operator's examples")
