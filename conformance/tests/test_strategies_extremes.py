@@ -233,6 +233,17 @@ def test_numbers_beyond_float16_blame_no_backend_that_computes_in_it() -> None:
     assert not is_determined_in("float16", example(1e5, 2e5))
 
 
+def test_axes_of_middle_size_lie_between_others() -> None:
+    for name in ("sum.dim_IntList", "amax.default", "cumsum.default", "sort.default", "topk.default", "argmin.default"):
+        shapes = [recipe.tensors[0][1].shape for recipe in _examples(f"aten.{name}", count=4)]
+        assert any(len(shape) == 3 and 16 <= shape[1] <= 64 and math.prod(shape) > 3000 for shape in shapes), name
+
+
+def test_kernels_are_long_in_one_row_and_by_their_area() -> None:
+    weights = [one.shape for recipe in _examples("aten.conv2d.default", count=12) for _, one in recipe.tensors]
+    assert any(shape[2:] == (1, 4097) for shape in weights) and any(shape[2:] == (64, 65) for shape in weights)
+
+
 def test_numbers_beyond_float16_are_moved_and_chosen_by_integers_and_truth_values() -> None:
     for name in ("where.self", "gather.default", "embedding.default", "masked_fill.Scalar", "index_put.default"):
         recipe = load_extremes()[f"aten.{name}"].beyond()

@@ -124,10 +124,17 @@ def sizes() -> Built:
 
 
 def windows() -> Built:
-    """Pools of negative numbers with windows beyond the border, and all settings of averages beside each other."""
+    """Pools of negative numbers with windows beyond the border, all settings of averages beside each other; long ones.
+
+    A window, or a kernel, of more than 4096 elements may have one row, or as many as a smaller one.
+    """
 
     class Model(nn.Module):
-        def forward(self, images: torch.Tensor, rows: torch.Tensor) -> Any:
+        def __init__(self) -> None:
+            super().__init__()
+            self.row, self.area = nn.Conv2d(1, 2, (1, 4097)), nn.Conv2d(2, 2, (64, 65), groups=2)
+
+        def forward(self, images: torch.Tensor, rows: torch.Tensor, long: torch.Tensor) -> Any:
             computed = images + images
             maxima = max_pool2d(computed, 3, 2, 1), max_pool2d(images, (2, 4), 5, (1, 2), ceil_mode=True)
             averages = [
@@ -140,10 +147,14 @@ def windows() -> Built:
                     (images, True, False, 5),
                 )
             ]
-            return *maxima, *averages, max_pool1d(rows + rows, 3, 2, 1, ceil_mode=True)
+            row = (long + long).repeat(1, 1, 1, 6)
+            area = row.reshape(1, 2, 65, 66)
+            far = avg_pool2d(row, (1, 4097), 1), avg_pool2d(area, (64, 65), 1), self.row(row), self.area(area)
+            return *maxima, *averages, max_pool1d(rows + rows, 3, 2, 1, ceil_mode=True), *far
 
     # 0 is at the end of the range: most integers of such numbers have the other sign.
-    return Model(), (torch.randn(2, 2, 6, 7) * 0.3 - 2.0, torch.randn(2, 3, 8) * 0.3 - 2.0)
+    long = torch.randn(1, 1, 2, 715)
+    return Model(), (torch.randn(2, 2, 6, 7) * 0.3 - 2.0, torch.randn(2, 3, 8) * 0.3 - 2.0, long)
 
 
 def convolutions() -> Built:
@@ -203,18 +214,20 @@ def transposed() -> Built:
 
 
 def axes() -> Built:
-    """As many axes as there may be, axes that are long, and numbers that are far apart."""
+    """As many axes as there may be, axes that are long, some of middle size, and numbers that are far apart."""
 
     class Model(nn.Module):
-        def forward(self, deep: torch.Tensor, long: torch.Tensor) -> Any:
+        def forward(self, deep: torch.Tensor, long: torch.Tensor, middle: torch.Tensor) -> Any:
             sums, far = deep + deep, long + long
             stepped = sums[:, :, ::2], sums[..., 1::2], sums.roll(5), sums.repeat(1, 1, 1, 1, 1, 1)
             extremes = deep.amin((1, 3)), sums.amin(2), long.amax(1), far[:, :5].amin(0)
             steep = long * 4.0
             softmaxes = steep[:, :257].softmax(1), steep.softmax(1) + long, (long * 4000.0).log_softmax(1)
-            return *stepped, *extremes, *softmaxes, far.reshape(100, 6).sum(0)
+            many = (middle + middle).repeat(2, 1, 1)
+            between = many.sum(1), many.mean(1), many.mean((0, 1)), many.amax(1), many.amin(1), many.softmax(1)
+            return *stepped, *extremes, *softmaxes, far.reshape(100, 6).sum(0), *between
 
-    return Model(), (torch.randn(2, 1, 3, 2, 2, 4), torch.randn(2, 300))
+    return Model(), (torch.randn(2, 1, 3, 2, 2, 4), torch.randn(2, 300), torch.randn(3, 40, 27))
 
 
 def moves() -> Built:

@@ -292,6 +292,61 @@ def _many_terms(sketch: HurtfulSketch, name: str) -> Recipe:
     return sketch.recipe(reduction_length=inputs * height * width)
 
 
+@row("aten.conv2d.default", "aten.convolution.default")
+def _long_kernels(sketch: HurtfulSketch, name: str) -> Recipe:
+    """Kernels of more than 4096 elements, in one row and in no more rows than others have."""
+    made = []
+    for groups, kernel in ((1, (1, 4097)), (2, (64, 65)), (1, (4099, 1))):
+        sizes = [size + extra for size, extra in zip(kernel, (1, 2), strict=True)]
+        x = sketch.tensor((1, 2, *sizes), values=("among", (0.5, 1.0, 1.5)), layouts=False)
+        weight = sketch.tensor((2, 2 // groups, *kernel), values=("among", (0.5, 1.0, 2.0)), constant=True)
+        more = [False, [0, 0]] if name == "aten.convolution.default" else []
+        made.append(sketch.call(name, x, weight, None, [1, 1], [0, 0], [1, 1], *more, groups))
+    return sketch.recipe(*made, reduction_length=2 * 4099)
+
+
+# Along an axis of middle size
+
+
+#: Shapes with some dozens of elements along the second axis, and others before and after it. There are at most 4096,
+#: for which float16 has numbers that differ from one another.
+_MIDDLE = ((5, 24, 33), (9, 17, 26), (3, 40, 34))
+#: Operator -> its arguments for the second axis, and numbers of which the result is determined.
+_ALONG: Mapping[str, tuple[tuple[Any, ...], Values]] = {
+    **{
+        f"aten.{name}": (([1],), ("uniform", 0.25, 1.25))
+        for name in ("sum.dim_IntList", "mean.dim", "logsumexp.default")
+    },
+    **{f"aten.{name}.default": (([1],), ("distinct",)) for name in ("amax", "amin")},
+    **{f"aten.{name}": ((1,), ("distinct",)) for name in ("argmax.default", "argmin.default", "max.dim", "min.dim")},
+    **{f"aten.{name}.default": ((1,), ("distinct",)) for name in ("cummax", "cummin")},
+    **{
+        f"aten.{name}": ((1,), ("among", (0.5, 1.0, 2.0, -1.0, 1.0, -1.0)))
+        for name in ("prod.dim_int", "cumprod.default")
+    },
+    **{f"aten.{name}.dim": ((1,), ("integers", 0, 1)) for name in ("any", "all")},
+    "aten.cumsum.default": ((1,), ("uniform", 0.25, 1.25)),
+    "aten._softmax.default": ((1, False), ("normal",)),
+    "aten.sort.default": ((1, True), ("distinct",)),
+    "aten.topk.default": ((7, 1), ("distinct",)),
+    "aten.kthvalue.default": ((9, 1), ("distinct",)),
+    "aten.median.dim": ((1,), ("distinct",)),
+}
+#: Those with several results.
+_TWO = ("sort.", "topk.", "kthvalue.", "median.", "cummax.", "cummin.", "max.dim", "min.dim")
+
+
+@row(*_ALONG)
+def _middle_axis(sketch: HurtfulSketch, name: str) -> Recipe:
+    arguments, values = _ALONG[name]
+    shape = sketch.choice(_MIDDLE)
+    result = sketch.call(name, sketch.tensor(shape, values=values, layouts=False), *arguments)
+    outputs = (
+        [Ref(result.name, 0), Ref(result.name, 1)] if name.startswith(tuple(f"aten.{one}" for one in _TWO)) else []
+    )
+    return sketch.recipe(*outputs, reduction_length=shape[1], depth=2)
+
+
 # Products
 
 
