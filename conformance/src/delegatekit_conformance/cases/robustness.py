@@ -25,6 +25,7 @@ from ..outcome import Outcome, Verdict
 from ..strategies import load_operators
 from ..trial import words
 from .base import Case, NotApplicable
+from .damages import Balanced, alike, byte_replaced, has_words, places
 from .operators import rows_of
 from .specimens import DAMAGED, Sample, backend_of, changed, delegates, lower, runs, same, sample, take_down
 
@@ -163,7 +164,10 @@ class Flipped(DamageCase):
 
 @dataclass(frozen=True)
 class Fields:
-    """Numbers of a blob replaced, one after the other: offsets, counts, sizes, types and scales are words of it."""
+    """Numbers of a blob replaced, one after the other: offsets, counts, sizes, types and scales are words of it.
+
+    Where they are no words, all parts but the first have single bytes replaced.
+    """
 
     program: str
     #: Which of so many parts of the words are tried, and which of the program's delegates.
@@ -179,11 +183,16 @@ class Fields:
 
     def damages(self, data: bytes) -> Iterator[tuple[bytes, str]]:
         """The damaged blobs, one at a time: a word of the part gets some of the numbers, the next one the next."""
-        words = len(data) // 4
-        stride = self.parts * max(1, -(-words // (self.parts * self.most)))
-        places = range(self.part, words, stride)
-        for word, number in ((word, at + more) for more in _TURNS for at, word in enumerate(places)):
-            yield from _replaced(data, word, number % len(_NUMBERS))
+        in_bytes = self.part > 0 and not has_words(data)
+        found = places(data) if in_bytes else range(len(data) // 4)
+        stride = self.parts * max(1, -(-len(found) // (self.parts * self.most)))
+        chosen = found[self.part :: stride]
+        turns = range(_BYTE_TURNS) if in_bytes else _TURNS
+        for place, number in ((place, at + more) for more in turns for at, place in enumerate(chosen)):
+            if in_bytes:
+                yield from byte_replaced(data, place, number)
+            else:
+                yield from _replaced(data, place, number % len(_NUMBERS))
 
 
 @dataclass(frozen=True)
@@ -201,12 +210,15 @@ class Alike:
 
     def damages(self, data: bytes) -> Iterator[tuple[bytes, str]]:
         """The damaged blobs, one at a time."""
+        if not has_words(data):
+            yield from alike(data, self.most, _PLACES)
+            return
         words = memoryview(data[: len(data) // 4 * 4]).cast("I")
-        places: dict[int, list[int]] = {}
+        known: dict[int, list[int]] = {}
         for word, value in enumerate(words):
             if 0 < value < _SIZES:
-                places.setdefault(value, []).append(word)
-        several = sorted((found for found in places.values() if 1 < len(found) <= _PLACES), key=len, reverse=True)
+                known.setdefault(value, []).append(word)
+        several = sorted((found for found in known.values() if 1 < len(found) <= _PLACES), key=len, reverse=True)
         for found in several[: self.most]:
             for name, change in _TOGETHER:
                 after = bytearray(data)
@@ -251,6 +263,8 @@ _NUMBERS: Sequence[tuple[str, Callable[[int], int]]] = (
 )
 #: How far ahead among the numbers each turn over the words begins.
 _TURNS = (0, 2, 4, 7)
+#: So many of the numbers of a byte are tried.
+_BYTE_TURNS = 4
 #: So many words of a blob are tried with a number in each turn for each bit that the profile flips, in parts.
 _WORDS, _PARTS = 8, 4
 #: Where a runtime has a process of its own, which some damages end, one of so many words of an operator is replaced.
@@ -265,15 +279,18 @@ class Replaced(RobustnessCase):
     kind = "replaced"
 
     def examples(self, context: Context) -> Sequence[Words]:
-        """Parts of the words of a blob, all of the words where they are few; and words that are alike."""
+        """Parts of the words of a blob, all of the words where they are few; words that are alike; neighbors."""
         source = random.Random(context.seed_of(self.name))
-        most = _WORDS * context.profile.flips // _PARTS
+        flips = context.profile.flips
+        most = _WORDS * flips // _PARTS
         parts = [Fields(self.program, part, _PARTS, source.randrange(1 << 16), most) for part in range(_PARTS)]
-        return [*parts, Alike(self.program, source.randrange(1 << 16), context.profile.flips // _PARTS)]
+        some = Alike(self.program, source.randrange(1 << 16), flips // _PARTS)
+        neighbors = Balanced(self.program, source.randrange(1 << 16), flips)
+        return [*parts, some, neighbors]
 
     def attempt(self, example: Any, items: Sequence[Sample], context: Context) -> Outcome:
         """Damage, load, run, one word after the other; the first that goes wrong counts."""
-        found, refused = Outcome(Verdict.NOT_APPLICABLE, "no blob has words to replace"), 0
+        found, refused = Outcome(Verdict.NOT_APPLICABLE, "the blob has nothing to replace"), 0
         for number, (payload, what, item) in enumerate(self.payloads(example, items)):
             if number % _TOLD_OF == 0:
                 strange = _strangely_told(payload, context)
@@ -325,7 +342,7 @@ class Pairs:
 
 
 #: Words of a blob that are replaced, in all ways there are.
-Words: TypeAlias = Fields | Alike | Pairs
+Words: TypeAlias = Fields | Alike | Balanced | Pairs
 
 #: Recipes of an operator, of which the first counts that the backend takes.
 _RECIPES = 4
