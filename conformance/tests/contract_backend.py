@@ -125,6 +125,10 @@ def preprocess(partition, options):
         "outputs": [node.name for node in view.outputs],
         "constants": {node.name: [named[node.name].key, list(view.constants[node].shape)] for node in view.constants},
         "steps": steps,
+        "sizes": [
+            [size if isinstance(size, int) else -1 for size in node.meta["val"].shape]
+            for node in (*view.inputs, *view.outputs)
+        ],
     }
     body = json.dumps(plan, sort_keys=True).encode()
     blob = b"SEED" + zlib.crc32(body).to_bytes(4, "little") + body
@@ -177,6 +181,11 @@ class Runtime:
         if zlib.crc32(blob[8:]).to_bytes(4, "little") != blob[4:8]:
             raise FormatError("the checksum is wrong", where="offset 4")
         plan = json.loads(blob[8:])
+        if len(plan["inputs"]) != len(payload.inputs) or len(plan["outputs"]) != len(payload.outputs):
+            raise FormatError("has another number of arguments than the program gives", where="seeded")
+        for sizes, spec in zip(plan["sizes"], [*payload.inputs, *payload.outputs], strict=False):
+            if [size for size in spec.shape if -1 not in sizes] != [size for size in sizes if -1 not in sizes]:
+                raise FormatError("has other sizes than the program gives", where="seeded")
         handle = Handle(plan, {}, payload.inputs, payload.outputs)
         for name, (key, shape) in plan["constants"].items():
             if key not in payload.named_data:

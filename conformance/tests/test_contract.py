@@ -485,6 +485,18 @@ FAULTS: list[tuple[str, str, str, str]] = [
         "an input of torch.int32 instead: no error, and other numbers",
     ),
     (
+        "another-size",
+        '                raise FormatError("has other sizes than the program gives", where="seeded")',
+        "                pass",
+        "no error, and memory beyond an output is written to",
+    ),
+    (
+        "other-arguments",
+        '        if len(plan["inputs"]) != len(payload.inputs) or len(plan["outputs"]) != len(payload.outputs):',
+        "        if False:",
+        "a program with one input more: raises ValueError",
+    ),
+    (
         "foreign-blobs",
         '            raise FormatError("not a blob of this backend", where="offset 0")',
         "            return Handle({}, {}, payload.inputs, payload.outputs)",

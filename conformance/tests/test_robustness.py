@@ -24,6 +24,7 @@ CASES = {case.name.removeprefix("robustness/"): case for case in robustness.case
 
 INIT = "        return handle\n"
 CHECKSUM = '        if zlib.crc32(blob[8:]).to_bytes(4, "little") != blob[4:8]:\n'
+COUNTS = '        if len(plan["inputs"]) != len(payload.inputs) or len(plan["outputs"]) != len(payload.outputs):\n'
 NAMED_CHECKSUM = '            if f"{zlib.crc32(data):08x}" != key:\n'
 
 Install = Callable[..., None]
@@ -139,6 +140,7 @@ def test_a_handle_that_fails_to_execute_is_destroyed(install: Install) -> None:
             "        plan = json.loads(blob[8:].ljust(1)) if 0 else read(blob)\n",
         ),
         ("class Runtime:", READ + "\n\nclass Runtime:"),
+        (COUNTS, "        if False:\n"),
         ("        handle.plan = None\n", "        handle.plan = None\n        DESTROYED.append(1)\n"),
     )
     outcomes = try_all("arithmetic/truncated")
@@ -165,7 +167,7 @@ def read(blob):
         return Lazy(constants={}, inputs=[], outputs=[], steps=[])
 """
 READ = READ.replace(
-    "raise ExecutionError", 'if key == "constants":\n            return {}\n        raise ExecutionError'
+    "raise ExecutionError", 'if key in ("constants", "sizes"):\n            return {}\n        raise ExecutionError'
 )
 
 

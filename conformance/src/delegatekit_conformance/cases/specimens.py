@@ -792,36 +792,44 @@ def changed(
     blob: bytes | None = None,
     named: Mapping[str, bytes] | None = None,
     dtypes: Mapping[int, torch.dtype] | None = None,
+    shapes: Mapping[int, Sequence[int]] | None = None,
+    arguments: tuple[Sequence[int], Sequence[int]] | None = None,
 ) -> DelegatePayload:
     """The payload with another blob or other named data, in all that it is made of.
 
-    `dtypes` are others of arguments by their places, inputs first: those of a program that calls the same blob.
+    `dtypes` and `shapes` are others of arguments by their places, inputs first: those of a program that calls the same
+    blob. Its inputs and outputs are what stands at the places `arguments`.
     """
     original = {key: bytes(value) for key, value in payload.named_data.items()}
     data = original | dict(named or {})
     image = read(payload.as_program(sorted(original)))
     plan = (image.program.execution_plan or [])[0]
     values: list[Any] = [value.val for value in plan.values or ()]
-    split = len(values) - len(plan.outputs or ())
     specs = [*payload.inputs, *payload.outputs]
     for place, dtype in (dtypes or {}).items():
         values[place].scalar_type = scalar_type(dtype)
         specs[place] = replace(specs[place], dtype=str(dtype).removeprefix("torch."))
+    for place, shape in (shapes or {}).items():
+        values[place].sizes = list(shape)
+        specs[place] = replace(specs[place], shape=tuple(shape))
+    split = len(values) - len(plan.outputs or ())
+    given, made = arguments or (range(split), range(split, len(values)))
     table = (plan.delegates or [])[0]
     content = bytes(payload.blob) if blob is None else blob
 
     def as_program(keys: Any) -> bytes:
         pieces = tuple(NamedData(key, data[key]) for key in keys)
-        inputs, outputs = values[:split], values[split:]
+        inputs, outputs = [values[place] for place in given], [values[place] for place in made]
         return to_bytes(delegate_program(table, memoryview(content), pieces, inputs, outputs, str(plan.name)))
 
     views = {key: memoryview(value) for key, value in data.items()}
-    count = len(payload.inputs)
+    if arguments is None:  # numbers among the values have no specs
+        given, made = range(len(payload.inputs)), range(len(payload.inputs), len(specs))
     return replace(
         payload,
         blob=memoryview(content),
-        inputs=tuple(specs[:count]),
-        outputs=tuple(specs[count:]),
+        inputs=tuple(specs[place] for place in given),
+        outputs=tuple(specs[place] for place in made),
         named_data=views,
         as_program=as_program,
     )

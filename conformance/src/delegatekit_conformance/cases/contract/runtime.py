@@ -28,6 +28,7 @@ from delegatekit_api import (
 from delegatekit_api.profiling import OperatorTime, ProfilingRuntime
 
 from ...context import Context
+from ...insides import bits
 from ...recipe import Recipe
 from ...trial import Subject, try_recipe
 from ..base import Broken, NotApplicable
@@ -545,6 +546,115 @@ def _is_refused(
         # What is no floating-point number is cut off, or rounded; what is too large for a dtype may be anything.
         if bool(((size <= _MODERATE) & ~(apart <= 1 + 0.01 * size)).any()):
             raise Broken(f"{item.name}: {what}: no error, and other numbers")
+    return False
+
+
+@RULES.add
+def another_size(context: Context) -> str:
+    """A program that gives a delegate other sizes than it was compiled for is refused, or the same elements count."""
+
+    def programs(item: Sample) -> Iterator[tuple[str, dict[int, Sequence[int]], tuple[list[int], list[int]]]]:
+        count = len(item.inputs)
+        places = list(range(count)), list(range(count, count + len(item.outputs)))
+        specs = (*item.payload.inputs, *item.payload.outputs)
+        for place, (tensor, spec) in enumerate(zip((*item.inputs, *item.outputs), specs, strict=True)):
+            if not spec.dynamic:
+                kind = "input" if place < count else "output"
+                for what, other in _misshapen(tensor):
+                    yield f"an {kind} {what}", {place: other.shape}, places
+
+    return _try_programs(context, programs)
+
+
+@RULES.add
+def other_arguments(context: Context) -> str:
+    """A program that gives a delegate more or fewer inputs or outputs, or these in place of those, is refused.
+
+    It is not if what it asks for is computed all the same: an input that nothing reads, an output that nobody wants.
+    """
+
+    def programs(item: Sample) -> Iterator[tuple[str, dict[int, Sequence[int]], tuple[list[int], list[int]]]]:
+        count = len(item.inputs)
+        given, made = list(range(count)), list(range(count, count + len(item.outputs)))
+        yield "one input more", {}, ([*given, *given[:1]], made)
+        yield "one input less", {}, (given[:-1], made)
+        yield "one output more", {}, (given, [*made, made[0]])
+        yield "one output less", {}, (given, made[:-1])
+        yield "inputs and outputs exchanged", {}, (made, given)
+        yield "an output as its last input", {}, ([*given[:-1], made[0]], made)
+        yield "its last input as an output", {}, (given[:-1], [*made, given[-1]])
+
+    return _try_programs(context, programs)
+
+
+#: Programs in words, with the shapes that are others by their places, and the places of inputs and outputs.
+_Programs = Callable[[Sample], Iterator[tuple[str, dict[int, Sequence[int]], tuple[list[int], list[int]]]]]
+
+
+def _try_programs(context: Context, programs: _Programs) -> str:
+    """Try programs that differ from their blobs. Raises Broken for one that is not refused and gets other numbers."""
+    runtime = runtime_of(context)
+    refused = tried = 0
+    for item in some(context):
+        if item.payload.numbers or not item.inputs:
+            continue
+        blob = item.payload
+        for what, shapes, places in programs(item):
+            other = changed(blob, shapes=shapes, arguments=places)
+            if (other.inputs, other.outputs) == (blob.inputs, blob.outputs):
+                continue  # nothing tells the tensors apart: it is the same program
+            tried += 1
+            refused += _refuses(runtime, item, other, what, shapes, places)
+    if not tried:
+        raise NotApplicable("no delegate has tensors only")
+    return f"{refused} of {tried} programs refused"
+
+
+def _refuses(
+    runtime: DelegateRuntime,
+    item: Sample,
+    payload: DelegatePayload,
+    what: str,
+    shapes: dict[int, Sequence[int]],
+    places: tuple[list[int], list[int]],
+) -> bool:
+    """Whether a program is refused. Raises Broken if it is not, and results are others or depend on memory beyond."""
+    known = [*item.inputs, *item.outputs]
+    found: list[list[torch.Tensor]] = []
+    for around in (_GUARD, 0x3C):
+        memories: list[torch.Tensor] = []
+
+        def room(place: int, fill: int = around, memories: list[torch.Tensor] = memories) -> torch.Tensor:
+            """A tensor of the program's size, in a larger memory full of a number."""
+            tensor = known[place]
+            shape = torch.Size(shapes.get(place, tensor.shape))
+            size, used = tensor.element_size(), shape.numel() * tensor.element_size()
+            beyond = max(0, tensor.numel() * size - used) + 64
+            memories.append(torch.full((used + beyond + -(used + beyond) % size,), fill, dtype=torch.uint8))
+            return memories[-1].view(tensor.dtype)[: shape.numel()].view(shape)
+
+        inputs, outputs = ([room(place) for place in some_places] for some_places in places)
+        for view, place in zip(inputs, places[0], strict=True):
+            flat, source = view.view(-1), known[place].reshape(-1)
+            flat.zero_()[: source.numel()] = source[: flat.numel()]
+        ends = [view.numel() * view.element_size() for view in outputs]
+        try:
+            with handle_of(runtime, payload) as handle:
+                runtime.execute(handle, inputs, outputs)
+        except DelegateKitError:
+            return True
+        except Exception as error:
+            raise Broken(f"{item.name}: a program with {what}: raises {type(error).__name__} ({error})") from error
+        for memory, end in zip(memories[len(inputs) :], ends, strict=True):
+            if not bool((memory[end:] == around).all()):
+                raise Broken(f"{item.name}: a program with {what}: no error, and memory beyond an output is written to")
+        found.append(outputs)
+    wanted = [known[place] for place in places[1]]
+    for first, second, right in zip(*found, wanted, strict=True):
+        if bits(first) != bits(second):
+            raise Broken(f"{item.name}: a program with {what}: no error, and results depend on memory beyond an input")
+        if bits(first) != bits(right):
+            raise Broken(f"{item.name}: a program with {what}: no error, and other numbers")
     return False
 
 
