@@ -199,3 +199,10 @@ def test_recurrent_layers_reach_all_settings() -> None:
     for key in ("bidirectional", "batch_first", "has_biases"):
         assert {item[key] for item in seen} == {True, False}
     assert {item["num_layers"] for item in seen} == {1, 2}
+
+
+def test_some_images_are_long_along_one_axis() -> None:
+    sizes = _seen("aten.upsample_bilinear2d.vec", lambda recipe: _first(recipe).shape[2:])
+    assert any(max(size) >= 7 and min(size) <= 6 for size in sizes)
+    antialiased = _seen("aten._upsample_bilinear2d_aa.vec", lambda recipe: max(_first(recipe).shape[2:]))
+    assert max(antialiased) <= 6, "its sums would be longer than it says"

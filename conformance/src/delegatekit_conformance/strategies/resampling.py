@@ -24,15 +24,22 @@ def _well_determined(outputs: int, scale: Fraction, offset: Fraction) -> bool:
     return all(position == 0 or position.denominator != 1 for position in positions)
 
 
-def _sizes(sketch: Sketch, rank: int, offset: Fraction | None) -> tuple[list[int], list[int], list[float] | None]:
-    """Sizes of input and output, and the factors if they were drawn; with `offset`, of nearest neighbors."""
+def _sizes(
+    sketch: Sketch, rank: int, offset: Fraction | None, *, long: bool
+) -> tuple[list[int], list[int], list[float] | None]:
+    """Sizes of input and output, and the factors if they were drawn; with `offset`, of nearest neighbors.
+
+    With `long`, one axis has more elements than the others now and then.
+    """
     sizes, outputs, factors = [], [], []
     by_factor = sketch.flag()
     same = sketch.choice(_FACTORS) if by_factor and not sketch.flag() else None
-    for _ in range(rank):
-        size = sketch.integer(1, 6 if rank < 3 else 4)
+    longest = sketch.integer(0, rank - 1) if long and sketch.rarely(4) else None
+    for axis in range(rank):
+        size = sketch.integer(7, 19) if axis == longest else sketch.integer(1, 6 if rank < 3 else 4)
+        most = 29 if axis == longest else 9 if rank < 3 else 5
         factor = same or sketch.choice(_FACTORS)
-        output = math.floor(size * factor) if by_factor else sketch.integer(1, 9 if rank < 3 else 5)
+        output = math.floor(size * factor) if by_factor else sketch.integer(1, most)
         if output == 0:
             size, output = 4, math.floor(4 * factor)
         scale = 1 / Fraction(factor) if by_factor else Fraction(size, output)
@@ -50,7 +57,8 @@ def _sizes(sketch: Sketch, rank: int, offset: Fraction | None) -> tuple[list[int
 
 def _upsample(sketch: Sketch, name: str, rank: int, *middle: Any, offset: Fraction | None = None) -> None:
     """Calls the operator: .vec takes sizes or factors, the plain form sizes and perhaps factors."""
-    sizes, outputs, factors = _sizes(sketch, rank, offset)
+    # Antialiased, a result is a sum of as many elements as the image is made smaller.
+    sizes, outputs, factors = _sizes(sketch, rank, offset, long=rank < 3 and "_aa" not in name)
     outer = (sketch.integer(1, 2), sketch.integer(1, 3))
     results = (*outer, *outputs)
     values = None if offset is not None else summands(sketch, results, weighted=True)

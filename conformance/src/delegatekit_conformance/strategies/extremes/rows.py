@@ -598,6 +598,23 @@ def _far_powers(sketch: HurtfulSketch, name: str) -> Recipe:
     return sketch.recipe(*powers, depth=4)
 
 
+#: Sizes before and after, whose quotient in single or double precision, times the first, is below the second: who
+#: computes the size of the result by it has one pixel less.
+_LOST_PIXELS = ((11, 13), (11, 26), (19, 27), (11, 15), (13, 15))
+
+
+@row("aten.upsample_bilinear2d.vec", "aten.upsample_nearest2d.vec")
+def _other_sizes(sketch: HurtfulSketch, name: str) -> Recipe:
+    """Images with one axis longer than the other, each in a size of its own."""
+    corners = [False] if "bilinear" in name else []
+    made = []
+    for old, new in _LOST_PIXELS:
+        for shape, size in (((old, 4), [new, 9]), ((3, old), [6, new])):
+            x = sketch.tensor((1, 2, *shape), values=("uniform", 0.5, 1.5), layouts=False)
+            made.append(sketch.call(name, x, size, *corners, None))
+    return sketch.recipe(*made, reduction_length=4, depth=4)
+
+
 # Scales of softmax in attention
 
 
