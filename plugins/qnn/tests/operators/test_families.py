@@ -432,6 +432,12 @@ def test_what_the_processor_computes_otherwise_is_refused_in_words() -> None:
     assert refusals(partitioner, lambda i, j: i.scatter_add(0, j, i), whole, places) == [
         "int64 is added: float32 is taken"
     ]
+    long = drawn(2, 1 << 15)
+    assert refusals(partitioner, lambda x: (x.argmax(1), *x.max(1)), long) == []
+    assert refusals(partitioner, lambda x: x.argmin(), long) == ["the place among 65536 elements: 32768 are the most"]
+    assert refusals(partitioner, lambda x: x.min(0)[1], drawn((1 << 15) + 1, 2)) == [
+        "the place among 32769 elements: 32768 are the most"
+    ]
     many = drawn(5000, 2, 2)
     assert refusals(partitioner, torch.bmm, many, many) == ["5000 products of matrices: 4096 are taken"]
     assert refusals(partitioner, nn.Linear(2, 2), many) == []

@@ -214,16 +214,25 @@ def several_elements(call: Call) -> str | None:
     return None if size > 1 else "the axis has one element"
 
 
+def few_places(call: Call) -> str | None:
+    """Along an axis of at most 32768 elements: of equal ones farther apart the library tells the last, or neither."""
+    shape, dim = call["self"].shape, call["dim"]
+    size = math.prod(shape) if dim is None else shape[axis_of(dim, call["self"].rank)]
+    return None if size <= _PLACES else f"the place among {size} elements: {_PLACES} are the most"
+
+
+#: Places of equal elements are compared as integers of 16 bits.
+_PLACES: Final = 1 << 15
 _AXES: Final = has_axes("self")
 _NUMBERS: Final = types_of("self", "float32", *INTEGERS)
 _RECORDS: Final = types_of("self", "float32", *INTEGERS, "bool")
 EQUAL: Final = "which of equal elements comes first, and where NaN comes, depends on the device"
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("max.dim", _extreme("Max"), _NUMBERS, _AXES, special_values=EQUAL),
-    row("min.dim", _extreme("Min"), _NUMBERS, _AXES, special_values=EQUAL),
-    row("argmax.default", _position("Argmax"), _NUMBERS, _AXES, fixed=True, special_values=EQUAL),
-    row("argmin.default", _position("Argmin"), _NUMBERS, _AXES, fixed=True, special_values=EQUAL),
+    row("max.dim", _extreme("Max"), _NUMBERS, _AXES, few_places, special_values=EQUAL),
+    row("min.dim", _extreme("Min"), _NUMBERS, _AXES, few_places, special_values=EQUAL),
+    row("argmax.default", _position("Argmax"), _NUMBERS, _AXES, few_places, fixed=True, special_values=EQUAL),
+    row("argmin.default", _position("Argmin"), _NUMBERS, _AXES, few_places, fixed=True, special_values=EQUAL),
     row("cummax.default", _record("Greater"), _RECORDS, _AXES, several_elements, special_values=EQUAL),
     row("cummin.default", _record("Less"), _RECORDS, _AXES, several_elements, special_values=EQUAL),
     row("_softmax.default", _softmax("Softmax"), REAL, _AXES, fixed=True),
