@@ -56,7 +56,7 @@ def _permute(tape: Tape, call: Reader) -> None:
 
 def _transpose(tape: Tape, call: Reader) -> None:
     value = call.tensor(0, 0, 1, 2)
-    _permuted(tape, call, value, list(reversed(range(value.rank))))
+    _permuted(tape, call, value, range(value.rank)[::-1])
 
 
 def _permuted(tape: Tape, call: Reader, value: Value, order: Sequence[int]) -> None:
