@@ -65,14 +65,17 @@ bool inside(ivec2 at) {
     index##N += plane; \
     a##N += first * x##N; \
     b##N += second * x##N;
-#define ONE(N, VALUE, CHANNEL) if (there##N && channel + CHANNEL < out_channels) { target[to##N + CHANNEL * area] = VALUE; }
+#define ONE(N, VALUE, CHANNEL) if (channel + CHANNEL < out_channels) { target[to##N + CHANNEL * area] = VALUE; }
+// A block has one channel at least.
 #define STORE(N) \
-    bool there##N = place##N.x < out_size.x && place##N.y < out_size.y; \
-    uint to##N = base + uint(place##N.x * out_size.y + place##N.y); \
-    a##N = stored(a##N, low, high); \
-    b##N = stored(b##N, low, high); \
-    ONE(N, a##N.x, 0u) ONE(N, a##N.y, 1u) ONE(N, a##N.z, 2u) ONE(N, a##N.w, 3u) \
-    ONE(N, b##N.x, 4u) ONE(N, b##N.y, 5u) ONE(N, b##N.z, 6u) ONE(N, b##N.w, 7u)
+    if (place##N.x < out_size.x && place##N.y < out_size.y) { \
+        uint to##N = base + uint(place##N.x * out_size.y + place##N.y); \
+        a##N = stored(a##N, low, high); \
+        b##N = stored(b##N, low, high); \
+        target[to##N] = a##N.x; \
+        ONE(N, a##N.y, 1u) ONE(N, a##N.z, 2u) ONE(N, a##N.w, 3u) \
+        ONE(N, b##N.x, 4u) ONE(N, b##N.y, 5u) ONE(N, b##N.z, 6u) ONE(N, b##N.w, 7u) \
+    }
 
 void main() {
     uint index = item();

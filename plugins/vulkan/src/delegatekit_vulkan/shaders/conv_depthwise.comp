@@ -133,11 +133,9 @@ void main() {
                 SUM(upper0, upper1, now0, now1)
             }
             if (k >= STEP) {
-                if (STEP == 1) {
-                    SUM(lower0, lower1, before0, before1)
-                } else {
-                    SUM(lower0, lower1, last0, last1)
-                }
+                vec4 under0 = STEP == 1 ? before0 : last0;
+                vec4 under1 = STEP == 1 ? before1 : last1;
+                SUM(lower0, lower1, under0, under1)
             }
         }
     }
