@@ -566,3 +566,20 @@ def large_kernels() -> Built:
             return tuple(layer(images) for layer in layers for images in (x, narrow))
 
     return Model(), [(torch.randn(1, 6, 21, 24), torch.randn(2, 6, 9, 11))]
+
+
+@pattern("every-width")
+def every_width() -> Built:
+    """Images of 9 to 17 columns: kernels that compute several pixels at once end a row at each place of a vector."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            kinds = ((3, 1), (3, 2), (5, 1), (5, 2), (7, 1), (7, 2))
+            self.depthwise = nn.ModuleList(nn.Conv2d(2, 2, size, step, size // 2, groups=2) for size, step in kinds)
+            self.dense = nn.ModuleList(nn.Conv2d(2, 3, 3, step, 1) for step in (1, 2))
+
+        def forward(self, *images: torch.Tensor) -> Any:
+            return tuple(layer(x) for layer in (*self.depthwise, *self.dense) for x in images)
+
+    return Model(), [tuple(torch.randn(1, 2, 3, width) for width in range(9, 18))]
