@@ -84,6 +84,35 @@ def test_several_images_are_convolutions_of_one_each(module: nn.Module) -> None:
     assert operators(lowered).count("aten.convolution.default") == 3
 
 
+_FAR = 1 << 24
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Conv2d(1, 1, 1, stride=_FAR),
+        nn.Conv2d(1, 1, 1, stride=_FAR - 1, padding=_FAR),
+        nn.Conv1d(1, 1, 1, dilation=_FAR),
+        nn.MaxPool2d(1, stride=_FAR),
+        nn.MaxPool2d(1, dilation=_FAR, return_indices=True),
+        nn.AvgPool2d(1, stride=_FAR),
+    ],
+    ids=str,
+)
+def test_windows_that_reach_too_far_are_refused(module: nn.Module) -> None:
+    size = (1, 2) if isinstance(module, nn.Conv1d) else (1, 2, 2)
+    (reason,) = reasons(module, torch.randn(1, *size))
+    assert "positions are computed in 32 bits" in reason
+
+
+@pytest.mark.needs_device
+@pytest.mark.parametrize(
+    "module", [nn.Conv2d(1, 1, 2, stride=_FAR - 1), nn.MaxPool2d(2, _FAR - 1), nn.AvgPool2d(2, _FAR - 1)], ids=str
+)
+def test_a_step_far_beyond_the_image(module: nn.Module) -> None:
+    check(module, torch.randn(1, 1, 3, 3))
+
+
 @pytest.mark.needs_device
 @pytest.mark.parametrize("size", [1, 3, 5, 17])
 @pytest.mark.parametrize("channels", [1, 3, 8, 9])

@@ -14,6 +14,8 @@ from ..targets import MOST_ROUNDS, rounds
 
 #: What products, reductions and norms compute in.
 FLOATS: Final = dtypes("float32", "float16")
+#: Steps from one window to the next, and within one: a few of them beyond an input still fit 32 bits.
+_FARTHEST: Final = 1 << 24
 
 
 def few_changing(name: str, where: Callable[[Call], bool], words: str) -> Constraint:
@@ -52,4 +54,12 @@ def short_loops(*loops: int) -> str | None:
         f"{count} terms of one result: {MOST_ROUNDS} are the most that all drivers compute"
         if count > MOST_ROUNDS
         else None
+    )
+
+
+def far_windows(*steps: int) -> str | None:
+    """Why windows with these steps and lengths reach too far; None if they do not."""
+    most = max(steps)
+    return (
+        f"windows that step or reach {most} elements: positions are computed in 32 bits" if most >= _FARTHEST else None
     )

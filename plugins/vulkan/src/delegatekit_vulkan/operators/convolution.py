@@ -21,7 +21,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Tensor
 from .common import as_numbers
-from .conditions import short_loops
+from .conditions import far_windows, short_loops
 from .program import Lower, ProgramBuilder
 
 #: Convolutions that one call may become.
@@ -240,6 +240,12 @@ def few_terms(call: Call) -> str | None:
     return short_loops(*(1, *weight[2:])[-2:], inputs)  # the runtime's windows have a height, if only of 1
 
 
+def near_windows(call: Call) -> str | None:
+    """stride, padding, and dilation times the kernel are below 2^24."""
+    reach = (size * step for size, step in zip(call["weight"].shape[2:], call["dilation"], strict=True))
+    return far_windows(*call["stride"], *call["padding"], *reach)
+
+
 def _too_many(count: Any, what: str) -> str | None:
     return None if count <= _MOST_PARTS else f"{count} {what}: each would be a call of its own, {_MOST_PARTS} at most"
 
@@ -255,5 +261,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         known_images,
         few_groups,
         few_terms,
+        near_windows,
     ),
 )

@@ -11,7 +11,7 @@ from delegatekit_toolkit.sizes import Size, dynamic_count, largest, shape_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.graph import Argument, Tensor
-from .conditions import short_loops
+from .conditions import far_windows, short_loops
 from .program import Lower, ProgramBuilder
 
 _FLOATS: Final = dtypes("float32", "float16")
@@ -51,6 +51,13 @@ def few_elements(call: Call) -> str | None:
     """At most about 60000 elements in a window."""
     sizes = [largest(size) for size in shape_of(call["self"])[-2:]]
     return short_loops(*map(min, per_axis(call["kernel_size"], 2), sizes))
+
+
+def near_windows(call: Call) -> str | None:
+    """stride, and dilation times kernel_size, are below 2^24."""
+    kernel, strides, _ = _windows(call)
+    dilation = per_axis(call["dilation"], 2) if call.has("dilation") else (1, 1)
+    return far_windows(*strides, *(size * step for size, step in zip(kernel, dilation, strict=True)))
 
 
 def narrow_divisor(call: Call) -> str | None:
@@ -158,9 +165,16 @@ def _pad(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("avg_pool2d.default", _average, rank("self", 3, 4), _FLOATS, few_elements, narrow_divisor),
-    row("max_pool2d.default", _maximum, rank("self", 3, 4), _FLOATS, few_elements, keep=True),
-    row("max_pool2d_with_indices.default", _maximum_with_indices, rank("self", 3, 4), float_values, few_elements),
+    row("avg_pool2d.default", _average, rank("self", 3, 4), _FLOATS, few_elements, near_windows, narrow_divisor),
+    row("max_pool2d.default", _maximum, rank("self", 3, 4), _FLOATS, few_elements, near_windows, keep=True),
+    row(
+        "max_pool2d_with_indices.default",
+        _maximum_with_indices,
+        rank("self", 3, 4),
+        float_values,
+        few_elements,
+        near_windows,
+    ),
     row(
         "_adaptive_avg_pool2d.default",
         _adaptive_average,
