@@ -181,7 +181,7 @@ def conv_kinds() -> Built:
             return self.each(x), self.several(x), self.groups(x), self.gaps(x), self.larger(x), self.point(x)
 
     height, width = (torch.export.Dim(name, min=5, max=20) for name in ("height", "width"))
-    sizes = ((9, 8), (17, 20), (5, 7))
+    sizes = ((9, 8), (17, 20), (5, 7), (9, 8))
     return Model(), [(torch.randn(1, 4, *size),) for size in sizes], ({2: height, 3: width},)
 
 
