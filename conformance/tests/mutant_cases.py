@@ -166,7 +166,7 @@ class Work(Case):
         done = Outcome(Verdict.DELEGATED, delegated_nodes=2, delegate_bytes=8, delegate_operators=self.operators)
         if self.name != "sums/careful":
             return done
-        return replace(done, damages_refused=3, insides=("5eed add", "0dd sub"))
+        return replace(done, damages_refused=3, insides=("5eed 1 add", "0dd 2 sub"))
 
 
 def working(context: Context) -> Mapping[str, Case]:

@@ -35,9 +35,12 @@ def test_a_line_has_a_checksum_of_the_bytes_and_what_is_told_of_the_operators() 
     told = [BlobOperator("Clamp", ("x",), ("y",), {"clamp": "0 to 6"}), BlobOperator("Sub", ("y", "x"), ("z",))]
     line: Any = line_of
     first, other = (line(Compiled([data]), told) for data in (b"abc", b"abd"))
-    assert first == "352441c2 Clamp clamp=0 to 6; Sub"
+    assert first == "352441c2 9ffef237 Clamp clamp=0 to 6; Sub"
     assert other.partition(" ")[2] == first.partition(" ")[2]
     assert line(Compiled([b"abc"]), []) == ""
     assert told_otherwise([first], [other]) is None
+    assert told_otherwise(["damaged", ""], ["damaged", first]) is None
     changed = line(Compiled([b"abc"]), told[:1])
     assert told_otherwise([first, other], [other, changed]) == ("Clamp clamp=0 to 6; Sub", "Clamp clamp=0 to 6")
+    long = [line(Compiled([b"abc"]), [BlobOperator(f"Add{last}", (), ()), *told[:1]] * 20) for last in "ab"]
+    assert all(len(one) < 200 for one in long) and told_otherwise(long[:1], long[1:]) is not None

@@ -606,7 +606,7 @@ def test_operators_that_are_told_otherwise_of_the_same_delegate_are_told(toy: Pl
     tried = replace(attempt("sums/careful", 4), delegated_nodes=2, delegate_bytes=8, delegate_operators=2)
     found = [
         judge(trial(same, replace(tried, insides=short(lines))), CONTEXT, load("seeded"), mutant_cases.working)
-        for lines in (("5eed add", "0dd sub"), ("5eed mul", "0dd sub"), ("beef mul",))
+        for lines in (("5eed 1 add", "0dd 2 sub"), ("5eed 3 mul", "0dd 2 sub"), ("beef 3 mul",))
     ]
     assert [one.insides for one in found] == [(), ("sums/careful",), ()]
 

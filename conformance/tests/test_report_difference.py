@@ -109,8 +109,8 @@ CORE = (Outcome(Verdict.RUN_ERROR, core="run error: x", blame="core"),)
         (damage(7), damage(6, 1001), [], False),  # other bytes were damaged
         (case(Verdict.FALLBACK, reasons=("a: b",)), case(Verdict.FALLBACK, reasons=("a: c",)), ["reasons"], False),
         (case(Verdict.FALLBACK, reasons=("a: b",)), case(Verdict.DELEGATED, reasons=("a: c",)), ["gained"], False),
-        (told("5eed add"), told("0dd sub", "5eed mul"), ["insides"], False),
-        (told("5eed add", "0dd sub"), told("5eed add", "beef mul"), [], False),  # of other bytes
+        (told("5eed 1 add"), told("0dd 2 sub", "5eed 3 mul"), ["insides"], False),
+        (told("5eed 1 add", "0dd 2 sub"), told("5eed 1 add", "beef 3 mul"), [], False),  # of other bytes
         (case(Verdict.PASSED), case(Verdict.NOT_APPLICABLE), ["lost"], True),
         (case(Verdict.DELEGATED), case(Verdict.UNAVAILABLE), ["lost"], True),
         (case(Verdict.UNAVAILABLE), case(Verdict.DELEGATED), ["gained"], False),

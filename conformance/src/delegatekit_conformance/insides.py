@@ -12,6 +12,9 @@ from delegatekit.lowering import Delegate
 from delegatekit_api import DelegateKitError
 from delegatekit_api.blobs import BlobOperator
 
+#: So many characters of what is told are kept.
+_SHOWN = 160
+
 
 def bits(tensor: torch.Tensor) -> bytes:
     """The tensor's elements as bytes, in row-major order."""
@@ -44,18 +47,21 @@ def told_of(delegate: Delegate) -> tuple[BlobOperator, ...]:
 
 
 def line_of(delegate: Delegate, operators: Iterable[BlobOperator]) -> str:
-    """A checksum of the delegate's bytes, and what is told of its operators, in a line."""
-    words = "; ".join(
-        " ".join((one.name, *(f"{name}={fact}" for name, fact in one.facts.items()))) for one in operators
-    )
+    """Checksums of the delegate's bytes and of what is told of its operators, and the beginning of that, in a line."""
+    told = (" ".join((one.name, *(f"{name}={fact}" for name, fact in one.facts.items()))) for one in operators)
+    words = "; ".join(told)
+    if not words:
+        return ""
     keys = "".join(item.key for item in delegate.named_data)
-    return f"{zlib.crc32(b''.join(delegate.blob) + keys.encode()):08x} {words}" if words else ""
+    bytes_of_it = b"".join(delegate.blob) + keys.encode()
+    return f"{zlib.crc32(bytes_of_it):08x} {zlib.crc32(words.encode()):08x} {words[:_SHOWN]}"
 
 
 def told_otherwise(old: Iterable[str], new: Iterable[str]) -> tuple[str, str] | None:
     """The first delegate of which other operators are told though its bytes are the same: before, and now."""
-    before = dict(line.split(" ", 1) for line in old)
-    for bits_of, words in (line.split(" ", 1) for line in new):
-        if before.get(bits_of, words) != words:
-            return before[bits_of], words
+    before = {blob: told for blob, _, told in (line.partition(" ") for line in old)}
+    for blob, _, told in (line.partition(" ") for line in new):
+        (was, _, words), (now, _, other) = before.get(blob, told).partition(" "), told.partition(" ")
+        if was != now:
+            return words, other
     return None
