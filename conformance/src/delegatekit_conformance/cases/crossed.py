@@ -19,6 +19,7 @@ from delegatekit_api import DelegatePayload
 from ..context import Context
 from ..strategies.extremes import load_extremes
 from .base import Case, NotApplicable
+from .damages import words_of
 from .robustness import Replaced
 from .specimens import Sample, backend_of, changed, lower, take_down
 
@@ -54,8 +55,8 @@ class Crossing:
 
     def damages(self, first: bytes, second: bytes) -> Iterator[tuple[bytes, str]]:
         """The first blob with some of the words of the second in which they differ, and what was done."""
-        words = [memoryview(data[: len(data) // 4 * 4]).cast("I") for data in (first, second)]
-        fields = _fields([place for place, (one, other) in enumerate(zip(*words, strict=True)) if one != other])
+        pairs = enumerate(zip(words_of(first), words_of(second), strict=True))
+        fields = _fields([place for place, (one, other) in pairs if one != other])
         if not 1 < len(fields) <= _MOST:
             return
         source = random.Random(self.seed)

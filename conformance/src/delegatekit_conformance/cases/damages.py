@@ -26,6 +26,11 @@ NUMBERS: Sequence[tuple[str, Callable[[int], int]]] = (
 )
 
 
+def words_of(data: bytes) -> memoryview:
+    """The aligned words of four bytes; what is left at the end is no word."""
+    return memoryview(data[: len(data) // 4 * 4]).cast("I")
+
+
 def has_words(data: bytes) -> bool:
     """Whether the numbers of a format are words: the last byte of many, small ones, is zero."""
     last = data[3::4]
@@ -86,7 +91,7 @@ class Balanced:
 def _pairs(data: bytes) -> Iterator[tuple[int, int]]:
     """Places of small numbers that stand side by side: words, where zero becomes -1, or bytes, where it cannot."""
     if has_words(data):
-        words = memoryview(data[: len(data) // 4 * 4]).cast("I")
+        words = words_of(data)
         for place in range(len(words) - 1):
             if words[place] < _WORD and words[place + 1] < _WORD:
                 yield 4 * place, 4 * place + 4

@@ -25,7 +25,7 @@ from ..outcome import Outcome, Verdict
 from ..strategies import load_operators
 from ..trial import words
 from .base import Case, NotApplicable
-from .damages import Balanced, alike, byte_replaced, has_words, places
+from .damages import Balanced, alike, byte_replaced, has_words, places, words_of
 from .operators import rows_of
 from .specimens import DAMAGED, Sample, backend_of, changed, delegates, lower, runs, same, sample, take_down
 
@@ -213,7 +213,7 @@ class Alike:
         if not has_words(data):
             yield from alike(data, self.most, _PLACES)
             return
-        words = memoryview(data[: len(data) // 4 * 4]).cast("I")
+        words = words_of(data)
         known: dict[int, list[int]] = {}
         for word, value in enumerate(words):
             if 0 < value < _SIZES:
