@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -549,11 +549,15 @@ def _is_refused(
     return False
 
 
+#: A program in words, with the shapes that are others by their places, and the places of inputs and outputs.
+_Program: TypeAlias = tuple[str, dict[int, Sequence[int]], tuple[list[int], list[int]]]
+
+
 @RULES.add
 def another_size(context: Context) -> str:
     """A program that gives a delegate other sizes than it was compiled for is refused, or the same elements count."""
 
-    def programs(item: Sample) -> Iterator[tuple[str, dict[int, Sequence[int]], tuple[list[int], list[int]]]]:
+    def programs(item: Sample) -> Iterator[_Program]:
         count = len(item.inputs)
         places = list(range(count)), list(range(count, count + len(item.outputs)))
         specs = (*item.payload.inputs, *item.payload.outputs)
@@ -573,7 +577,7 @@ def other_arguments(context: Context) -> str:
     It is not if what it asks for is computed all the same: an input that nothing reads, an output that nobody wants.
     """
 
-    def programs(item: Sample) -> Iterator[tuple[str, dict[int, Sequence[int]], tuple[list[int], list[int]]]]:
+    def programs(item: Sample) -> Iterator[_Program]:
         count = len(item.inputs)
         given, made = list(range(count)), list(range(count, count + len(item.outputs)))
         yield "one input more", {}, ([*given, *given[:1]], made)
@@ -587,11 +591,7 @@ def other_arguments(context: Context) -> str:
     return _try_programs(context, programs)
 
 
-#: Programs in words, with the shapes that are others by their places, and the places of inputs and outputs.
-_Programs = Callable[[Sample], Iterator[tuple[str, dict[int, Sequence[int]], tuple[list[int], list[int]]]]]
-
-
-def _try_programs(context: Context, programs: _Programs) -> str:
+def _try_programs(context: Context, programs: Callable[[Sample], Iterator[_Program]]) -> str:
     """Try programs that differ from their blobs. Raises Broken for one that is not refused and gets other numbers."""
     runtime = runtime_of(context)
     refused = tried = 0
