@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -58,7 +58,7 @@ def module_graph(package: Package) -> Graph:
     files = dict(package.modules())
     found: dict[str, frozenset[str]] = {}
     for module, path in files.items():
-        inside = {_owner(item.name, files) for item in imports(module, path)}
+        inside = {owner(item.name, files) for item in imports(module, path)}
         found[module] = frozenset(name for name in inside if name is not None and name != module)
     return found
 
@@ -116,7 +116,7 @@ def _way_back(graph: Graph, start: str) -> list[str] | None:
     return None
 
 
-def _owner(name: str, modules: Mapping[str, Path]) -> str | None:
+def owner(name: str, modules: Collection[str]) -> str | None:
     """The module that an imported name is in, or is: "delegatekit.pte.reader" for "delegatekit.pte.reader.read"."""
     while name and name not in modules:
         name = name.rpartition(".")[0]

@@ -6,13 +6,14 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 import importlib_metadata
 import pytest
-from imports import circles, imports, module_graph, reachable, room, room_graph
+import torch
+from imports import circles, imports, module_graph, owner, reachable, room, room_graph
 from packages import ROOT, Package, examples, packages, plugins, requirement_name
 
 
@@ -64,10 +65,12 @@ ROOMS = frozenset(
 COMPILING = frozenset({"schemes", "support", "compile", "operators", "passes", "compiler"})
 #: Rooms that read and run one.
 RUNNING = frozenset({"blob", "runtime"})
-#: The core's stages in the order of the data: none imports one that comes later.
+#: The core's stages in the order of the data: none reaches one that comes later.
 STAGES = ("edge", "partition", "lowering", "emit")
 #: The core's rooms that know files only, not how they were made.
 FILE_ROOMS = frozenset({"pte", "engine"})
+#: Rooms that compile or quantize: whoever only runs files loads none of them.
+COMPILERS = frozenset({*STAGES, "passes", "fallback", "compiling", "pipeline", "quantization"})
 
 #: Modules of extras that are not among the development dependencies, and their distributions.
 ELSEWHERE = {"model_explorer": frozenset({"ai-edge-model-explorer"})}
@@ -93,12 +96,17 @@ def allowed(package: Package) -> frozenset[str]:
     return frozenset(other.distribution for other in EVERY) - UPSTAIRS - siblings
 
 
+def closure(package: Package) -> frozenset[str]:
+    """The distributions of ours that come with a package, by whatever way."""
+    needed = {other.distribution: frozenset(map(normal, other.requirements)) for other in EVERY}
+    return (reachable(needed, [package.distribution]) & needed.keys()) - {package.distribution}
+
+
 @pytest.mark.parametrize("package", EVERY, ids=str)
 def test_a_package_imports_only_what_it_declares_and_may(package: Package) -> None:
     declared = frozenset(map(normal, package.requirements))
+    assert closure(package) <= allowed(package), "what its pyproject.toml brings"
     known = declared | UNDECLARED.get(package.distribution, frozenset())
-    ours = {other.distribution for other in EVERY}
-    assert declared & ours <= allowed(package), "its pyproject.toml"
     files = dict(package.modules())
     assert files
     for module, path in files.items():
@@ -125,9 +133,7 @@ def test_a_plugin_has_the_rooms_that_all_have(package: Package) -> None:
 
 @pytest.mark.parametrize("package", PLUGINS, ids=str)
 def test_what_runs_a_blob_knows_nothing_of_compiling(package: Package) -> None:
-    graph = module_graph(package)
-    running = [module for module in graph if room(module) in RUNNING]
-    assert {room(module) for module in reachable(graph, running)} & COMPILING == set()
+    assert rooms_reached(package, RUNNING) & COMPILING == set()
 
 
 @pytest.mark.parametrize("package", PLUGINS, ids=str)
@@ -145,14 +151,43 @@ def test_a_plugin_is_a_folder_with_its_backends_name(package: Package) -> None:
     assert package.module == f"delegatekit_{name}"
 
 
-def test_no_stage_imports_a_later_one() -> None:
-    (core,) = [package for package in PACKAGES if package.distribution == "delegatekit"]
-    graph = room_graph(core)
-    assert set(STAGES) | FILE_ROOMS <= set(graph)
+def whole_graph(package: Package) -> dict[str, frozenset[str]]:
+    """Module -> everything that it imports when it runs: modules of ours, and others by their top name."""
+    ours = {module for other in EVERY for module, _ in other.modules()}
+    found = {}
+    for module, path in package.modules():
+        names = (item for item in imports(module, path) if not item.for_types)
+        found[module] = frozenset(owner(item.name, ours) or item.top for item in names)
+    return found
+
+
+def rooms_reached(package: Package, starts: Iterable[str]) -> frozenset[str]:
+    """The rooms of a package that importing these rooms imports, by whatever way."""
+    graph, wanted = module_graph(package), set(starts)
+    return frozenset(map(room, reachable(graph, [module for module in graph if room(module) in wanted])))
+
+
+def core() -> Package:
+    (found,) = [package for package in PACKAGES if package.distribution == "delegatekit"]
+    return found
+
+
+def test_no_stage_reaches_a_later_one() -> None:
+    assert set(STAGES) | FILE_ROOMS | COMPILERS <= set(room_graph(core()))
     for index, stage in enumerate(STAGES):
-        assert graph[stage] & set(STAGES[index + 1 :]) == set(), stage
-    for name in FILE_ROOMS:
-        assert graph[name] & set(STAGES) == set(), name
+        assert rooms_reached(core(), [stage]) & set(STAGES[index + 1 :]) == set(), stage
+
+
+def test_what_runs_a_file_reaches_no_compiler() -> None:
+    assert rooms_reached(core(), FILE_ROOMS) & COMPILERS == set()
+
+
+@pytest.mark.parametrize("package", [core(), *PLUGINS], ids=str)
+def test_what_runs_a_file_reaches_no_computer_algebra(package: Package) -> None:
+    # Half a second of imports, which only what lowers a program needs.
+    graph = {module: targets for other in EVERY for module, targets in whole_graph(other).items()}
+    starts = [module for module in module_graph(package) if room(module) in FILE_ROOMS | RUNNING]
+    assert "sympy" not in reachable(graph, starts)
 
 
 def texts(folder: Path) -> Iterator[tuple[str, str]]:
@@ -231,6 +266,24 @@ def test_listing_backends_from_metadata_imports_no_plugin_and_no_torch() -> None
         "print(found['xnnpack'].status, 'torch' in sys.modules, 'delegatekit_xnnpack' in sys.modules)"
     )
     assert python(code) == "not imported False False"
+
+
+def test_running_a_file_imports_no_compiler(tmp_path: Path) -> None:
+    import delegatekit
+
+    path = tmp_path / "net.pte"
+    delegatekit.lower(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),), backends=["xnnpack"]).save(path)
+    code = (
+        "import sys, torch\n"
+        "brought = set(sys.modules)\n"
+        "import delegatekit\n"
+        f"delegatekit.load({str(path)!r})['forward'](torch.ones(1, 2))\n"
+        "print(*sorted(set(sys.modules) - brought))"
+    )
+    new = python(code).split()
+    assert "delegatekit_xnnpack.runtime" in {".".join(name.split(".")[:2]) for name in new}
+    assert {name.partition(".")[0] for name in new} & {"sympy", "networkx", "torchao"} == set()
+    assert {room(name) for name in new if name.startswith("delegatekit.")} & COMPILERS == set()
 
 
 def test_lowering_imports_no_executorch() -> None:

@@ -14,7 +14,7 @@ from dtypes_runner import Call, run_in_child
 from dtypes_table import OPERATORS, REFUSED
 
 import delegatekit
-from delegatekit.fallback import runtime_operators
+from delegatekit.pte.kernels import runtime_operators
 
 #: Every third operator, each with one of its dtypes, another one for each.
 SAMPLE = {

@@ -23,23 +23,23 @@ ROOMS = (
     "json_text",
     "strict_json",
     "files",
-    # what plugins answer, and the program that they are asked about
     "plugins",
-    "edge",
-    "passes",
-    "fallback",
-    "partition",
-    # files
+    # files, and what runs them
     "pte",
     "insides",
-    "compiling",
-    "lowering",
-    "budget",
-    "emit",
     "engine",
     "profiling",
     "bundles",
     "model_explorer",
+    # the stages from a program to a file
+    "edge",
+    "passes",
+    "fallback",
+    "partition",
+    "compiling",
+    "lowering",
+    "budget",
+    "emit",
     # what users get
     "views",
     "etrecord",

@@ -10,13 +10,13 @@ from delegatekit_api import DelegatePayload, ExecutionError, FormatError, Loweri
 from delegatekit_toolkit.signature import (
     Range,
     Signature,
-    SizeBounds,
     TensorType,
     check_call,
     check_payload,
     check_tensors,
     store_results,
 )
+from delegatekit_toolkit.symbols import SizeBounds
 
 SIZES = Range(2, 8, 0)
 MATRIX = TensorType("float32", (SIZES, 3))

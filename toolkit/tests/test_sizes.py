@@ -10,17 +10,8 @@ from torch.export import Dim
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, constrain_range
 
 from delegatekit_api import LoweringError
-from delegatekit_toolkit.sizes import (
-    Dynamic,
-    at_most,
-    dynamic_count,
-    is_bounded,
-    largest,
-    minimum,
-    shape_of,
-    size_of,
-    smallest,
-)
+from delegatekit_toolkit.sizes import Dynamic, at_most, dynamic_count, largest, minimum, smallest
+from delegatekit_toolkit.symbols import is_bounded, shape_of, size_of
 from delegatekit_toolkit.testing import view_of
 
 
@@ -135,7 +126,7 @@ def test_calls_are_the_same_in_every_process():
     import sys
 
     code = (
-        "from delegatekit_toolkit.sizes import _sampled; import sympy\n"
+        "from delegatekit_toolkit.symbols import _sampled; import sympy\n"
         f"s = sympy.Symbol({name!r}); print(_sampled(s, ((s, sympy.Integer(1), sympy.Integer(1000)),)).calls)"
     )
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout

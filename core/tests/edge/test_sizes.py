@@ -26,7 +26,7 @@ from delegatekit.edge.sizes import (
     upper_bound,
     upper_shape,
 )
-from delegatekit.fallback.numbers import PRIMITIVE_OF
+from delegatekit.pte.kernels import PRIMITIVE_OF
 from delegatekit_api import LoweringError, UnsupportedError
 
 

@@ -11,8 +11,8 @@ from torch.export import Dim
 
 from delegatekit.edge import build_edge
 from delegatekit.edge.sizes import is_size_node
-from delegatekit.fallback import kernel_of, refusal, require_kernel, runtime_operators
-from delegatekit.fallback.numbers import NUMBERS, PRIMITIVE_OF
+from delegatekit.fallback import kernel_of, refusal, require_kernel
+from delegatekit.pte.kernels import NUMBERS, PRIMITIVE_OF, runtime_operators
 from delegatekit_api import UnsupportedError
 from delegatekit_api.nodes import operator_name
 

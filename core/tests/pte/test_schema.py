@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from delegatekit.fallback import runtime_operators
 from delegatekit.pte import schema
+from delegatekit.pte.kernels import runtime_operators
 from delegatekit_toolkit import flatbuffer as fb
 
 

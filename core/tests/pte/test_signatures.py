@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delegatekit.fallback import runtime_operators
+from delegatekit.pte.kernels import runtime_operators
 from delegatekit.pte.schema import Bool, Double, Int, IntList, Null, OptionalTensorList, Tensor, TensorList
 from delegatekit.pte.signatures import signature
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from delegatekit_api import DelegatePayload, ExecutionError, FormatError, LoweringError, Operand, TensorSpec
+from delegatekit_api import DelegatePayload, ExecutionError, FormatError, TensorSpec
 
 from .dtypes import dtype_name
 
@@ -100,35 +100,6 @@ class Signature:
             return TensorType(spec.dtype, tuple(shape))
 
         return cls(tuple(map(described, payload.inputs)), tuple(map(described, payload.outputs)))
-
-
-class SizeBounds:
-    """Describes the tensors of one partition; sizes of the same expression get the same symbol.
-
-    `SizeBounds().type_of(operand)` for each input and output, with one `SizeBounds` for all of them.
-    """
-
-    def __init__(self) -> None:
-        self._symbols: dict[Any, int] = {}
-
-    def type_of(self, operand: Operand) -> TensorType:
-        """The dtype and the bounds of an operand. Raises LoweringError for a size without an upper bound."""
-        return TensorType(operand.dtype_name, tuple(self._extent(size, operand) for size in operand.shape))
-
-    def _extent(self, size: Any, operand: Operand) -> Extent:
-        if isinstance(size, int):
-            return size
-        expression = size.node.expr
-        bounds = size.node.shape_env.bound_sympy(expression)
-        from .sizes import most  # runtimes, which read signatures, need no SymPy
-
-        upper = most(size)
-        if upper is None:
-            raise LoweringError(f"has a size without an upper bound: {size}", where=operand.description)
-        # PyTorch traces changing sizes as if they were at least 2, whatever the user's range: that is not a bound.
-        lower = int(bounds.lower) if expression.is_Symbol and bounds.lower.is_Integer and bounds.lower > 2 else 0
-        symbol = self._symbols.setdefault(expression, len(self._symbols))
-        return Range(lower, upper, symbol)
 
 
 def check_payload(payload: DelegatePayload, signature: Signature, where: str = "blob") -> None:

@@ -8,22 +8,13 @@ equal values.
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from collections.abc import Callable, Iterable
-from functools import cache
-from typing import Any, Final, TypeAlias
-
-import sympy  # type: ignore[import-untyped]
-from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
-
-from delegatekit_api import LoweringError, Operand
+from typing import Final, TypeAlias
 
 #: How many calls stand for all: the largest, the smallest, and others in between. Two sizes that are independent of
 #: each other are taken for equal with probability 2^-30 at most.
-_CALLS: Final = 32
-#: Sizes beyond this have no bound worth the name.
-_LIMIT: Final = 1 << 31
+CALLS: Final = 32
 
 
 class Dynamic:
@@ -83,15 +74,16 @@ Size: TypeAlias = "int | Dynamic"
 
 
 def _combined(function: Callable[[int, int], int], left: Size, right: Size) -> Size:
-    return _size(tuple(map(function, _calls(left), _calls(right))))
+    return size_in(tuple(map(function, _calls(left), _calls(right))))
 
 
-def _size(calls: tuple[int, ...]) -> Size:
+def size_in(calls: tuple[int, ...]) -> Size:
+    """A size that is this in the sample calls: an int where it is the same in all."""
     return calls[0] if len(set(calls)) == 1 else Dynamic(calls)
 
 
 def _calls(size: Size) -> tuple[int, ...]:
-    return size.calls if isinstance(size, Dynamic) else (size,) * _CALLS
+    return size.calls if isinstance(size, Dynamic) else (size,) * CALLS
 
 
 def largest(size: Size) -> int:
@@ -137,86 +129,3 @@ def dynamic_count(shape: Iterable[Size]) -> int:
     1
     """
     return sum(isinstance(size, Dynamic) for size in shape)
-
-
-def size_of(size: Any) -> Size:
-    """An int as it is, a torch.SymInt as what it is in the sample calls.
-
-    A size that may be 0 is taken to be 1 at least: calls without elements are refused at run time. Raises
-    LoweringError for a size without an upper bound.
-
-    >>> size_of(7)
-    7
-    """
-    if isinstance(size, int):
-        return size
-    ranges = size.node.shape_env.var_to_range
-    expression = size.node.expr
-    symbols = sorted(expression.free_symbols, key=str)
-    return _sampled(expression, tuple((symbol, ranges[symbol].lower, ranges[symbol].upper) for symbol in symbols))
-
-
-def shape_of(operand: Operand) -> tuple[Size, ...]:
-    """The sizes of a tensor of the program. Raises LoweringError for one without an upper bound."""
-    return tuple(map(size_of, operand.value.shape))
-
-
-def most(size: Any) -> int | None:
-    """The largest value of an int or SymInt; None if it has no upper bound.
-
-    A size that shrinks where another one grows is largest where that is least, which PyTorch takes for 2 or more.
-
-    >>> most(7)
-    7
-    """
-    if isinstance(size, int):
-        return size
-    environment, expression = size.node.shape_env, size.node.expr
-    # Where nothing is divided by it, a size may be 0.
-    for least in (0, 1):
-        ranges = {}
-        for symbol in expression.free_symbols:
-            known = environment.bound_sympy(symbol)
-            ranges[symbol] = ValueRanges(least, known.upper) if known.lower <= 2 <= known.upper else known
-        bound = bound_sympy(expression, ranges).upper
-        if getattr(bound, "is_Integer", False):
-            return int(bound)
-    return None
-
-
-def is_bounded(size: Any) -> bool:
-    """Whether an int or SymInt has an upper bound.
-
-    >>> is_bounded(7)
-    True
-    """
-    try:
-        size_of(size)
-    except LoweringError:
-        return False
-    return True
-
-
-@cache
-def _sampled(expression: sympy.Expr, ranges: tuple[tuple[sympy.Symbol, Any, Any], ...]) -> Size:
-    for symbol, _, upper in ranges:
-        if not (getattr(upper, "is_Integer", False) and upper < _LIMIT):
-            raise LoweringError(f"the size {symbol} has no upper bound", where=str(expression))
-    calls = []
-    for call in range(_CALLS):
-        values = {symbol: _value(symbol, _least(lower), int(upper), call) for symbol, lower, upper in ranges}
-        calls.append(int(expression.xreplace(values)))
-    return _size(tuple(calls))
-
-
-def _least(lower: Any) -> int:
-    """The least value of a symbol: PyTorch says 2 where the program was exported for 0 or 1 on."""
-    return 1 if lower <= 2 else int(lower)
-
-
-def _value(symbol: sympy.Symbol, lower: int, upper: int, call: int) -> sympy.Integer:
-    """A symbol in a sample call: its bounds first, then numbers that are random but always the same."""
-    if call < 2:
-        return sympy.Integer((upper, lower)[call])
-    digest = hashlib.sha256(f"{symbol} {call}".encode()).digest()
-    return sympy.Integer(lower + int.from_bytes(digest[:8], "little") % (upper - lower + 1))

@@ -18,7 +18,7 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from delegatekit_api import UnsupportedError
-from delegatekit_toolkit.sizes import most
+from delegatekit_toolkit.symbols import most
 
 aten = torch.ops.aten
 

@@ -24,7 +24,7 @@ from torch.fx import Node
 from delegatekit_api.nodes import is_dynamic
 
 from ..edge.arguments import read_argument
-from ..fallback import IN_PLACE
+from ..pte.kernels import IN_PLACE
 from .memory import Request, is_least, plan_memory
 from .storage import FOREVER, Storage
 

@@ -11,8 +11,8 @@ from torch.fx import Node
 from delegatekit_api.nodes import describe_node
 
 from ..edge.sizes import affine, is_size_node, is_static, lower_bound, upper_shape
-from ..fallback.numbers import PRIMITIVE_OF
 from ..pte.axes import Axis, InputAxes
+from ..pte.kernels import PRIMITIVE_OF
 from .writer import Writer
 
 aten = torch.ops.aten

@@ -11,8 +11,8 @@ from torch._ops import OpOverload
 
 from delegatekit_api import FormatError
 
-from ..fallback.numbers import NUMBERS
 from ..pte.dtypes import torch_dtype
+from ..pte.kernels import NUMBERS
 from . import bindings
 from .bindings import BoundCall
 from .sizes import Sizes

@@ -7,14 +7,11 @@ buffer's rows, `in_place_refusal(node)` says why the runtime cannot write them i
 
 from __future__ import annotations
 
-from .in_place import IN_PLACE
 from .kernels import OutVariant, kernel_of, out_variant, refusal, require_kernel
-from .names import runtime_operators
 from .rewrite import Decomposed, decompose_nodes
 from .rows import has_row_form, in_place_refusal, row_updates
 
 __all__ = [
-    "IN_PLACE",
     "Decomposed",
     "OutVariant",
     "decompose_nodes",
@@ -25,5 +22,4 @@ __all__ = [
     "refusal",
     "require_kernel",
     "row_updates",
-    "runtime_operators",
 ]

@@ -17,7 +17,7 @@ from delegatekit_api.nodes import describe_node
 from ..edge.arguments import has_argument, read_argument
 from ..edge.precompiled import is_precompiled
 from ..edge.sizes import is_size_node
-from .names import runtime_operators
+from ..pte.kernels import runtime_operators
 
 #: Settings that the output tensor carries itself, so that out-variants leave them out.
 _OF_THE_OUTPUT = frozenset({"dtype", "layout", "device", "pin_memory"})

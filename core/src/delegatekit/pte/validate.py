@@ -10,9 +10,9 @@ from typing import Any
 
 from delegatekit_api import FormatError
 
-from ..fallback import runtime_operators
 from . import schema
 from .jumps import find_endless
+from .kernels import runtime_operators
 from .manifest import read_manifest
 from .reader import PteFile
 from .signatures import Kinds, signature

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from delegatekit_api import FormatError
 
-from ..fallback import IN_PLACE
 from . import schema
 from .dataflow import Effect, calls, effects
+from .kernels import IN_PLACE
 from .liveness import find_overwritten
 
 DAMAGED: Final = "the file is damaged, or was written by a faulty tool"

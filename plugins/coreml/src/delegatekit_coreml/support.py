@@ -13,8 +13,8 @@ from delegatekit_api.documentation import OperatorTable
 from delegatekit_toolkit.constraints import elements, max_rank
 from delegatekit_toolkit.documentation import operator_table
 from delegatekit_toolkit.narrowing import narrow_constants
-from delegatekit_toolkit.sizes import is_bounded
 from delegatekit_toolkit.support import SupportTable, TablePartitioner, leavable_names
+from delegatekit_toolkit.symbols import is_bounded
 
 from .ir.sizes import is_computable
 from .ir.types import MOST_AXES

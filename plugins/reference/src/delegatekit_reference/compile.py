@@ -11,7 +11,7 @@ from delegatekit_api import Call, LoweringError, NamedData, PreprocessResult, Pr
 from delegatekit_toolkit.building import DebugHandles
 from delegatekit_toolkit.content import ConstantStore
 from delegatekit_toolkit.dtypes import dtype_name
-from delegatekit_toolkit.signature import SizeBounds
+from delegatekit_toolkit.symbols import SizeBounds
 
 from .blob import write_blob
 from .ir.graph import Constant, Graph, Step

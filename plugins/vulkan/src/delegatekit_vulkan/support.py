@@ -15,8 +15,9 @@ from delegatekit_api import Call, ProgramView, Verdict
 from delegatekit_toolkit.dtypes import dtype_name
 from delegatekit_toolkit.narrowing import narrow_constants, wide_number
 from delegatekit_toolkit.passes import run_passes
-from delegatekit_toolkit.sizes import Dynamic, is_bounded, largest, shape_of, smallest
+from delegatekit_toolkit.sizes import Dynamic, largest, smallest
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
+from delegatekit_toolkit.symbols import is_bounded, shape_of
 
 from .ir.stock import SIZE_FUNCTIONS, STOCK, StockOperator
 from .ir.types import BUFFER_RANK, TEXTURE_RANK, Storage, device_type

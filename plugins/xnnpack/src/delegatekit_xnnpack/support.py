@@ -12,8 +12,9 @@ import torch
 
 from delegatekit_api import Call, Operand, ProgramView, Verdict
 from delegatekit_toolkit.quantized import DynamicQuantization
-from delegatekit_toolkit.sizes import Dynamic, is_bounded, largest, shape_of, smallest
+from delegatekit_toolkit.sizes import Dynamic, largest, smallest
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
+from delegatekit_toolkit.symbols import is_bounded, shape_of
 
 from .ir.formats import FLOATS
 from .ir.types import MAX_RANK

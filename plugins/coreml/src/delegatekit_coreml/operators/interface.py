@@ -9,8 +9,9 @@ import sympy  # type: ignore[import-untyped]
 import torch
 
 from delegatekit_api import Operand, OptionError, ProgramView
-from delegatekit_toolkit.sizes import largest, most, smallest
-from delegatekit_toolkit.sizes import size_of as sampled
+from delegatekit_toolkit.sizes import largest, smallest
+from delegatekit_toolkit.symbols import most
+from delegatekit_toolkit.symbols import size_of as sampled
 
 from ..ir.builder import Input
 from ..ir.program import Feature, TensorType

@@ -7,8 +7,9 @@ from typing import Final
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import dtypes
-from delegatekit_toolkit.sizes import dynamic_count, shape_of
+from delegatekit_toolkit.sizes import dynamic_count
 from delegatekit_toolkit.support import Constraint
+from delegatekit_toolkit.symbols import shape_of
 
 from ..targets import MOST_ROUNDS, rounds
 

@@ -16,8 +16,9 @@ from delegatekit_api import Call
 from delegatekit_api.quantization import Quantization
 from delegatekit_toolkit.constraints import constant, dtypes
 from delegatekit_toolkit.quantized import known_data
-from delegatekit_toolkit.sizes import Size, dynamic_count, shape_of
+from delegatekit_toolkit.sizes import Size, dynamic_count
 from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.graph import Tensor
 from .common import as_numbers

@@ -7,8 +7,9 @@ from typing import Final
 
 from delegatekit_api import Call
 from delegatekit_toolkit.narrowing import narrow_product, numbers_fit
-from delegatekit_toolkit.sizes import Dynamic, shape_of
+from delegatekit_toolkit.sizes import Dynamic
 from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.graph import Tensor
 from .common import (

@@ -8,8 +8,8 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.sizes import shape_of
 from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.graph import Argument, Tensor
 from ..ir.types import DataType

@@ -8,8 +8,9 @@ from typing import Final
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.quantized import known_data
-from delegatekit_toolkit.sizes import Size, largest, shape_of
+from delegatekit_toolkit.sizes import Size, largest
 from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.graph import Tensor
 from ..ir.types import DataType

@@ -9,8 +9,9 @@ import torch
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import constant
-from delegatekit_toolkit.sizes import Size, shape_of
+from delegatekit_toolkit.sizes import Size
 from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.graph import Tensor
 from .conditions import FLOATS, few_changing

@@ -13,8 +13,9 @@ from delegatekit_api.nodes import argument
 from delegatekit_api.quantization import QUANTIZE
 from delegatekit_toolkit.building import Merging, PartitionBuilder
 from delegatekit_toolkit.content import storage_key
-from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, shape_of
+from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count
 from delegatekit_toolkit.support import Row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.graph import Argument, Graph, Node, SymInt, Tensor, constant
 from ..ir.stock import BUFFER, VIEW

@@ -8,8 +8,8 @@ import torch
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.dtypes import dtype_name
-from delegatekit_toolkit.sizes import shape_of
 from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.graph import Argument, Tensor
 from ..ir.stock import CHOOSE, DEQUANTIZE, DEQUANTIZE_BLOCKS, QUANTIZE, QUANTIZE_BLOCKS

@@ -15,8 +15,9 @@ from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.layout import inverse
 from delegatekit_toolkit.narrowing import narrowed
-from delegatekit_toolkit.sizes import Dynamic, largest, shape_of
+from delegatekit_toolkit.sizes import Dynamic, largest
 from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.graph import Argument, Tensor
 from ..ir.stock import MAX, PAD

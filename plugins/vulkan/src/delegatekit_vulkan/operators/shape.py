@@ -15,8 +15,9 @@ import torch
 from delegatekit_api import Call
 from delegatekit_toolkit.constraints import same_dtypes
 from delegatekit_toolkit.narrowing import numbers_fit
-from delegatekit_toolkit.sizes import Dynamic, Size, shape_of
+from delegatekit_toolkit.sizes import Dynamic, Size
 from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.graph import Argument, Tensor
 from ..ir.types import TEXTURE_RANK, DataType

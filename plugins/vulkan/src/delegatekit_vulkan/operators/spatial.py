@@ -7,8 +7,9 @@ from typing import Final
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import per_axis
 from delegatekit_toolkit.constraints import dtypes, equals, rank
-from delegatekit_toolkit.sizes import Size, dynamic_count, largest, shape_of
+from delegatekit_toolkit.sizes import Size, dynamic_count, largest
 from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.graph import Argument, Tensor
 from .conditions import far_windows, short_loops

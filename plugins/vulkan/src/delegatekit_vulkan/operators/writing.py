@@ -11,8 +11,9 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest, shape_of
+from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest
 from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.graph import Tensor, constant
 from ..ir.stock import MAX

@@ -9,8 +9,9 @@ import torch
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import finite
-from delegatekit_toolkit.sizes import Dynamic, shape_of
+from delegatekit_toolkit.sizes import Dynamic
 from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir import operators as ops
 from ..ir.layout import Tensor

@@ -10,7 +10,8 @@ from typing import Final
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.arguments import axis_of
-from delegatekit_toolkit.sizes import dynamic_count, shape_of
+from delegatekit_toolkit.sizes import dynamic_count
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.joined import Axes, is_reshaped, parts_of, plain, reshape_obstacle, viewed, with_last_joined
 

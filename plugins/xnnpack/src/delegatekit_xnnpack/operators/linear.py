@@ -7,8 +7,8 @@ from typing import Final
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.layout import identity, inverse, moves_elements
-from delegatekit_toolkit.sizes import shape_of
 from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir import operators as ops
 from ..ir.graph import Value

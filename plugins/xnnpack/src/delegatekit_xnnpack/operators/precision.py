@@ -36,8 +36,9 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.sizes import dynamic_count, largest, shape_of
+from delegatekit_toolkit.sizes import dynamic_count, largest
 from delegatekit_toolkit.support import Row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.formats import FLOATS
 from ..ir.types import DataType

@@ -13,8 +13,8 @@ from delegatekit_toolkit.building import PartitionBuilder
 from delegatekit_toolkit.content import storage_key
 from delegatekit_toolkit.layout import identity, inverse, to_channels_first
 from delegatekit_toolkit.quantized import numbers_of
-from delegatekit_toolkit.sizes import shape_of
 from delegatekit_toolkit.support import Row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.builder import GraphBuilder
 from ..ir.formats import FLOATS, TORCH_FLOATS, activation_format, narrowed, weight_format

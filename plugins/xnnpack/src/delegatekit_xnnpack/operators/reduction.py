@@ -13,8 +13,9 @@ from typing import Final
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.layout import inverse
-from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest, shape_of
+from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest
 from delegatekit_toolkit.support import Constraint, Row, row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir import operators as ops
 from ..ir.graph import Value

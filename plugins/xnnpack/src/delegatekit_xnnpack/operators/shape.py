@@ -9,8 +9,9 @@ import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of, pads_of
-from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest, minimum, shape_of, size_of, smallest
+from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest, minimum, smallest
 from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.symbols import shape_of, size_of
 
 from ..ir.joined import Joined, parts_of, reshape_obstacle, viewed
 from ..ir.layout import Tensor

@@ -12,8 +12,9 @@ import torch
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import per_axis
 from delegatekit_toolkit.constraints import constant
-from delegatekit_toolkit.sizes import Dynamic, dynamic_count, largest, shape_of
+from delegatekit_toolkit.sizes import Dynamic, dynamic_count, largest
 from delegatekit_toolkit.support import Constraint, Row, row
+from delegatekit_toolkit.symbols import shape_of
 
 from ..ir import operators as ops
 from ..ir.formats import numbers

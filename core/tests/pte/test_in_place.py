@@ -10,9 +10,9 @@ import torch
 from handmade import plan
 
 import delegatekit
-from delegatekit.fallback import IN_PLACE, runtime_operators
 from delegatekit.pte import PteImage, schema, to_bytes
 from delegatekit.pte.dtypes import scalar_type
+from delegatekit.pte.kernels import IN_PLACE, runtime_operators
 from delegatekit_api import FormatError
 
 _C = pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")

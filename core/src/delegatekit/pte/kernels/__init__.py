@@ -1,0 +1,9 @@
+"""The stock runtime's kernels by name: all of them, those that may write over an operand, those that give numbers."""
+
+from __future__ import annotations
+
+from .in_place import IN_PLACE
+from .names import runtime_operators
+from .numbers import NUMBERS, PRIMITIVE_OF
+
+__all__ = ["IN_PLACE", "NUMBERS", "PRIMITIVE_OF", "runtime_operators"]
