@@ -172,7 +172,7 @@ def test_a_dask_cluster_makes_the_rows() -> None:
 
 
 def test_a_scheduler_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delegatekit.cluster.PATIENCE", 1.0)
+    monkeypatch.setattr("delegatekit_toolkit.cluster.PATIENCE", 1.0)
     with pytest.raises(OptionError, match="the Dask scheduler does not answer"):
         delegatekit.sweep(MODEL, X, backends=["xnnpack"], scheduler="tcp://127.0.0.1:9")
 

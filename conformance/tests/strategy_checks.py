@@ -10,11 +10,11 @@ from types import ModuleType
 
 import torch
 
-from delegatekit.accuracy import compare
 from delegatekit_conformance.drawing import draw, shrink
 from delegatekit_conformance.recipe import Recipe
 from delegatekit_conformance.strategies import load_operators
 from delegatekit_conformance.trial import Subject, flatten
+from delegatekit_toolkit.accuracy import compare
 
 #: Elements that the smallest example may have, all its tensors together.
 _SMALL = 64

@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis.strategies import SearchStrategy
 
-from delegatekit.accuracy import Accuracy
 from delegatekit_conformance import PROFILES, Outcome, Verdict
 from delegatekit_conformance import trial as trial_module
 from delegatekit_conformance.cases import special_values
@@ -19,6 +18,7 @@ from delegatekit_conformance.context import Context
 from delegatekit_conformance.joined import Joined, join
 from delegatekit_conformance.recipe import Recipe, Ref, Size, Step, TensorRecipe
 from delegatekit_conformance.trial import Subject, try_joined
+from delegatekit_toolkit.accuracy import Accuracy
 
 CONTEXT = Context("reference", PROFILES["quick"], stock=False)
 

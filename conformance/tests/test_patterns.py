@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from delegatekit.accuracy import estimate
 from delegatekit_conformance.cases.patterns import pattern
 from delegatekit_conformance.cases.subjects import Built, Register, SubjectCase
 from delegatekit_conformance.context import Context
 from delegatekit_conformance.outcome import Verdict
+from delegatekit_toolkit.accuracy import estimate
 
 CONTEXT = Context("reference")
 QUICK = ("conv-bn-relu", "sdpa-bool-mask", "square-of-a-transpose", "element-of-a-constant", "nested-outputs", "clamps")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from delegatekit.accuracy.script import with_bound
 from delegatekit_conformance.recipe import LAYOUTS, Recipe, Ref, Size, Step, TensorRecipe, find_target, tensor_code
 from delegatekit_conformance.trial import Subject
+from delegatekit_toolkit.accuracy.script import with_bound
 
 KINDS = [
     ("normal",),

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-from delegatekit.accuracy import Accuracy
-from delegatekit.accuracy.script import BOUND, COMPARISON
 from delegatekit.quantization import torchao
+from delegatekit_toolkit.accuracy import Accuracy
+from delegatekit_toolkit.accuracy.script import BOUND, COMPARISON
 
 #: How a tensor's elements are made: ("normal",), ("uniform", low, high), ("integers", low, high) with `high` included,
 #: ("distinct",) for numbers that differ from one another, ("special",) for NaN, infinities and zeros among ordinary

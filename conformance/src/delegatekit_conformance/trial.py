@@ -21,12 +21,12 @@ from torch.fx import Node
 
 import delegatekit
 from delegatekit import LoweredProgram
-from delegatekit.accuracy import ROUNDOFF, Accuracy, Comparison, compare, rounded, shaken, widened
 from delegatekit.lowering import Delegate
 from delegatekit.partition import PartitionPlan
 from delegatekit.plugins import discovery
 from delegatekit_api import DelegateKitError, OptionError, RuntimeUnavailableError, UnsupportedError
 from delegatekit_api.nodes import operator_name
+from delegatekit_toolkit.accuracy import ROUNDOFF, Accuracy, Comparison, compare, rounded, shaken, widened
 
 from . import stock
 from .context import Context

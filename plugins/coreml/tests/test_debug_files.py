@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import delegatekit
-from delegatekit.accuracy import tolerance
 from delegatekit_conformance.testkit import compare, lower
 from delegatekit_coreml.blob.archive import read_archive
+from delegatekit_toolkit.accuracy import tolerance
 
 X = torch.randn(2, 8)
 MODEL = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).eval()

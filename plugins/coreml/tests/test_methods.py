@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import delegatekit
-from delegatekit.accuracy import tolerance
 from delegatekit_api import FormatError, TensorSpec
 from delegatekit_coreml.blob.package import read_package
 from delegatekit_coreml.runtime import CoreMLRuntime
+from delegatekit_toolkit.accuracy import tolerance
 from delegatekit_toolkit.testing import payload_of
 
 

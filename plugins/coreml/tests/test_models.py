@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import delegatekit
-from delegatekit.accuracy import ROUNDOFF
 from delegatekit_conformance.models import build_model, photo_batch
+from delegatekit_toolkit.accuracy import ROUNDOFF
 from delegatekit_toolkit.testing import signal_to_noise
 
 SMALL = ("mobilenet-v2", "resnet-50", "vit-base", "bert-base", "llama-100m", "whisper-tiny encoder", "u-net")

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 import delegatekit
-from delegatekit.accuracy import ROUNDOFF, tolerance
 from delegatekit_conformance.models import tiny_llama
 from delegatekit_coreml.blob.package import read_package
 from delegatekit_coreml.blob.reader import read_model
 from delegatekit_coreml.blob.weights import WeightFile
+from delegatekit_toolkit.accuracy import ROUNDOFF, tolerance
 
 
 class Cache(nn.Module):

@@ -17,10 +17,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import delegatekit
-from delegatekit.accuracy import tolerance
 from delegatekit_conformance.testkit import Lowered, compare, lower
 from delegatekit_coreml.blob.archive import read_archive
 from delegatekit_coreml.runtime.kernels import KERNELS
+from delegatekit_toolkit.accuracy import tolerance
 
 
 def stock_buffer(model: nn.Module, inputs: tuple[Any, ...], target: str, shapes: Any = None) -> bytes:

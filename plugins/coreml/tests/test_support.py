@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from delegatekit.accuracy import ROUNDOFF
 from delegatekit_api import OptionError, UnsupportedError
 from delegatekit_conformance.testkit import lower, refusals
 from delegatekit_coreml.options import CoreMLOptions
 from delegatekit_coreml.support import CoreMLPartitioner
+from delegatekit_toolkit.accuracy import ROUNDOFF
 
 REFUSED: list[tuple[Any, tuple[torch.Tensor, ...], str]] = [
     (lambda x: x + 1, (torch.randn(2, dtype=torch.float64),), "is float64: Core ML computes in 32 bits"),

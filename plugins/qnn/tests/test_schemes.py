@@ -11,10 +11,10 @@ from torch.ao.quantization.fx import _decomposed  # noqa: F401  (registers quant
 from torch.nn import functional as F
 
 import delegatekit
-from delegatekit.accuracy import tolerance
 from delegatekit_conformance.cases.requantized import FORMS, rewritten
 from delegatekit_qnn import plugin
 from delegatekit_qnn.options import QnnOptions
+from delegatekit_toolkit.accuracy import tolerance
 
 
 @pytest.mark.parametrize(("soc", "wide"), [("sm8350", False), ("sm8450", False), ("sm8550", True), ("sm8850", True)])

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import delegatekit
-from delegatekit.accuracy.script import COMPARISON
+from delegatekit_toolkit.accuracy.script import COMPARISON
 
 from ..context import Context
 from ..models import MODELS, SEMANTIC_MODELS, ModelCase, build_model, photo_batch, sentence_tokens, tiny_llama

@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from delegatekit.accuracy import ROUNDOFF, tolerance
 from delegatekit.plugins import discovery
 from delegatekit_api import BackendOptions, DelegateKitError, OptionError
+from delegatekit_toolkit.accuracy import ROUNDOFF, tolerance
 
 from ..context import Context
 from ..declaration import Measured

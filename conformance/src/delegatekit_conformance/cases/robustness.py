@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from delegatekit.accuracy import compare
 from delegatekit.plugins.apart import RuntimeDiedError
 from delegatekit_api import DelegateKitError, DelegatePayload, FormatError
+from delegatekit_toolkit.accuracy import compare
 
 from ..context import IMPORTS, Context
 from ..drawing import draw

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 import delegatekit
-from delegatekit.accuracy import Accuracy, estimate
-from delegatekit.accuracy.script import COMPARISON
+from delegatekit_toolkit.accuracy import Accuracy, estimate
+from delegatekit_toolkit.accuracy.script import COMPARISON
 
 from ..context import Context
 from ..outcome import Outcome, Verdict

@@ -13,12 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from delegatekit.cluster import ClusterTask, Lost, able_workers, allow_children, connected, run_tasks
 from delegatekit.files import check_outputs
 from delegatekit.json_text import to_json
 from delegatekit.plugins import discovery
 from delegatekit.strict_json import parse_object
 from delegatekit_api import FormatError
+from delegatekit_toolkit.cluster import ClusterTask, Lost, able_workers, allow_children, connected, run_tasks
 
 from ..cases import all_cases
 from ..context import PROFILES, Context

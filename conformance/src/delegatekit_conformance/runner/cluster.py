@@ -12,7 +12,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import Any
 
-from delegatekit.cluster import ClusterTask, Lost, able_workers, allow_children, connected, run_tasks
+from delegatekit_toolkit.cluster import ClusterTask, Lost, able_workers, allow_children, connected, run_tasks
 
 from ..cases import Case, all_cases
 from ..context import Context

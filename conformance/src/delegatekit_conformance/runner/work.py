@@ -19,8 +19,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
-from delegatekit.accuracy.script import with_bound
 from delegatekit.plugins import COMPILED, discovery
+from delegatekit_toolkit.accuracy.script import with_bound
 
 from ..cases import Case
 from ..context import Context

@@ -11,9 +11,9 @@ from threading import Event
 from typing import Any, Final
 
 from delegatekit_api import FormatError
+from delegatekit_toolkit.cluster import ClusterTask, Lost, able_workers, connected, run_tasks
 from delegatekit_toolkit.scratch import scratch
 
-from ..cluster import ClusterTask, Lost, able_workers, connected, run_tasks
 from ..json_text import plain, to_json
 from ..processes import Process
 from ..strict_json import read_object

@@ -11,8 +11,8 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from delegatekit_api import ExecutionError
+from delegatekit_toolkit.accuracy import ROUNDOFF
 
-from ..accuracy import ROUNDOFF
 from ..compiling import Compiling
 from ..edge.export import Model, exported_programs
 from ..foreign import UNEXPECTED, as_ours

@@ -11,8 +11,17 @@ import torch
 from torch.fx import Node
 
 from delegatekit_api.nodes import argument
+from delegatekit_toolkit.accuracy import (
+    ROUNDOFF,
+    Accuracy,
+    compare,
+    inner_roundings,
+    longest_way,
+    roundings,
+    shaken,
+    widened,
+)
 
-from ..accuracy import ROUNDOFF, Accuracy, compare, inner_roundings, longest_way, roundings, shaken, widened
 from ..edge import EdgeMethod
 from ..quantization.ratio import sqnr_db
 from .cut import Piece

@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_map
 
 from delegatekit_api import ExecutionError
 from delegatekit_api.nodes import describe_node
+from delegatekit_toolkit.accuracy import widened
 
-from ..accuracy import widened
 from ..edge import EdgeMethod
 
 #: Values of nodes: tensors, numbers, or lists of these.

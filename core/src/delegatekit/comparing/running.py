@@ -10,8 +10,8 @@ import torch
 from torch.fx import Node
 
 from delegatekit_api import DelegateKitError, Partitioner, RuntimeUnavailableError
+from delegatekit_toolkit.accuracy import ROUNDOFF
 
-from ..accuracy import ROUNDOFF
 from ..compiling import Compiling
 from ..edge import EdgeMethod
 from ..engine import load

@@ -14,8 +14,8 @@ import torch
 from torch.fx import GraphModule, Node, map_arg
 
 from delegatekit_api.nodes import operator_name
+from delegatekit_toolkit.accuracy.script import BOUND, COMPARISON, with_bound
 
-from ..accuracy.script import BOUND, COMPARISON, with_bound
 from ..edge import EdgeMethod
 from ..edge.sizes import is_size_node
 from .cut import CutProgram

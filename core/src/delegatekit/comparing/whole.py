@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ..accuracy import ROUNDOFF, shaken, widened
+from delegatekit_toolkit.accuracy import ROUNDOFF, shaken, widened
+
 from ..edge import EdgeMethod
 from ..engine import Method, load
 from ..lowered_program import LoweredProgram

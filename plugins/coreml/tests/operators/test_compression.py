@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from delegatekit.accuracy import tolerance
 from delegatekit_api import OptionError
 from delegatekit_conformance.testkit import Lowered, lower
 from delegatekit_coreml.operators.compression import balanced, palette
+from delegatekit_toolkit.accuracy import tolerance
 
 X = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 

@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional as F
 
 import delegatekit
-from delegatekit.accuracy import ROUNDOFF, tolerance
 from delegatekit_conformance.testkit import compare, lower
 from delegatekit_coreml.support import TABLE
+from delegatekit_toolkit.accuracy import ROUNDOFF, tolerance
 
 SINGLE = {"precision": "float32"}
 #: The longest chain is mish's: an exponential, a logarithm, a tangent and a product.

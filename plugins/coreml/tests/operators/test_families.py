@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from delegatekit.accuracy import tolerance
 from delegatekit_conformance.testkit import compare, lower
+from delegatekit_toolkit.accuracy import tolerance
 
 SINGLE = {"precision": "float32"}
 #: Two layers whose longest sums are those of a convolution: 3 channels of 3 x 3.

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from delegatekit.accuracy import tolerance
 from delegatekit_conformance.testkit import compare, lower, refusals
 from delegatekit_coreml.options import CoreMLOptions
 from delegatekit_coreml.support import CoreMLPartitioner
+from delegatekit_toolkit.accuracy import tolerance
 
 aten = torch.ops.aten
 SINGLE = {"precision": "float32"}

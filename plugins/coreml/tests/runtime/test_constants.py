@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from delegatekit.accuracy import tolerance
 from delegatekit_api import TensorSpec
 from delegatekit_conformance.testkit import lower
 from delegatekit_coreml.blob.archive import read_archive
 from delegatekit_coreml.blob.package import Package, write_package
 from delegatekit_coreml.runtime import CoreMLRuntime
+from delegatekit_toolkit.accuracy import tolerance
 from delegatekit_toolkit.testing import payload_of
 
 X = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from delegatekit.accuracy import ROUNDOFF
 from delegatekit.plugins import discovery
 from delegatekit_api import OptionError
 from delegatekit_api.versions import API_VERSION, incompatibility
+from delegatekit_toolkit.accuracy import ROUNDOFF
 
 from ...context import Context
 from ..base import Broken, NotApplicable

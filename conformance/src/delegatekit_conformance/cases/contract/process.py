@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import delegatekit
-from delegatekit.accuracy import compare
 from delegatekit.plugins import BACKEND_GROUP, LoadedBackend
+from delegatekit_toolkit.accuracy import compare
 
 from ...context import Context
 from ...vendor import packages_of

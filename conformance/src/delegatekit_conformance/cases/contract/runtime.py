@@ -15,7 +15,6 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 
 import delegatekit
-from delegatekit.accuracy import compare
 from delegatekit_api import (
     Availability,
     CompileSpec,
@@ -26,6 +25,7 @@ from delegatekit_api import (
     FormatError,
 )
 from delegatekit_api.profiling import OperatorTime, ProfilingRuntime
+from delegatekit_toolkit.accuracy import compare
 
 from ...context import Context
 from ...insides import bits

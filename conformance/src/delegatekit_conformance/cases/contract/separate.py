@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 import delegatekit
-from delegatekit.accuracy import compare
 from delegatekit_api import BackendOptions, OptionError
+from delegatekit_toolkit.accuracy import compare
 
 from ...context import Context
 from ...insides import bytes_of

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from delegatekit.accuracy import ROUNDOFF
 from delegatekit.plugins import LoadedBackend, discovery
 from delegatekit_api import DelegateKitError
 from delegatekit_api.quantization import QuantizationScheme, TensorQuantization
+from delegatekit_toolkit.accuracy import ROUNDOFF
 
 from ...context import Context
 from ...declaration import Declaration

@@ -17,10 +17,10 @@ from torch import nn
 from torch.export import ExportedProgram
 
 import delegatekit
-from delegatekit.accuracy import ROUNDOFF
 from delegatekit.plugins import discovery
 from delegatekit_api import QuantizationError
 from delegatekit_api.quantization import QuantizationRule, QuantizationScheme, TensorQuantization
+from delegatekit_toolkit.accuracy import ROUNDOFF
 
 from ...context import Context
 from ...declaration import Measured

@@ -12,8 +12,8 @@ from torch.export import ExportedProgram
 
 import delegatekit
 from delegatekit import Compiling, LoweredProgram
-from delegatekit.accuracy import Accuracy, estimate
 from delegatekit.plugins import LoadedBackend, discovery
+from delegatekit_toolkit.accuracy import Accuracy, estimate
 
 from ...context import Context
 from ...insides import bytes_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Sequence
 
-from delegatekit.accuracy.script import BOUND, COMPARISON
+from delegatekit_toolkit.accuracy.script import BOUND, COMPARISON
 
 from . import pairs
 from .library import Library, Wanted

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 import delegatekit
-from delegatekit.accuracy import Comparison, compare
 from delegatekit_api import DelegateKitError, ExecutionError
+from delegatekit_toolkit.accuracy import Comparison, compare
 
 from ...outcome import Verdict
 from ...trial import flatten, words

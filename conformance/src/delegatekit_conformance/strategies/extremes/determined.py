@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from delegatekit.accuracy import ROUNDOFF, Comparison, compare, shaken, widened
+from delegatekit_toolkit.accuracy import ROUNDOFF, Comparison, compare, shaken, widened
 
 from ...recipe import Recipe
 from ..registry import load_operators

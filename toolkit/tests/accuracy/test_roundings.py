@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.export import Dim
 
-from delegatekit.accuracy import estimate
+from delegatekit_toolkit.accuracy import estimate
 
 
 class Shares(torch.nn.Module):

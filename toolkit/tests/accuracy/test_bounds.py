@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from delegatekit.accuracy import ROUNDOFF, Accuracy, Comparison, compare, tolerance
 from delegatekit_api import PluginError
+from delegatekit_toolkit.accuracy import ROUNDOFF, Accuracy, Comparison, compare, tolerance
 
 NAN, INF = math.nan, math.inf
 
