@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # packages.py
+_ROOT = Path(__file__).parent
+# packages.py, and the helper modules of each package's tests, which those of others may use: no two have one name.
+sys.path[:0] = [str(_ROOT), str(_ROOT / "tests"), *map(str, sorted(_ROOT.glob("*/tests")))]
 
 if TYPE_CHECKING:
     from packages import Package

@@ -72,6 +72,11 @@ class Package:
         wanted = [*self.project.get("dependencies", ()), *(item for extra in extras.values() for item in extra)]
         return frozenset(requirement_name(requirement) for requirement in wanted)
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """Names of the distributions that come with it, those of its extras left out."""
+        return frozenset(requirement_name(requirement) for requirement in self.project.get("dependencies", ()))
+
     def modules(self) -> Iterator[tuple[str, Path]]:
         """Its modules by their full names, and their files."""
         for path in sorted(self.source.rglob("*.py")):

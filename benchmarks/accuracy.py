@@ -394,7 +394,7 @@ class Measured:
         #: What is timed: the stock runtime, or else our engine.
         self.engine: Callable[[Inputs], Any] = in_stock or (lambda inputs: ours(*inputs))
         outputs: list[torch.Tensor] = [ours(*inputs) for inputs in task.judged]
-        report = program.report().methods[0]
+        report = delegatekit.report(program).methods[0]
         self.row = Row(
             way.backend,
             way.name,

@@ -95,17 +95,19 @@ def measure_ours(program: Any, mode: str) -> dict[str, Any]:
     from delegatekit import MemoryOptions
 
     backends = ["xnnpack"] if mode == "xnnpack" else []
-    method = delegatekit.lower(program, backends=backends).report().methods[0]
+    method = delegatekit.report(delegatekit.lower(program, backends=backends)).methods[0]
     planned = {
-        planner: delegatekit.lower(program, backends=backends, memory=MemoryOptions(planner)).report().methods[0]
+        planner: delegatekit.report(
+            delegatekit.lower(program, backends=backends, memory=MemoryOptions(planner))
+        ).methods[0]
         for planner in PLANNERS
     }
     plain = delegatekit.lower(program, backends=backends, memory=MemoryOptions(in_place=False, views=False))
     return {
         "planned": method.arena_size,
         "bound": sum(arena.bound + arena.overread for arena in method.arenas),
-        "saved": plain.report().methods[0].fallback_calls - method.fallback_calls,
-        "unshared": plain.report().methods[0].arena_size,
+        "saved": delegatekit.report(plain).methods[0].fallback_calls - method.fallback_calls,
+        "unshared": delegatekit.report(plain).methods[0].arena_size,
         **{planner: found.arena_size for planner, found in planned.items()},
     }
 

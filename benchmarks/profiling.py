@@ -18,9 +18,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 
 import delegatekit
-from delegatekit.profiling import Times, call_times
-from delegatekit.profiling.recording import recorded_call
 from delegatekit_conformance.models import MODELS, build_model
+from delegatekit_tools.profile import Times, call_times
+from delegatekit_tools.profile.recording import recorded_call
 
 
 def main() -> None:

@@ -194,11 +194,17 @@ def _public(package: Package) -> list[Module]:
 
 
 def _resolve(package: Package, module: Module, name: str) -> tuple[Module, ast.AST]:
-    """Where a name of a module is defined, and as what: imports inside the package are followed."""
-    files = dict(package.modules())
+    """Where a name of a module is defined, and as what: imports of our packages are followed."""
+    files = {name: path for other in packages() for name, path in other.modules()}
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            parents = module.name.split(".") if module.path.name == "__init__.py" else module.name.split(".")[:-1]
+        if isinstance(node, ast.ImportFrom) and (node.level or node.module in files):
+            parents = (
+                []
+                if not node.level
+                else module.name.split(".")
+                if module.path.name == "__init__.py"
+                else module.name.split(".")[:-1]
+            )
             base = ".".join([*parents[: len(parents) - node.level + 1], *([node.module] if node.module else [])])
             for alias in node.names:
                 if (alias.asname or alias.name) != name:

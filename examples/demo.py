@@ -39,7 +39,7 @@ def main() -> None:
         console.print(
             f"lowered in {time.process_time() - start:.2f} CPU seconds, file of {path.stat().st_size:,} bytes"
         )
-        console.print(str(program.report()), markup=False)
+        console.print(str(delegatekit.report(program)), markup=False)
         with torch.no_grad():
             eager = case.module(photo)
         engine = delegatekit.load(path)["forward"](photo)

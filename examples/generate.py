@@ -36,7 +36,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "llama.pte"
         program.save(path)
-        console.print(str(program.report()), markup=False)
+        console.print(str(delegatekit.report(program)), markup=False)
         weights = sum(tensor.numel() * tensor.element_size() for tensor in module.parameters())
         cache = sum(tensor.numel() * tensor.element_size() for tensor in module.state.values())
         size = path.stat().st_size

@@ -1,15 +1,12 @@
-"""Lets the tests of this folder import their helper modules, which lie beside this file; and their common fixture."""
+"""Fixtures of the tests of several packages."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

@@ -28,14 +28,19 @@ EVERY = [*PACKAGES, *examples()]
 OURS = {package.module: package for package in EVERY}
 
 #: What no plugin, and no other package that plugins may need, imports.
-UPSTAIRS = frozenset({"delegatekit", "delegatekit-conformance"})
+UPSTAIRS = frozenset({"delegatekit", "delegatekit-tools", "delegatekit-conformance"})
 #: Distribution -> those of ours that it may import.
 BELOW = {
     "delegatekit-api": frozenset[str](),
     "delegatekit-toolkit": frozenset({"delegatekit-api"}),
     "delegatekit": frozenset({"delegatekit-api", "delegatekit-toolkit"}),
-    "delegatekit-conformance": frozenset({"delegatekit-api", "delegatekit-toolkit", "delegatekit"}),
+    "delegatekit-tools": frozenset({"delegatekit-api", "delegatekit-toolkit", "delegatekit"}),
+    "delegatekit-conformance": frozenset(
+        {"delegatekit-api", "delegatekit-toolkit", "delegatekit", "delegatekit-tools"}
+    ),
 }
+#: Whose names a package loads when they are first used, where it is installed.
+LAZY = {"delegatekit": frozenset({"delegatekit-tools"})}
 #: What packages import without declaring it, and why they may.
 UNDECLARED = {
     # Given torch's objects, it imports torch inside functions; whoever has such objects has torch.
@@ -105,7 +110,9 @@ def closure(package: Package) -> frozenset[str]:
 @pytest.mark.parametrize("package", EVERY, ids=str)
 def test_a_package_imports_only_what_it_declares_and_may(package: Package) -> None:
     declared = frozenset(map(normal, package.requirements))
-    assert closure(package) <= allowed(package), "what its pyproject.toml brings"
+    assert closure(package) <= allowed(package) | LAZY.get(package.distribution, frozenset()), (
+        "what its pyproject.toml brings"
+    )
     known = declared | UNDECLARED.get(package.distribution, frozenset())
     files = dict(package.modules())
     assert files
@@ -114,7 +121,9 @@ def test_a_package_imports_only_what_it_declares_and_may(package: Package) -> No
             if item.top in sys.stdlib_module_names or item.top == package.module:
                 continue
             where = f"{path}:{item.line} imports {item.name}"
-            if item.top in OURS:
+            if item.top in OURS and item.for_types and module == package.module:
+                assert OURS[item.top].distribution in declared & (allowed(package) | LAZY[package.distribution]), where
+            elif item.top in OURS:
                 assert OURS[item.top].distribution in declared & allowed(package), where
             elif not item.for_types:
                 assert installed().get(item.top, frozenset({normal(item.top)})) & known, where

@@ -45,7 +45,7 @@ def test_a_condition_runs_one_of_its_branches(backends: list[str]) -> None:
     )
     program = check(module, (torch.randn(3, 8),), signed(3, 8), backends=backends)
     # The sum, and the branches.
-    assert len(program.report().methods[0].delegates) == (3 if backends else 0)
+    assert len(delegatekit.report(program).methods[0].delegates) == (3 if backends else 0)
 
 
 @BACKENDS

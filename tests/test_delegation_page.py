@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 import delegatekit
-from delegatekit.views.page import graph
-from delegatekit.views.page.graph import MODULE, RANGE, Box, Item, Leaf, leaves, nested
+from delegatekit_tools.page import graph
+from delegatekit_tools.page.graph import MODULE, RANGE, Box, Item, Leaf, leaves, nested
 
 #: A module's name that a page could take for markup.
 NASTY = "</script><img src=x onerror=alert(1)>\u202e\x1b[31m"
@@ -73,7 +73,7 @@ def lowered() -> delegatekit.LoweredProgram:
 
 @pytest.fixture(scope="module")
 def page(lowered: delegatekit.LoweredProgram) -> str:
-    return lowered.html("net.pte")
+    return delegatekit.html(lowered, "net.pte")
 
 
 class Parsed(HTMLParser):
@@ -115,7 +115,7 @@ def test_the_page_needs_nothing_beside_itself_and_names_stay_text(page: str) -> 
 def test_the_same_program_gives_the_same_page(page: str) -> None:
     torch.manual_seed(0)
     model = Net().eval()
-    first, second = (delegatekit.lower(model, X, backends=["xnnpack"]).html("net.pte") for _ in range(2))
+    first, second = (delegatekit.html(delegatekit.lower(model, X, backends=["xnnpack"]), "net.pte") for _ in range(2))
     assert first == second
 
 
@@ -260,9 +260,9 @@ def pages(page: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
     (folder / "net.html").write_text(page, "utf-8")
     flat = delegatekit.lower(Flat().eval(), X, backends=["xnnpack"])
-    (folder / "flat.html").write_text(flat.html(), "utf-8")
+    (folder / "flat.html").write_text(delegatekit.html(flat), "utf-8")
     program = delegatekit.lower(Long(), (torch.randn(2, 3),), backends=["xnnpack"])
-    (folder / "long.html").write_text(program.html(), "utf-8")
+    (folder / "long.html").write_text(delegatekit.html(program), "utf-8")
     return folder
 
 

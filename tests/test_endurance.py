@@ -57,7 +57,7 @@ def program() -> Callable[[str], bytes]:
             if name in _SCHEMES:
                 net = delegatekit.quantize(net, [(X,)], backend=name, scheme=_SCHEMES[name])
             lowering = delegatekit.lower(net, (X,), backends=[name])
-            assert all(method.delegates for method in lowering.report().methods)
+            assert all(method.delegates for method in delegatekit.report(lowering).methods)
             made[name] = lowering.buffer
         return made[name]
 

@@ -71,7 +71,7 @@ class Branch(nn.Module):
 
 
 def saved(program: dk.LoweredProgram, folder: Path) -> str:
-    program.save(folder / "net.pte", etrecord=folder / "net.etrecord")
+    program.save(folder / "net.pte", beside={folder / "net.etrecord": dk.etrecord(program)})
     return str(folder / "net.etrecord")
 
 

@@ -60,7 +60,11 @@ def test_it_shares_a_program_with_another_backend() -> None:
 
     arguments = torch.randn(2, 3, generator=torch.Generator().manual_seed(0)), torch.ones(1, 3)
     program = delegatekit.lower(Gate(), arguments, backends=["demo", "xnnpack"])
-    assert [delegate.backend for delegate in program.report().methods[0].delegates] == ["demo", "xnnpack", "demo"]
+    assert [delegate.backend for delegate in delegatekit.report(program).methods[0].delegates] == [
+        "demo",
+        "xnnpack",
+        "demo",
+    ]
     result = delegatekit.load(program.buffer)["forward"](*arguments)
     # sigmoid is XNNPACK's: equal to PyTorch's up to rounding.
     torch.testing.assert_close(result, Gate()(*arguments), rtol=1e-6, atol=1e-6)

@@ -132,7 +132,11 @@ def test_lowered_modules_of_two_backends_in_one_program(body: Body, demo: str) -
         same(Both(one, two)(X), want)
     exported = torch.export.export(Both(one, two).eval(), (X,), strict=False)
     program = delegatekit.lower(exported, backends=["xnnpack"])
-    assert [delegate.backend for delegate in program.report().methods[0].delegates] == ["xnnpack", "demo", "xnnpack"]
+    assert [delegate.backend for delegate in delegatekit.report(program).methods[0].delegates] == [
+        "xnnpack",
+        "demo",
+        "xnnpack",
+    ]
     same(delegatekit.load(program.buffer)["forward"](X), want)
     rows = delegatekit.explain(exported, backends=[]).rows
     assert [row.backend for row in rows if "call_delegate" in row.operator] == ["xnnpack", "demo"]
@@ -151,7 +155,7 @@ def test_backends_take_what_they_can_in_the_order_of_priority(demo: str, first: 
     module = Model().eval()
     backends = ["xnnpack", "demo"] if first == "xnnpack" else ["demo", "xnnpack"]
     program = delegatekit.lower(module, (X,), backends=backends, skip={"xnnpack": ["aten.add.Tensor"]})
-    taken = {delegate.backend for delegate in program.report().methods[0].delegates}
+    taken = {delegate.backend for delegate in delegatekit.report(program).methods[0].delegates}
     assert taken == {"xnnpack", "demo"}
     with torch.no_grad():
         same(delegatekit.load(program.buffer)["forward"](X), module(X))

@@ -260,9 +260,9 @@ def test_lowered_modules_nest_in_modules_of_modules(linear: Any) -> None:
 def test_neither_selections_nor_partition_functions_touch_it(linear: Any) -> None:
     outer = Around(linear[1], lambda inner, x: inner(x.sin()).cos())
     program = delegatekit.lower(outer, (X,), backends=["xnnpack"], only=["sin"])
-    assert [d.nodes for d in program.report().methods[0].delegates] == [1, 1]
+    assert [d.nodes for d in delegatekit.report(program).methods[0].delegates] == [1, 1]
     program = delegatekit.lower(outer, (X,), backends=["xnnpack"], partition=lambda program, ask: [])
-    assert [d.nodes for d in program.report().methods[0].delegates] == [1]
+    assert [d.nodes for d in delegatekit.report(program).methods[0].delegates] == [1]
     with pytest.raises(LoweringError, match="selects no operator"):
         delegatekit.lower(outer, (X,), backends=["xnnpack"], skip=["call_delegate"])
 
@@ -375,7 +375,7 @@ def test_a_third_backend_takes_what_is_around_two_lowered_modules(
         want = build(linear[0], Mixed())(X)
         same(outer(X), want)
     program = delegatekit.lower(outer, (X,), backends=backends)
-    taken = [delegate.backend for delegate in program.report().methods[0].delegates]
+    taken = [delegate.backend for delegate in delegatekit.report(program).methods[0].delegates]
     assert sorted(taken) == sorted(["demo", "xnnpack", "xnnpack", *backends[:1] * 2])  # both sines to the first
     same(delegatekit.load(program.buffer)["forward"](X), want)
     found = {d.id: d.distribution for d in delegatekit.inspect(program.buffer).methods[0].delegates}

@@ -28,7 +28,7 @@ class Function(nn.Module):
 
 
 def kernels(program: Any) -> dict[str, int]:
-    return dict(program.report().methods[0].fallback)
+    return dict(delegatekit.report(program).methods[0].fallback)
 
 
 def both(function: Callable[..., Any], *shapes: tuple[int, ...], calls: int = 2, **options: Any) -> tuple[Any, Any]:
@@ -41,7 +41,7 @@ def both(function: Callable[..., Any], *shapes: tuple[int, ...], calls: int = 2,
 
 
 def arena(program: Any) -> int:
-    return int(program.report().methods[0].arena_size)
+    return int(delegatekit.report(program).methods[0].arena_size)
 
 
 # -- results in the place of operands --------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_delegates_read_parts_and_write_into_wholes(backends: list[str]) -> None
 
     examples = [(torch.randn(8, 8),) for _ in range(3)]
     program = check(Parts(), examples[0], examples, backends=backends)
-    assert bool(program.report().methods[0].delegates) == bool(backends)
+    assert bool(delegatekit.report(program).methods[0].delegates) == bool(backends)
 
 
 def test_jumps_go_where_they_went_when_copies_in_front_of_them_are_left_out() -> None:
@@ -454,7 +454,7 @@ def test_spaces_of_the_users_choice_run_in_both_runtimes() -> None:
 
     options = MemoryOptions(spaces=choose, capacities={"sram": 1100})
     program = check(Function(network), EXAMPLES[0], EXAMPLES, memory=options)
-    arenas = {found.space: found for found in program.report().methods[0].arenas}
+    arenas = {found.space: found for found in delegatekit.report(program).methods[0].arenas}
     assert arenas["sram"].memory_id == 1 and arenas["sram"].size <= 1100 and arenas["dram"].memory_id == 2
     assert {value.dtype for value in seen} == {"float32"}
     (given,) = (value for value in seen if value.is_input)
@@ -465,7 +465,7 @@ def test_spaces_of_the_users_choice_run_in_both_runtimes() -> None:
 def test_spaces_by_number_may_leave_numbers_out() -> None:
     options = MemoryOptions(spaces=lambda value: 3 if value.is_output else 1)
     program = check(Function(network), EXAMPLES[0], EXAMPLES, memory=options)
-    assert [found.memory_id for found in program.report().methods[0].arenas] == [1, 3]
+    assert [found.memory_id for found in delegatekit.report(program).methods[0].arenas] == [1, 3]
 
 
 def test_a_space_that_is_too_small_names_method_space_and_values() -> None:
@@ -497,7 +497,7 @@ def test_methods_that_take_turns_keep_their_buffers_and_share_those_that_are_one
     examples = {"a": (torch.rand(4, 8),), "b": (torch.rand(20, 8),), "c": EXAMPLES[0]}
     programs = {name: torch.export.export(module, examples[name], strict=False) for name, module in modules.items()}
     program = delegatekit.lower(programs, backends=[])
-    arenas = {m.name: {arena.space: arena.memory_id for arena in m.arenas} for m in program.report().methods}
+    arenas = {m.name: {arena.space: arena.memory_id for arena in m.arenas} for m in delegatekit.report(program).methods}
     assert arenas == {"a": {"arena": 1, "state": 2}, "b": {"arena": 1, "state": 2}, "c": {"arena": 1}}
     ours, stock = delegatekit.load(program.buffer), StockProgram(program.buffer)
     for name in modules:  # loading a method sets its buffers to their initial values
@@ -515,16 +515,16 @@ def test_methods_that_take_turns_keep_their_buffers_and_share_those_that_are_one
 
 def test_the_report_shows_the_fullest_step() -> None:
     program = check(Function(network), EXAMPLES[0], EXAMPLES)
-    (found,) = program.report().methods[0].arenas
+    (found,) = delegatekit.report(program).methods[0].arenas
     alive = [value for value in found.peak if value.first <= found.peak_step <= value.last]
     assert alive == list(found.peak) and sum(value.size for value in alive) == found.bound <= found.size
     assert found.excess == found.size / found.bound - 1
-    text = program.report().memory()
+    text = delegatekit.report(program).memory()
     assert f"{found.size} bytes for {found.values} values, least possible {found.bound}" in text
     assert all(value.name in text for value in found.peak)
 
 
 def test_alignment_waste_is_what_larger_alignment_costs_at_the_peak() -> None:
     program = delegatekit.lower(Function(network), EXAMPLES[0], backends=[], memory=MemoryOptions(alignment=4096))
-    (found,) = program.report().methods[0].arenas
+    (found,) = delegatekit.report(program).methods[0].arenas
     assert found.alignment_waste == sum(-value.size % 4096 for value in found.peak)

@@ -16,7 +16,7 @@ def net(tmp_path: Path) -> Path:
     """A program of two XNNPACK delegates around an operator of the runtime, with its ETRecord."""
     module = nn.Sequential(nn.Linear(8, 16), Arctangent(), nn.Linear(16, 4)).eval()
     program = dk.lower(module, (torch.randn(2, 8),), backends=["xnnpack"])
-    program.save(tmp_path / "net.pte", etrecord=tmp_path / "net.etrecord")
+    program.save(tmp_path / "net.pte", beside={tmp_path / "net.etrecord": dk.etrecord(program)})
     return tmp_path / "net.pte"
 
 
@@ -28,7 +28,7 @@ class Arctangent(nn.Module):
 def test_our_adapter_gives_graphs_whose_delegates_open(net: Path) -> None:
     reason = "Model Explorer (ai-edge-model-explorer) is not installed"
     manager = pytest.importorskip("model_explorer.extension_manager", reason=reason)
-    extensions = manager.ExtensionManager(["delegatekit.model_explorer"])  # as `--extensions` gives it
+    extensions = manager.ExtensionManager(["delegatekit_tools.model_explorer"])  # as `--extensions` gives it
     extensions.load_extensions()
     (ours,) = (item for item in extensions.extensions if item.metadata.id == "delegatekit")
     assert ours.metadata.fileExts == ["pte", "bpte"]

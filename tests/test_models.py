@@ -42,7 +42,7 @@ def test_both_engines_agree_with_eager(name: str, tmp_path: Path) -> None:
     with torch.no_grad():
         eager = case.module(*case.inputs)
     program = delegatekit.lower(case.module, case.inputs, backends=["xnnpack"])
-    method = program.report().methods[0]
+    method = delegatekit.report(program).methods[0]
     assert len(method.delegates) <= EXPECTED[name].delegates
     assert method.fallback_calls <= EXPECTED[name].fallback
     path = tmp_path / "model.pte"

@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from delegatekit.cli.command_line import app
+from delegatekit.cli import application
 from delegatekit.plugins import backends, get_backend
-from delegatekit.views.dialect import list_operators
+from delegatekit_tools.dialect import operators as list_operators
 
 #: Of the reference backend the table has every operator that it can run, whatever the core rewrites.
 COMPILED = sorted(name for name in backends(check=False) if name != "reference")
@@ -21,7 +21,7 @@ def test_no_row_of_a_backend_names_what_cannot_occur(name: str) -> None:
 
 
 def test_the_command_lists_the_set_with_schemas() -> None:
-    result = CliRunner().invoke(app, ["operators", "--schemas"])
+    result = CliRunner().invoke(application(), ["operators", "--schemas"])
     assert result.exit_code == 0, result.output
     assert "core ATen, after rewriting (" in result.output
     assert "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" in result.output
@@ -29,7 +29,7 @@ def test_the_command_lists_the_set_with_schemas() -> None:
 
 
 def test_the_command_marks_the_rows_of_a_backend() -> None:
-    result = CliRunner().invoke(app, ["operators", "--backend", "reference"])
+    result = CliRunner().invoke(application(), ["operators", "--backend", "reference"])
     assert result.exit_code == 0, result.output
     assert "  + aten.add.Tensor\n" in result.output
     assert "names of reference that cannot occur (" in result.output
@@ -37,7 +37,7 @@ def test_the_command_marks_the_rows_of_a_backend() -> None:
 
 
 def test_the_command_gives_json() -> None:
-    result = CliRunner().invoke(app, ["operators", "--backend", "reference", "--json"])
+    result = CliRunner().invoke(application(), ["operators", "--backend", "reference", "--json"])
     found = json.loads(result.stdout)
     names = {item["name"]: item["group"] for item in found["operators"]}
     assert (names["aten.relu.default"], names["aten.hardswish.default"]) == ("core", "whole")
@@ -47,5 +47,5 @@ def test_the_command_gives_json() -> None:
 
 
 def test_an_unknown_backend_is_an_error() -> None:
-    result = CliRunner().invoke(app, ["operators", "--backend", "absent"])
+    result = CliRunner().invoke(application(), ["operators", "--backend", "absent"])
     assert result.exit_code

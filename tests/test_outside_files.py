@@ -20,18 +20,12 @@ from rich.console import Console
 from torch import nn
 
 import delegatekit
-from delegatekit.bundles import Case
-from delegatekit.choosing import LeftOut, Row, Sweep
-from delegatekit.choosing.results import Results
 from delegatekit.files.exported import graphs_of, load_exported
-from delegatekit.model_explorer.graphs import drawings
-from delegatekit.profiling.origins import Origins
 from delegatekit.pte.bundle import read_bundle
 from delegatekit.pte.estimates import Estimates
 from delegatekit.pte.manifest import Manifest
 from delegatekit.pte.reader import naming
 from delegatekit.strict_json import parse_object
-from delegatekit.tuning.measurements import Candidate, Measurements, Tuned, UnitTimes
 from delegatekit_api import FormatError
 from delegatekit_conformance import report
 from delegatekit_conformance.context import PROFILES, Context
@@ -39,6 +33,12 @@ from delegatekit_conformance.errors import InputError
 from delegatekit_conformance.outcome import CaseResult, Outcome, Verdict
 from delegatekit_conformance.run import BackendFacts, Run
 from delegatekit_conformance.runner.journal import Finished
+from delegatekit_tools.bundles import Case
+from delegatekit_tools.model_explorer.graphs import drawings
+from delegatekit_tools.placement.measurements import Candidate, Measurements, Tuned, UnitTimes
+from delegatekit_tools.profile.origins import Origins
+from delegatekit_tools.sweep import LeftOut, Row, Sweep
+from delegatekit_tools.sweep.results import Results
 
 #: CPU seconds that a file may take, however it is damaged.
 SECONDS = 20.0
@@ -147,7 +147,11 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Format]:
     inputs = (torch.ones(2, 4),)
     exported = torch.export.export(Net().eval(), inputs)
     lowered = delegatekit.lower(exported, backends=["reference"], skip=["aten.atan.default"])
-    lowered.save(folder / "net.pte", debug_map=folder / "net.json", etrecord=folder / "net.etrecord")
+    beside = {
+        folder / "net.json": json.dumps(lowered.debug_map()),
+        folder / "net.etrecord": delegatekit.etrecord(lowered),
+    }
+    lowered.save(folder / "net.pte", beside=beside)
     torch.export.save(exported, folder / "net.pt2")
     delegatekit.bundle(folder / "net.pte", {"forward": [Case(inputs)]}).save(folder / "net.bpte")
     report.write_json(folder / "run.json", RUN)

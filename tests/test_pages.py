@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 import delegatekit
-from delegatekit.choosing import LeftOut, Row, Sweep
 from delegatekit_conformance import report
 from delegatekit_conformance.outcome import CaseResult, Outcome, Verdict
 from delegatekit_conformance.run import BackendFacts, Run
+from delegatekit_tools.sweep import LeftOut, Row, Sweep
 
 #: Text that would be seen to run, as an element, as an attribute, in a script and in a style sheet.
 NASTY = (
@@ -53,7 +53,7 @@ def spoiled(value: Any, kept: frozenset[str] = frozenset()) -> Any:
 
 
 def delegation() -> str:
-    return delegatekit.lower(Net().eval(), (torch.randn(1, 8),), backends=["xnnpack"]).html(NASTY)
+    return delegatekit.html(delegatekit.lower(Net().eval(), (torch.randn(1, 8),), backends=["xnnpack"]), NASTY)
 
 
 def explanation() -> str:

@@ -520,11 +520,12 @@ NUMBER = 7
 def test_the_command_line_takes_passes_by_name(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
-    from delegatekit.cli import app
+    from delegatekit.cli import application
 
     (tmp_path / "pass_models.py").write_text(MODELS)
     place = f"{tmp_path}/pass_models.py"
     explain = ["explain", f"{place}:make", "-b", "xnnpack", "--all"]
+    app = application()
     for name in ("FUSE", "Silu"):
         result = CliRunner().invoke(app, [*explain, "--pass", f"{place}:{name}"])
         assert result.exit_code == 0 and "aten.silu.default (silu_default): xnnpack" in result.output, result.output

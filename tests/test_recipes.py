@@ -17,7 +17,7 @@ TESTS = (
     "examples/minimal_backend/tests/test_backend.py::test_the_larger_of_two_numbers",
     "core/tests/edge/test_promotion.py::test_a_square_is_a_product",
     "conformance/tests/test_patterns.py::test_every_builder_says_what_it_is_about[gated-sum]",
-    "core/tests/cli/test_cli.py::test_the_folder_is_named",
+    "tests/cli/test_cli.py::test_the_folder_is_named",
 )
 
 

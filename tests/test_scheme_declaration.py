@@ -125,7 +125,7 @@ def test_the_backend_gets_integers_and_is_told_what_they_stand_for(plugin: Modul
     inputs = torch.randn(1, 3, 8, 8)
     quantized = delegatekit.quantize(model, [inputs], backend="mine")
     program = delegatekit.lower(quantized, (inputs,), backends=["mine"])
-    (method,) = program.report().methods
+    (method,) = delegatekit.report(program).methods
     assert len(method.delegates) == 1 and not method.fallback
     view = plugin.PROGRAMS[-1]
     names = Counter(operator_name(node) for node in view.graph.nodes if node.op == "call_function")
@@ -146,5 +146,5 @@ def test_other_integers_are_left_to_the_runtime(plugin: ModuleType) -> None:
 
     inputs = torch.randn(2, 3)
     program = delegatekit.lower(Other(), (inputs,), backends=["mine"])
-    assert program.report().methods[0].fallback
+    assert delegatekit.report(program).methods[0].fallback
     assert torch.equal(delegatekit.load(program.buffer)["forward"](inputs), Other()(inputs))

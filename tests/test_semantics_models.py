@@ -74,7 +74,7 @@ def check(case: Any, exported: torch.export.ExportedProgram, backends: list[str]
         close(engine(*inputs), eager, tolerance)
         close(stock(inputs)[0], eager, tolerance)
     if backends:
-        method = program.report().methods[0]
+        method = delegatekit.report(program).methods[0]
         sizes = ("aten::sym_size", "executorch_prim::")
         kernels = sum(count for name, count in method.fallback.items() if not name.startswith(sizes))
         assert len(method.delegates) <= EXPECTED[case.name].delegates

@@ -145,7 +145,7 @@ def _written(buffer: bytes) -> list[tuple[str, schema.Tensor]]:
 
 def test_rows_of_a_cache_are_written_in_place() -> None:
     exported = torch.export.export(Stateful(rows).eval(), (torch.randn(3),), strict=False)
-    report = delegatekit.lower(exported, backends=[]).report().methods[0]
+    report = delegatekit.report(delegatekit.lower(exported, backends=[])).methods[0]
     assert report.fallback["aten::index_put_"] == 1
     assert report.fallback["aten::copy_"] == 1  # the counter
 
@@ -232,7 +232,7 @@ def test_every_form_of_an_indexed_update_runs_in_both_runtimes(form: str) -> Non
         want = module(*inputs).clone()
         same(stock(inputs), want)
         same(engine(*inputs), want)
-    assert ("aten::index_put_" in lowered.report().methods[0].fallback) == in_place
+    assert ("aten::index_put_" in delegatekit.report(lowered).methods[0].fallback) == in_place
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -245,7 +245,7 @@ def test_a_cache_of_batch_one_is_written_in_place(count: int) -> None:
     program = StockProgram(lowered.buffer)
     same(program.method()((values, index)), want)
     same(delegatekit.load(lowered.buffer)["forward"](values, index), want)
-    fallback = lowered.report().methods[0].fallback
+    fallback = delegatekit.report(lowered).methods[0].fallback
     assert fallback["aten::index_put_"] == 1
     assert "aten::copy_" not in fallback
     assert "aten::expand_copy.out" not in fallback
@@ -279,7 +279,7 @@ def test_as_many_rows_as_the_caller_gives_are_written_in_place() -> None:
         want = module(*inputs).clone()
         same(stock(inputs), want)
         same(engine(*inputs), want)
-    assert lowered.report().methods[0].fallback["aten::index_put_"] == 1
+    assert delegatekit.report(lowered).methods[0].fallback["aten::index_put_"] == 1
 
 
 def test_a_number_cannot_choose_rows_of_the_buffer_that_it_is_in() -> None:

@@ -16,11 +16,11 @@ from torch import nn
 
 import delegatekit
 from delegatekit import Row
-from delegatekit.choosing import runners
-from delegatekit.choosing.plan import planned
 from delegatekit.json_text import plain
 from delegatekit.plugins import get_backend
 from delegatekit_api import DelegateKitError, LoweringError, OptionError
+from delegatekit_tools.sweep import runners
+from delegatekit_tools.sweep.plan import planned
 
 
 class Net(nn.Module):
@@ -235,11 +235,11 @@ def test_tune_and_lower_by_command(command: Callable[..., Any], tmp_path: Path) 
 
 
 def _module(name: str) -> Any:
-    return sys.modules[f"delegatekit.choosing.{name}"]
+    return sys.modules[f"delegatekit_tools.sweep.{name}"]
 
 
 def _material() -> Any:
-    from delegatekit.choosing.material import Material
+    from delegatekit_tools.sweep.material import Material
 
     return Material({"forward": torch.export.export(MODEL, X, strict=False)}, {"forward": [(X, {})]}, [X])
 
@@ -257,7 +257,7 @@ def _started() -> list[psutil.Process]:
     deadline = time.monotonic() + 20.0
     while time.monotonic() < deadline:
         if found := [
-            child for child in psutil.Process().children() if "delegatekit.choosing.worker" in child.cmdline()
+            child for child in psutil.Process().children() if "delegatekit_tools.sweep.worker" in child.cmdline()
         ]:
             return found
         time.sleep(0.01)

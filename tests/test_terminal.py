@@ -20,7 +20,8 @@ import typer
 from rich.progress import Progress, TextColumn
 
 import delegatekit
-from delegatekit.cli import app, extensions
+from delegatekit.cli import extensions
+from delegatekit.cli.command_line import app
 from delegatekit.text import indented, one_line, one_lined, visible
 from delegatekit.text.terminal import CleanStream, Terminal
 

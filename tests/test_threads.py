@@ -54,7 +54,7 @@ def program_bytes() -> bytes:
         "decode": torch.export.export(decode, row, strict=False),
     }
     program = delegatekit.lower(methods, backends=["xnnpack"])
-    assert all(method.delegates for method in program.report().methods)
+    assert all(method.delegates for method in delegatekit.report(program).methods)
     return program.buffer
 
 

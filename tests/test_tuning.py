@@ -16,10 +16,10 @@ from torch import nn
 import delegatekit
 from delegatekit import LoweredProgram, Measurements
 from delegatekit.plugins import PluginWarning
-from delegatekit.tuning import auto
-from delegatekit.tuning.clock import EngineMeasurer
 from delegatekit_api import DelegateKitError, FormatError, LoweringError
 from delegatekit_api.nodes import operator_name
+from delegatekit_tools.placement import measuring as auto
+from delegatekit_tools.placement.clock import EngineMeasurer
 
 BACKENDS = ["xnnpack", "reference"]
 
@@ -90,6 +90,11 @@ def found() -> Measurements:
         return delegatekit.tune(MODEL, X, backends=BACKENDS)
 
 
+def placed(model: Any, inputs: Any = X, **given: Any) -> LoweredProgram:
+    """A model lowered as was measured."""
+    return delegatekit.lower(model, inputs, **delegatekit.placement(model, inputs, **given))
+
+
 def takers(program: LoweredProgram) -> dict[str, str]:
     """Operator -> who computes it, "" for the runtime."""
     plan = program.methods["forward"].plan
@@ -100,7 +105,7 @@ def takers(program: LoweredProgram) -> dict[str, str]:
 def test_each_operator_goes_where_it_is_quicker(found: Measurements) -> None:
     (tuned,) = found.programs.values()
     assert tuned.chosen.placement is not None
-    program = delegatekit.lower(MODEL, X, backends="auto", measurements=found)
+    program = placed(MODEL, measurements=found)
     who = takers(program)
     assert who["aten.convolution.default"] == who["aten.relu.default"] == "xnnpack"
     assert who["aten.cumsum.default"] == who["aten.tanh.default"] == who["aten.linear.default"] == "reference"
@@ -111,14 +116,14 @@ def test_each_operator_goes_where_it_is_quicker(found: Measurements) -> None:
 
 def test_a_file_of_measurements_gives_the_same_bytes_each_time(found: Measurements, tmp_path: Path) -> None:
     found.save(tmp_path / "m.json")
-    first = delegatekit.lower(MODEL, X, backends="auto", measurements=tmp_path / "m.json").buffer
+    first = placed(MODEL, measurements=tmp_path / "m.json").buffer
     again = torch.export.export(MODEL, X, strict=False)
-    assert delegatekit.lower(again, backends="auto", measurements=str(tmp_path / "m.json")).buffer == first
-    assert delegatekit.lower(MODEL, X, backends=["auto", *BACKENDS], measurements=found).buffer == first
+    assert placed(again, None, measurements=str(tmp_path / "m.json")).buffer == first
+    assert placed(MODEL, backends=BACKENDS, measurements=found).buffer == first
 
 
 def test_other_weights_have_the_same_measurements(found: Measurements) -> None:
-    again = delegatekit.lower(Net().eval(), (torch.randn(1, 3, 8, 8),), backends="auto", measurements=found)
+    again = placed(Net().eval(), (torch.randn(1, 3, 8, 8),), measurements=found)
     assert takers(again)["aten.linear.default"] == "reference"
 
 
@@ -132,22 +137,8 @@ def test_a_backend_that_is_best_everywhere_is_taken_alone(monkeypatch: pytest.Mo
     found = delegatekit.tune(MODEL, X, backends=BACKENDS)
     (tuned,) = found.programs.values()
     assert tuned.chosen.placement is None
-    program = delegatekit.lower(MODEL, X, backends="auto", measurements=found)
+    program = placed(MODEL, measurements=found)
     assert program.buffer == delegatekit.lower(MODEL, X, backends=tuned.chosen.backends).buffer
-
-
-def test_without_measurements_the_model_is_tuned_first() -> None:
-    asked: list[Any] = []
-
-    class Asked(FakeMeasurer):
-        def wholes(self, programs: Sequence[LoweredProgram]) -> Sequence[float]:
-            asked.append(programs)
-            return super().wholes(programs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(auto, "EngineMeasurer", Asked)
-        program = delegatekit.lower(MODEL, X, backends=["auto", *BACKENDS])
-    assert asked and takers(program)["aten.convolution.default"] == "xnnpack"
 
 
 def test_a_backend_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +150,7 @@ def test_a_backend_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> No
             raise LoweringError("out of luck")
         return program
 
-    monkeypatch.setattr(sys.modules["delegatekit.choosing.tune"], "lower", fails)
+    monkeypatch.setattr(sys.modules["delegatekit_tools.placement.tune"], "lower", fails)
     (tuned,) = delegatekit.tune(MODEL, X, backends=BACKENDS).programs.values()
     assert tuned.left_out["reference"] == "out of luck"
     assert all(item.backends in ((), ("xnnpack",)) for item in tuned.candidates)
@@ -178,31 +169,21 @@ def test_quantized_operators_are_placed_with_their_conversions() -> None:
     [
         (nn.Linear(3, 3).eval(), {}, "of other programs"),
         (MODEL, {"options": {"xnnpack": {"per_operator_partitions": True}}}, "xnnpack was measured with other options"),
-        (MODEL, {"backends": ["auto", "vulkan"]}, "vulkan was not measured, only xnnpack, reference"),
-        (MODEL, {"only": ["say"]}, "backends='auto' says who takes what"),
-        (MODEL, {"keep": []}, "backends='auto' says who takes what"),
-        (MODEL, {"backends": ["xnnpack"]}, "measurements are given"),
+        (MODEL, {"backends": ["vulkan"]}, "vulkan was not measured, only xnnpack, reference"),
     ],
 )
 def test_what_does_not_fit_the_measurements_is_refused(
     found: Measurements, model: nn.Module, given: dict[str, Any], message: str
 ) -> None:
-    given = {"backends": "auto", **given}
     with pytest.raises(DelegateKitError, match=message):
-        delegatekit.lower(model, X if model is MODEL else (torch.ones(1, 3),), measurements=found, **given)
+        delegatekit.placement(model, X if model is MODEL else (torch.ones(1, 3),), measurements=found, **given)
 
 
-@pytest.mark.parametrize(
-    "given", [{"only": ["linear"]}, {"keep": []}, {"passes": [lambda program: None]}], ids=["only", "keep", "passes"]
-)
-def test_what_cannot_go_with_measurements_is_refused_before_any_work(given: dict[str, Any]) -> None:
-    with pytest.raises(DelegateKitError, match=r"(?s)backends='auto' .*\n.*name the backends instead.*tune"):
-        delegatekit.lower(nn.Linear(2, 3), "no inputs", backends="auto", **given)
-
-
-@pytest.mark.parametrize("names", ["auto", ["auto"], ["auto", "xnnpack"]])
-def test_where_nothing_is_lowered_auto_is_refused_with_the_way_out(names: Any) -> None:
-    message = r"(?s)'auto' .* for lowering alone.*\n.*name the backends here.*tune"
+@pytest.mark.parametrize("names", [["auto"], ["auto", "xnnpack"]])
+def test_auto_is_a_word_of_the_command_line_alone(names: Any) -> None:
+    message = r"(?s)'auto' is .* of the command line.*\n.*name the backends here.*placement"
+    with pytest.raises(DelegateKitError, match=message):
+        delegatekit.lower(MODEL, X, backends=names)
     with pytest.raises(DelegateKitError, match=message):
         delegatekit.explain(MODEL, X, backends=names)
     with pytest.raises(DelegateKitError, match=message):
@@ -215,10 +196,10 @@ def test_other_versions_are_refused_and_other_machines_warned_of(found: Measurem
     ((digest, tuned),) = found.programs.items()
     older = replace(tuned, versions={**tuned.versions, "xnnpack": "delegatekit-xnnpack 0.0.1"})
     with pytest.raises(FormatError, match=r"were made with delegatekit-xnnpack 0.0.1, here is"):
-        delegatekit.lower(MODEL, X, backends="auto", measurements=replace(found, programs={digest: older}))
+        placed(MODEL, measurements=replace(found, programs={digest: older}))
     elsewhere = replace(found, machine={**found.machine, "processor": "abacus"})
     with pytest.warns(PluginWarning, match=r"another machine \(processor abacus"):
-        delegatekit.lower(MODEL, X, backends="auto", measurements=elsewhere)
+        placed(MODEL, measurements=elsewhere)
 
 
 @pytest.mark.parametrize(

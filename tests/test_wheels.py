@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from packages import Package, packages
 
+import delegatekit
+
 pytestmark = pytest.mark.wheels
 
 OURS = ("delegatekit", "_editable", "__editable__")
@@ -43,7 +45,7 @@ def with_needs(*distributions: str) -> list[str]:
     """These of our distributions after those that they need."""
     found: list[str] = []
     for name in distributions:
-        needs = sorted(PACKAGES[name].requirements & PACKAGES.keys())
+        needs = sorted(PACKAGES[name].needs & PACKAGES.keys())
         found += [need for need in [*with_needs(*needs), name] if need not in found]
     return found
 
@@ -105,7 +107,22 @@ LOWER = (
     "module, x = torch.nn.Linear(4, 3), torch.ones(2, 4)\n"
     "program = delegatekit.lower(module, (x,), backends=['xnnpack'])\n"
     "result = delegatekit.load(program.buffer)['forward'](x)\n"
-    "print(json.dumps([len(program.report().methods[0].delegates), bool(torch.allclose(result, module(x)))]))"
+    "print(json.dumps([len(program.methods['forward'].delegates), bool(torch.allclose(result, module(x)))]))"
+)
+
+
+#: Prints how many names of the tools are missing; each such error has the remedy.
+TOOLS = (
+    "import delegatekit, delegatekit_api\n"
+    "missing = 0\n"
+    "for name in delegatekit.TOOLS:\n"
+    "    try:\n"
+    "        getattr(delegatekit, name)\n"
+    "    except delegatekit_api.DelegateKitError as error:\n"
+    "        assert f'delegatekit.{name} is part of delegatekit-tools' in str(error), error\n"
+    "        assert \"pip install 'delegatekit[tools]'\" in str(error), error\n"
+    "        missing += 1\n"
+    "print(missing)"
 )
 
 
@@ -115,7 +132,7 @@ QUANTIZE = (
     "quantized = delegatekit.quantize(module, [x], backend='ethosu')\n"
     "program = delegatekit.lower(quantized, (x,), backends=['ethosu'])\n"
     "result = delegatekit.load(program.buffer)['forward'](x)\n"
-    "print(json.dumps([len(program.report().methods[0].delegates), bool(torch.equal(result, quantized(x)))]))"
+    "print(json.dumps([len(program.methods['forward'].delegates), bool(torch.equal(result, quantized(x)))]))"
 )
 
 
@@ -156,6 +173,9 @@ def test_backends_come_and_go_with_their_wheels(wheels: Wheels, libraries: Path,
     environment.install(*(wheels[name] for name in with_needs("delegatekit-xnnpack")))
     assert environment.backends() == {"xnnpack": ["ready", ""]}
     assert environment.run(LOWER) == [1, True]
+    assert environment.run(TOOLS) == len(delegatekit.TOOLS)  # and none of these is there
+    environment.install(*(wheels[name] for name in with_needs("delegatekit-tools")))
+    assert environment.run(TOOLS) == 0
 
     environment.install(make_wheel(tmp_path, "broken", "raise SystemExit('no licence server')"))
     environment.install(make_wheel(tmp_path, "toonew", TOO_NEW))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # the tests' helper modules, which lie beside this file
 
 #: The test's fault goes where the braces are.
 PLUGIN = """

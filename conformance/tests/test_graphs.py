@@ -130,7 +130,7 @@ def test_pins_leave_some_nodes_to_others() -> None:
         arrangement = next(arrangement for arrangement in ARRANGEMENTS if arrangement.name == name)
         lowering = arrangement.lowering(["faulty"], 5)
         program = delegatekit.lower(module.eval(), inputs, backends=["faulty"], **lowering)
-        method = program.report().methods[0]
+        method = delegatekit.report(program).methods[0]
         assert low <= len(method.delegates) < high or name == "pinned"
         assert (method.fallback_calls > 0) == (name == "pinned")
 

@@ -1,15 +1,12 @@
-"""Lets the tests of this package import their helper modules, which lie beside this file, and measures memory."""
+"""Measures memory."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 #: The most KiB that were resident in a process. `getrusage` counts those of the process that started it, too.
 _PEAK = """

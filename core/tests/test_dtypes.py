@@ -66,6 +66,6 @@ def test_every_aten_kernel_of_the_runtime_is_called_by_a_case_or_named_here() ->
             REFUSED.get(name, ())
         ):
             exported = torch.export.export(Call(entry.call).eval(), entry.inputs(dtypes), strict=False)
-            used |= set(delegatekit.lower(exported, backends=[]).report().methods[0].fallback)
+            used |= set(delegatekit.report(delegatekit.lower(exported, backends=[])).methods[0].fallback)
     unused = {kernel for kernel in runtime_operators() if kernel.startswith("aten::")} - used
     assert unused == {kernel for kernels in UNUSED.values() for kernel in kernels.split()}

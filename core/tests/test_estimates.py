@@ -79,13 +79,15 @@ def lower(**more: Any) -> Any:
 def test_estimates_reach_the_file_the_report_and_the_inspection(estimating: None) -> None:
     program = lower()
     found = delegatekit.inspect(program.buffer).methods[0].delegates
-    assert [item.estimate for item in found] == [item.estimate for item in program.report().methods[0].delegates]
+    assert [item.estimate for item in found] == [
+        item.estimate for item in delegatekit.report(program).methods[0].delegates
+    ]
     first, second = (item.estimate for item in found)
     assert first is not None and second is not None
     assert first.latency == pytest.approx(5e-3)
     assert [layer.operator for layer in first.layers] == ["aten.add.Tensor", "aten.mul.Tensor", "aten.sigmoid.default"]
     assert second.memory == {"sram": 1024}
-    for text in (str(program.report()), str(delegatekit.inspect(program.buffer))):
+    for text in (str(delegatekit.report(program)), str(delegatekit.inspect(program.buffer))):
         assert "estimated 5.00 ms, 1,000 cycles, sram 3.0 KiB, flash 1000 B (a model of costs)" in text
 
 
@@ -102,7 +104,7 @@ def test_a_profile_shows_beside_what_was_measured_what_the_device_is_expected_to
     program = lower()
     profile = delegatekit.profile(delegatekit.load(program.buffer)["forward"], (torch.ones(2, 4),), runs=2)
     expected = [item.estimate for item in profile.instructions if item.estimate is not None]
-    assert expected == [item.estimate for item in program.report().methods[0].delegates]
+    assert expected == [item.estimate for item in delegatekit.report(program).methods[0].delegates]
     text = str(profile)
     assert text.count("is expected to take") == len(expected) and "on the device, 0: delegate 0" in text
     records = [record["expected_on_device"] for record in profile.records() if not record["operator"]]
@@ -235,7 +237,7 @@ def test_damaged_estimates_are_not_there(stored: bytes) -> None:
 def run_cli(*arguments: str) -> Any:
     from typer.testing import CliRunner
 
-    return CliRunner().invoke(cli.app, list(arguments))
+    return CliRunner().invoke(cli.application(arguments), list(arguments))
 
 
 def test_the_command_line(estimating: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def delegates(program: LoweredProgram, method: int = 0) -> list[tuple[str, int]]:
-    return [(item.backend, item.nodes) for item in program.report().methods[method].delegates]
+    return [(item.backend, item.nodes) for item in delegatekit.report(program).methods[method].delegates]
 
 
 class Two(nn.Module):
@@ -106,12 +106,12 @@ def test_a_backend_that_took_nothing_is_in_the_report_with_its_most_frequent_rea
     module = nn.Sequential(nn.ReLU(), Two(), nn.ReLU())
     program = delegatekit.lower(module, (X,), backends=["one", "two"])
     reason = "aten.relu.default is not for two (2 of 5 operators)"
-    assert program.report().idle == {"two": reason}
-    assert f"\nbackend two took nothing: {reason}\n" in str(program.report())
-    report = delegatekit.lower(module, (X,), backends=["all"]).report()
+    assert delegatekit.report(program).idle == {"two": reason}
+    assert f"\nbackend two took nothing: {reason}\n" in str(delegatekit.report(program))
+    report = delegatekit.report(delegatekit.lower(module, (X,), backends=["all"]))
     assert not report.idle and "took nothing" not in str(report)
     program = delegatekit.lower(nn.Identity(), (X,), backends=["one"])
-    assert program.report().idle == {"one": "there is nothing to compute"}
+    assert delegatekit.report(program).idle == {"one": "there is nothing to compute"}
 
 
 def test_an_operator_kept_for_a_backend_that_leaves_it_is_decomposed_after_all(install: Any) -> None:
@@ -119,7 +119,7 @@ def test_an_operator_kept_for_a_backend_that_leaves_it_is_decomposed_after_all(i
     module = nn.Sequential(nn.LayerNorm(8), nn.ReLU(), nn.Hardswish())
     program = delegatekit.lower(module, (X,), backends=["one"])
     assert delegates(program) == [("one", 1)]
-    assert "aten::native_layer_norm.out" in program.report().methods[0].fallback
+    assert "aten::native_layer_norm.out" in delegatekit.report(program).methods[0].fallback
 
 
 def test_a_kept_operator_reaches_the_backend_whole(install: Any) -> None:
@@ -133,8 +133,8 @@ def test_named_data_of_backends_is_not_what_we_store_ourselves(install: Any) -> 
     install(Takes("one", {"aten.sin.default"}))
     program = delegatekit.lower(Two(), (X,), backends=["one"])
     assert "delegatekit.manifest" in read(program.buffer).named_data
-    assert program.report().named_data_size == 0
-    assert "named data of backends 0 B" in str(program.report())
+    assert delegatekit.report(program).named_data_size == 0
+    assert "named data of backends 0 B" in str(delegatekit.report(program))
 
 
 def test_the_file_records_who_made_each_delegate(install: Any) -> None:
@@ -155,7 +155,10 @@ def test_the_arena_is_padded_for_runtimes_that_read_past_the_end(install: Any) -
     backend.describe_backend = hookimpl(lambda: description)  # type: ignore[method-assign]
     plain = Takes("two", {"aten.sin.default"})
     install(backend, plain)
-    sizes = [delegatekit.lower(Two(), (X,), backends=[name]).report().methods[0].arena_size for name in ("one", "two")]
+    sizes = [
+        delegatekit.report(delegatekit.lower(Two(), (X,), backends=[name])).methods[0].arena_size
+        for name in ("one", "two")
+    ]
     assert sizes[0] == sizes[1] + 64
 
 

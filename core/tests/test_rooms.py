@@ -24,11 +24,7 @@ ROOMS = (
     "plugins",
     # files, and what runs them
     "pte",
-    "insides",
     "engine",
-    "profiling",
-    "bundles",
-    "model_explorer",
     # the stages from a program to a file
     "edge",
     "passes",
@@ -39,15 +35,10 @@ ROOMS = (
     "budget",
     "emit",
     # what users get
-    "views",
-    "etrecord",
     "lowered_program",
-    "tuning",
     "lowered_module",
     "pipeline",
     "quantization",
-    "comparing",
-    "choosing",
     "cli",
 )
 

@@ -12,8 +12,7 @@ import atheris
 sys.path.insert(0, str(Path(__file__).parent))
 
 with atheris.instrument_imports(include=["delegatekit", "delegatekit_api"]):
-    import delegatekit.engine
-    import delegatekit.views.inspection  # noqa: F401
+    import delegatekit_tools.inspection.inspection  # noqa: F401
 
 import targets
 from mutations import mutate

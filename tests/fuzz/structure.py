@@ -21,13 +21,10 @@ from messages import change_message
 from mutations import EXTREMES, change_root, change_tables, mutate
 from seeds import Seed
 
-from delegatekit.bundles import Case as BundledCase
-from delegatekit.bundles.cases import Signature
 from delegatekit.json_text import plain
 from delegatekit.pte import bundle_schema as tables
 from delegatekit.pte import read, schema
 from delegatekit.pte.bundle import Bundle, write_bundle
-from delegatekit.tuning.measurements import FORMAT, Candidate, Measurements, Tuned, UnitTimes
 from delegatekit_api import DelegateKitError
 from delegatekit_coreml.blob.archive import read_archive, write_archive
 from delegatekit_ethosu import blob as vela
@@ -36,6 +33,9 @@ from delegatekit_qnn.blob import spec as qnn_spec
 from delegatekit_reference.blob import SEAL
 from delegatekit_toolkit import etdump, flatbuffer
 from delegatekit_toolkit.tosa import schema as tosa
+from delegatekit_tools.bundles import Case as BundledCase
+from delegatekit_tools.bundles.cases import Signature
+from delegatekit_tools.placement.measurements import FORMAT, Candidate, Measurements, Tuned, UnitTimes
 from delegatekit_vulkan.blob import envelope as vulkan
 from delegatekit_vulkan.blob.reader import parse as vulkan_parse
 from delegatekit_xnnpack.blob import envelope as xnnpack

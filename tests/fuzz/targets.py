@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import delegatekit as dk
-from delegatekit.tuning.measurements import Measurements
-from delegatekit.views.inspection import inspect_data
 from delegatekit_api import DelegateKitError, PluginError
+from delegatekit_tools.inspection.inspection import inspect_data
+from delegatekit_tools.placement.measurements import Measurements
 
 #: Loading takes so many bytes at most, and so many more for each byte of the tables (what is not segments).
 ALLOWED = 64 << 20

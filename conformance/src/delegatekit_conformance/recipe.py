@@ -376,7 +376,7 @@ def _snippet(recipe: Recipe, backend: str) -> str:
         dynamic = ", dynamic_shapes=dynamic_shapes"
     lines.append("module = Example().eval()")
     lines.append(f'program = delegatekit.lower(module, inputs, backends=["{backend}"]{dynamic})')
-    lines.append("print(program.report())")
+    lines.append("print(delegatekit.report(program))")
     lines.append('method = delegatekit.load(program.buffer)["forward"]')
     lines += ["", *COMPARISON.splitlines(), "", "", "exact = copy.deepcopy(module).double()", BOUND, *_COMPARE]
     for sizes in recipe.calls:

@@ -21,12 +21,12 @@ from typing import Any, Final, NoReturn
 
 import torch
 
-from delegatekit.comparing.running import coarsest_of
 from delegatekit.plugins import LoadedBackend
 from delegatekit.plugins.discovery import get_backend
 from delegatekit_api import Availability, ExecutionError
 from delegatekit_toolkit.capture import quiet
 from delegatekit_toolkit.processes import signal_name
+from delegatekit_tools.compare.running import coarsest_of
 
 from .outcome import Outcome, Verdict
 

@@ -123,9 +123,9 @@ def lower(
     exported = torch.export.export(module, inputs, dynamic_shapes=dynamic_shapes, strict=False)
     program = delegatekit.lower(exported, backends=[backend], options={backend: dict(options or {})})
     if whole:
-        (method,) = program.report().methods
+        (method,) = delegatekit.report(program).methods
         if len(method.delegates) != 1 or method.fallback:
-            raise AssertionError(f"not all of it is in one delegate:\n{program.report()}")
+            raise AssertionError(f"not all of it is in one delegate:\n{delegatekit.report(program)}")
     return Lowered(module, inputs, program, program.buffer)
 
 

@@ -431,7 +431,7 @@ def _plans(plan: PartitionPlan) -> Iterator[PartitionPlan]:
 
 
 def _counts(program: LoweredProgram, backends: Sequence[str]) -> dict[str, Any]:
-    whole = program.report()
+    whole = delegatekit.report(program)
     report = whole.methods[0]
     refusals = []
     taken: dict[str, None] = {}

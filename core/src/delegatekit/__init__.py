@@ -10,67 +10,83 @@ Importing this package imports neither a plugin nor torch; each name below is lo
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .bundles import BundledProgram, Case, Verification, bundle, verify
-    from .choosing import Row, Sweep, sweep, tune
-    from .comparing import Comparison, compare
+    from delegatekit_tools.bundles import BundledProgram, Case, Verification, bundle, verify
+    from delegatekit_tools.compare import Comparison, compare
+    from delegatekit_tools.dialect import operators
+    from delegatekit_tools.etrecord import etrecord
+    from delegatekit_tools.explanation import Explanation, explain
+    from delegatekit_tools.inspection import DataInspection, Inspection, inspect, inspect_data
+    from delegatekit_tools.page import html
+    from delegatekit_tools.placement import Measurements, placement, tune
+    from delegatekit_tools.profile import Profile, profile, read_etdump
+    from delegatekit_tools.report import Report, report
+    from delegatekit_tools.sweep import Row, Sweep, sweep
+
     from .compiling import Compiling
     from .emit import MemoryOptions, MemoryPlan
     from .engine import LoadedProgram, Session, load
     from .lowered_module import LoweredModule
     from .lowered_program import LoweredProgram
-    from .pipeline import explain, lower, to_backend
+    from .pipeline import PlannedProgram, lower, plan, to_backend
     from .plugins import backends
-    from .profiling import Profile, profile, read_etdump
     from .quantization import QuantizationReport, convert_qat, load_quantized, prepare_qat, quantize
-    from .tuning import Measurements
-    from .views.explanation import Explanation
-    from .views.inspection import DataInspection, Inspection, inspect, inspect_data
-    from .views.report import Report
 
-_HOMES = {
-    "Comparison": "comparing",
-    "BundledProgram": "bundles",
-    "Case": "bundles",
+#: Name -> the room of the core that has it.
+_CORE = {
     "Compiling": "compiling",
-    "DataInspection": "views.inspection",
-    "Explanation": "views.explanation",
-    "Inspection": "views.inspection",
     "LoadedProgram": "engine",
     "LoweredModule": "lowered_module",
     "LoweredProgram": "lowered_program",
-    "Measurements": "tuning",
     "MemoryOptions": "emit",
     "MemoryPlan": "emit",
-    "Profile": "profiling",
+    "PlannedProgram": "pipeline",
     "QuantizationReport": "quantization",
-    "Report": "views.report",
-    "Row": "choosing",
     "Session": "engine",
-    "Verification": "bundles",
-    "Sweep": "choosing",
     "backends": "plugins",
-    "compare": "comparing",
-    "bundle": "bundles",
     "convert_qat": "quantization",
-    "explain": "pipeline",
-    "inspect": "views.inspection",
-    "inspect_data": "views.inspection",
     "load": "engine",
     "load_quantized": "quantization",
     "lower": "pipeline",
+    "plan": "pipeline",
     "prepare_qat": "quantization",
-    "profile": "profiling",
     "quantize": "quantization",
-    "read_etdump": "profiling",
     "to_backend": "pipeline",
+}
+#: Name -> the room of `delegatekit-tools` that has it; the functions have commands of their names.
+TOOLS = {
+    "BundledProgram": "bundles",
+    "Case": "bundles",
+    "Comparison": "compare",
+    "DataInspection": "inspection",
+    "Explanation": "explanation",
+    "Inspection": "inspection",
+    "Measurements": "placement",
+    "Profile": "profile",
+    "Report": "report",
+    "Row": "sweep",
+    "Sweep": "sweep",
+    "Verification": "bundles",
+    "bundle": "bundles",
+    "compare": "compare",
+    "etrecord": "etrecord",
+    "explain": "explanation",
+    "html": "page",
+    "inspect": "inspection",
+    "inspect_data": "inspection",
+    "operators": "dialect",
+    "placement": "placement",
+    "profile": "profile",
+    "read_etdump": "profile",
+    "report": "report",
+    "sweep": "sweep",
+    "tune": "placement",
     "verify": "bundles",
-    "sweep": "choosing",
-    "tune": "choosing",
 }
 
 __all__ = [
@@ -87,6 +103,7 @@ __all__ = [
     "Measurements",
     "MemoryOptions",
     "MemoryPlan",
+    "PlannedProgram",
     "Profile",
     "QuantizationReport",
     "Report",
@@ -99,16 +116,22 @@ __all__ = [
     "bundle",
     "compare",
     "convert_qat",
+    "etrecord",
     "explain",
+    "html",
     "inspect",
     "inspect_data",
     "load",
     "load_quantized",
     "lower",
+    "operators",
+    "placement",
+    "plan",
     "prepare_qat",
     "profile",
     "quantize",
     "read_etdump",
+    "report",
     "sweep",
     "to_backend",
     "tune",
@@ -117,11 +140,27 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name in _CORE:
+        module = import_module(f".{_CORE[name]}", __name__)
+    elif name in TOOLS:
+        module = _tool(name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    value = getattr(module, name)
     globals()[name] = value
     return value
+
+
+def _tool(name: str) -> ModuleType:
+    """The module of `delegatekit-tools` that has a name. Raises MissingToolsError where that is not installed."""
+    try:
+        return import_module(f"delegatekit_tools.{TOOLS[name]}")
+    except ModuleNotFoundError as error:
+        if error.name != "delegatekit_tools":
+            raise
+        from .misuse import MissingToolsError
+
+        raise MissingToolsError(f"delegatekit.{name}") from None
 
 
 def __dir__() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delegatekit_api import ExecutionError, FormatError, LoweringError, PluginError
+from delegatekit_api import DelegateKitError, ExecutionError, FormatError, LoweringError, PluginError
 
 
 class Misuse:
@@ -19,6 +19,15 @@ class UnknownMethodError(ExecutionError, Misuse):
 
 class WrongArgumentError(LoweringError, Misuse):
     """Arguments contradict each other."""
+
+
+class MissingToolsError(DelegateKitError, Misuse):
+    """A name or command of `delegatekit-tools` is used, and that is not installed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} is part of delegatekit-tools, which is not installed", hint="pip install 'delegatekit[tools]'"
+        )
 
 
 class MissingFileError(FormatError, Misuse):

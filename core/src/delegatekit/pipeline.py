@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from torch.export import ExportedProgram
@@ -29,12 +28,9 @@ from .misuse import WrongArgumentError
 from .partition import Asked, PartitionedMethod, PartitionFunction, Placement, Selection, Selectors, settle
 from .passes import OwnedPass, ProgramPassLike, apply_passes, given_passes
 from .plugins import discovery, notify
-from .tuning import AUTO, Measurements, best, is_auto
 from .version import __version__
-from .views.explanation import Explanation, explain_plan
 
 _SIGNATURE = "help(delegatekit.lower) tells what each argument is"
-_NOT_AUTO = "name the backends instead; `delegatekit tune` tells which ones are the fastest"
 
 #: What goes wrong before, between and after the stages: mostly arguments of a wrong type.
 _checked = as_ours(lambda fault: LoweringError(f"an argument is not as it should be: {fault}", hint=_SIGNATURE))
@@ -53,7 +49,6 @@ def lower(
     skip: Selectors | None = None,
     partition: PartitionFunction | Placement | None = None,
     keep: Sequence[str] | None = None,
-    measurements: Measurements | str | Path | None = None,
     passes: Sequence[ProgramPassLike] | None = None,
     external: External = False,
     stack_traces: bool = False,
@@ -80,8 +75,6 @@ def lower(
     mappings of operators (names of the edge program's nodes) to backends ("" for none) only places these: partitions
     grow as usual. `keep` names the operators that stay whole for backends that ask for them so, or backends of which
     all such do; by default all do. What one backend wants whole, another may take in parts only.
-    `backends="auto"` places the program as `measurements` say: those of `tune`, or the file of them. Without, all
-    backends that compile and run here are tuned first, or those of `["auto", "NAME", ...]`.
     `passes` change the program before the backends are asked about it, in order: see `delegatekit_toolkit.passes`.
 
     `external` chooses the weights that live outside the .pte: a function that is called with the name and the data of
@@ -98,20 +91,8 @@ def lower(
     or without the cache of what was compiled before; see `Compiling`.
     """
     clock, wanted = Clock(), given_passes(passes)
-    if is_auto(backends) and (only or skip or partition or keep is not None):
-        raise WrongArgumentError(
-            "backends='auto' says who takes what, and so do only, skip, partition and keep", hint=_NOT_AUTO
-        )
-    if is_auto(backends) and wanted:
-        raise WrongArgumentError("backends='auto' places the program as it is, and passes change it", hint=_NOT_AUTO)
-    chosen = {} if is_auto(backends) else _able_to_compile(choose(backends, options or {}))
+    chosen = _able_to_compile(choose(backends, options or {}))
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    if is_auto(backends):
-        with clock.stage("tune", "forward"):
-            backends, options, partition, keep = best(programs, lower, backends, options or {}, measurements)
-        chosen = _able_to_compile(choose(backends, options))
-    elif measurements is not None:
-        raise WrongArgumentError(f"measurements are given, and backends={list(backends)}", hint="backends='auto'")
     partitioned = _accepted(programs, chosen, Selection(chosen, only, skip, partition, keep), clock, wanted)
     options_of_file = FileOptions(external, stack_traces, memory or MemoryOptions())
     return compiled(partitioned, chosen, clock, options_of_file, budget, compiling)
@@ -163,8 +144,19 @@ def to_backend(
     return LoweredModule(compiled(partitioned, chosen, clock))
 
 
+@dataclass(frozen=True)
+class PlannedProgram:
+    """A program as backends would share it: nothing of it is compiled."""
+
+    #: Method -> its edge program, and who takes which node of it.
+    methods: Mapping[str, PartitionedMethod]
+    backends: Mapping[str, ChosenBackend]
+    #: Why backends refuse the program as it is planned: `lower` raises the first of these.
+    refused: tuple[UnsupportedError, ...]
+
+
 @_checked
-def explain(
+def plan(
     model: Model | Mapping[str, Model],
     inputs: Sequence[Any] | None = None,
     *,
@@ -174,22 +166,26 @@ def explain(
     dynamic_shapes: Any = None,
     only: Selectors | None = None,
     skip: Selectors | None = None,
-    partition: PartitionFunction | None = None,
+    partition: PartitionFunction | Placement | None = None,
+    keep: Sequence[str] | None = None,
     passes: Sequence[ProgramPassLike] | None = None,
-) -> Explanation:
-    """Tell for every node who would run it, and why each backend that does not take it leaves it. Compiles nothing."""
+    every: bool = False,
+) -> PlannedProgram:
+    """Partition a model as `lower` does with the same arguments, and compile nothing: no compiler need be there.
+
+    With `every`, each backend is asked about each node, also about those that another one takes: `verdicts` of a plan
+    has all answers. Raises as `lower` does, except for what backends refuse, which is told in `PlannedProgram.refused`.
+    """
     clock, wanted = Clock(), given_passes(passes)
     chosen = choose(backends, options or {})
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    selection = Selection(chosen, only, skip, partition)
-    partitioned, refused = _partitioned(programs, chosen, selection, clock, wanted, every=True)
-    return explain_plan(partitioned, tuple(chosen), refused)
+    selection = Selection(chosen, only, skip, partition, keep)
+    partitioned, refused = _partitioned(programs, chosen, selection, clock, wanted, every=every)
+    return PlannedProgram(partitioned, chosen, tuple(refused))
 
 
 def choose(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> dict[str, ChosenBackend]:
     """Backends of these names with their options. Raises PluginError for an unknown one, OptionError."""
-    if is_auto(names):
-        raise discovery.unknown_backend(AUTO)
     if isinstance(names, str):
         raise LoweringError(f"backends = {names!r} is a string", hint=f"pass a list: backends=[{names!r}]")
     strangers = set(options) - set(names)

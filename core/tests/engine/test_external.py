@@ -137,7 +137,7 @@ def test_any_dtype_goes_outside(tmp_path: Path) -> None:
 
 
 def test_the_report_says_how_much_is_in_each_data_file(exported: Any) -> None:
-    report = lower(exported, lambda name, data: {"a.weight": True, "b.bias": "small"}.get(name)).report()
+    report = dk.report(lower(exported, lambda name, data: {"a.weight": True, "b.bias": "small"}.get(name)))
     assert report.data_files == {"": 128, "small": 12}
     assert "data file small.ptd: 12 B" in str(report)
 

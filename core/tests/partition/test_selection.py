@@ -150,11 +150,11 @@ class Hard(nn.Module):
 
 def test_a_skipped_operator_does_not_come_back_in_pieces() -> None:
     """The backend wants hardswish whole; skipped it is decomposed, and the pieces are still the user's hardswish."""
-    report = delegatekit.lower(Hard(), X, backends=["one"]).report().methods[0]
+    report = delegatekit.report(delegatekit.lower(Hard(), X, backends=["one"])).methods[0]
     assert report.delegated_nodes == 3
-    report = delegatekit.lower(Hard(), X, backends=["one"], skip=["hardswish"]).report().methods[0]
+    report = delegatekit.report(delegatekit.lower(Hard(), X, backends=["one"], skip=["hardswish"])).methods[0]
     assert report.delegated_nodes == 2 and report.fallback_calls > 1
-    report = delegatekit.lower(Hard(), X, backends=["one"], skip=["mul"]).report().methods[0]
+    report = delegatekit.report(delegatekit.lower(Hard(), X, backends=["one"], skip=["mul"])).methods[0]
     assert report.delegated_nodes == 2 and "aten::mul.out" in report.fallback
 
 
@@ -223,7 +223,7 @@ def calls(program: Any, *names: str) -> list[Node]:
 
 
 def delegates(partition: Any, backends: list[str] | None = None) -> list[tuple[str, int]]:
-    report = delegatekit.lower(Model(), X, backends=backends or ["one", "two"], partition=partition).report()
+    report = delegatekit.report(delegatekit.lower(Model(), X, backends=backends or ["one", "two"], partition=partition))
     return [(delegate.backend, delegate.nodes) for delegate in report.methods[0].delegates]
 
 
@@ -329,8 +329,10 @@ def test_the_function_works_with_a_selection() -> None:
             ("one", [node]) for node in program.graph.nodes if node.op == "call_function" and ask("one", node).supported
         ]
 
-    everything = delegatekit.lower(Model(), X, backends=["one"], partition=greedy).report().methods[0]
-    some = delegatekit.lower(Model(), X, backends=["one"], partition=greedy, only=["layers.1"]).report().methods[0]
+    everything = delegatekit.report(delegatekit.lower(Model(), X, backends=["one"], partition=greedy)).methods[0]
+    some = delegatekit.report(
+        delegatekit.lower(Model(), X, backends=["one"], partition=greedy, only=["layers.1"])
+    ).methods[0]
     assert len(everything.delegates) > 9 and len(some.delegates) == 3
 
 
@@ -344,7 +346,7 @@ def test_results_of_an_operator_belong_to_it() -> None:
         yield "two", calls(program, "aten.topk.default", "aten.sin.default")
 
     program = delegatekit.lower(Top(), X, backends=["two"], partition=together)
-    assert [delegate.nodes for delegate in program.report().methods[0].delegates] == [4]
+    assert [delegate.nodes for delegate in delegatekit.report(program).methods[0].delegates] == [4]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def delegated(install_plugin: Any, alone: str) -> list[int]:
     """The number of operators of each delegate, by a backend that takes one operator alone, and others beside it."""
     install_plugin("one", PLUGIN.format(alone=alone))
     module = nn.Sequential(nn.LayerNorm(4), nn.Hardswish())
-    (method,) = delegatekit.lower(module, (torch.randn(2, 4),), backends=["one"]).report().methods
+    (method,) = delegatekit.report(delegatekit.lower(module, (torch.randn(2, 4),), backends=["one"])).methods
     return [item.nodes for item in method.delegates]
 
 

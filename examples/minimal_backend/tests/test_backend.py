@@ -38,7 +38,7 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor]:
 def test_a_lowered_program_computes_what_eager_computes(tmp_path: Path) -> None:
     module, arguments = Sums().eval(), inputs()
     program = delegatekit.lower(module, arguments, backends=["demo"])
-    (report,) = program.report().methods
+    (report,) = delegatekit.report(program).methods
     assert [delegate.nodes for delegate in report.delegates] == [2, 2]
     assert dict(report.fallback) == {"aten::atan.out": 1}
     program.save(tmp_path / "sums.pte")
@@ -82,7 +82,7 @@ def test_what_it_leaves_is_explained(function: Any, dtype: torch.dtype, reason: 
 
 def test_an_operator_can_be_left_out() -> None:
     program = delegatekit.lower(Sums().eval(), inputs(), backends=["demo"], options={"demo": {"leave_out": "mul"}})
-    assert dict(program.report().methods[0].fallback) == {"aten::mul.out": 2, "aten::atan.out": 1}
+    assert dict(delegatekit.report(program).methods[0].fallback) == {"aten::mul.out": 2, "aten::atan.out": 1}
 
 
 GOOD: dict[str, Any] = {"inputs": 1, "constants": [], "steps": [["mul", 0, 0]], "outputs": [1]}

@@ -32,5 +32,5 @@ def test_of_layers_with_norms_one_lies_in_memory_at_a_time(monkeypatch: pytest.M
 
     monkeypatch.setattr(Constants, "compute", compute)
     lowered = delegatekit.lower(model, (x,), backends=["coreml"])
-    assert len(lowered.report().methods[0].delegates) == 1
+    assert len(delegatekit.report(lowered).methods[0].delegates) == 1
     assert most[0] == 1

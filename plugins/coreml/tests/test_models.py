@@ -20,8 +20,8 @@ def error_of(name: str, *, small: bool, precision: str) -> float:
     """The largest difference from eager, relative to the largest number; all of it is in one delegate."""
     case = build_model(name, small=small)
     program = delegatekit.lower(case.export(), backends=["coreml"], options={"coreml": {"precision": precision}})
-    (method,) = program.report().methods
-    assert len(method.delegates) == 1 and not method.fallback, str(program.report())
+    (method,) = delegatekit.report(program).methods
+    assert len(method.delegates) == 1 and not method.fallback, str(delegatekit.report(program))
     with torch.no_grad():
         wanted = case.module(*case.inputs)
     got = delegatekit.load(program.buffer)["forward"](*case.inputs)
@@ -88,8 +88,8 @@ def test_a_pretrained_network_sees_in_photos_what_eager_sees(name: str) -> None:
         module = delegatekit.quantize(model, pictures, backend="coreml", scheme=scheme, options=options)
     photos = [photo_batch(getattr(data, item)()) for item in ("chelsea", "coffee", "rocket", "astronaut")]
     program = delegatekit.lower(module, (photos[0],), backends=["coreml"], options={"coreml": options})
-    (method,) = program.report().methods
-    assert len(method.delegates) == 1 and not method.fallback, str(program.report())
+    (method,) = delegatekit.report(program).methods
+    assert len(method.delegates) == 1 and not method.fallback, str(delegatekit.report(program))
     classify = delegatekit.load(program.buffer)["forward"]
     with torch.no_grad():
         pairs = [(classify(photo), model(photo)) for photo in photos]

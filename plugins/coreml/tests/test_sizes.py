@@ -40,8 +40,8 @@ def lowered(
     program = delegatekit.lower(
         model.eval(), inputs, backends=["coreml"], dynamic_shapes=shapes, options={"coreml": options}
     )
-    (method,) = program.report().methods
-    assert len(method.delegates) == 1 and not method.fallback, str(program.report())
+    (method,) = delegatekit.report(program).methods
+    assert len(method.delegates) == 1 and not method.fallback, str(delegatekit.report(program))
     (delegate,) = program.methods["forward"].delegates
     return delegatekit.load(program.buffer)["forward"], dict(model_of(b"".join(map(bytes, delegate.blob))).inputs)
 

@@ -128,8 +128,8 @@ def test_a_language_model_with_a_cache_generates_what_eager_does(target: str) ->
     pytest.importorskip("transformers")
     model, token = tiny_llama(16), torch.tensor([[3]])
     program = delegatekit.lower(model, (token,), backends=["coreml"], options={"coreml": {"target": target}})
-    (method,) = program.report().methods
-    assert len(method.delegates) == 1, str(program.report())
+    (method,) = delegatekit.report(program).methods
+    assert len(method.delegates) == 1, str(delegatekit.report(program))
     states = states_of(program)
     assert len(states) == (8 if target == "ios18" else 0)
     step = delegatekit.load(program.buffer)["forward"]

@@ -94,7 +94,7 @@ def test_layers_lead_back_to_the_program(model: Any) -> None:
 
 
 def test_estimates_name_the_programs_nodes(model: Any) -> None:
-    (method,) = lower(model).report().methods
+    (method,) = delegatekit.report(lower(model)).methods
     (delegate,) = method.delegates
     names = {layer.name.partition(".")[0] for layer in delegate.estimate.layers}
     assert {"convolution_default", "linear_default"} <= names
@@ -126,7 +126,7 @@ def test_training_with_quantization_lowers(scheme: str) -> None:
         prepared(torch.randn(1, 3, 9, 9)).square().sum().backward()
     quantized = delegatekit.convert_qat(prepared)
     program = delegatekit.lower(quantized, (x,), backends=["ethosu"])
-    assert len(program.report().methods[0].delegates) == 1
+    assert len(delegatekit.report(program).methods[0].delegates) == 1
     result = delegatekit.load(program.buffer)["forward"](x)
     step = max(node.args[1] for node in quantized.graph.nodes if "dequantize_per_tensor" in str(node.target))
     assert float((result - quantized(x)).abs().max()) <= 1.01 * step

@@ -96,7 +96,7 @@ def test_computed_slopes_stay_outside() -> None:
     module = quantized(Sloped(), *inputs)
     (layer,) = module.quantization.kept
     assert layer.operator == "prelu" and "slopes is computed" in layer.reason
-    assert delegatekit.lower(module, inputs, backends=["ethosu"]).report().methods[0].delegates
+    assert delegatekit.report(delegatekit.lower(module, inputs, backends=["ethosu"])).methods[0].delegates
 
 
 def test_plain_integers_are_no_quantized_numbers() -> None:
@@ -144,7 +144,7 @@ def test_what_stays_in_float_does_not_keep_its_neighbors_off() -> None:
     (layer,) = module.quantization.kept
     assert "no rule for cumsum" in layer.reason
     program = delegatekit.lower(module, (x,), backends=["ethosu"])
-    (method,) = program.report().methods
+    (method,) = delegatekit.report(program).methods
     # One before the sums, which gives integers to them as well as to the next, and one behind them.
     assert len(method.delegates) == 2
     got = delegatekit.load(program.buffer)["forward"](x)

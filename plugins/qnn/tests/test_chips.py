@@ -42,7 +42,7 @@ def test_a_quantized_network_for_every_chip(chip: str, quantized: Any) -> None:
     inputs = (torch.randn(1, 3, 8, 8),)
     options = {"qnn": {"soc": chip, "precision": "quantized"}}
     program = delegatekit.lower(quantized, inputs, backends=["qnn"], options=options)
-    (method,) = program.report().methods
+    (method,) = delegatekit.report(program).methods
     assert len(method.delegates) == 1
     assert not method.fallback
     # The simulator is one chip at a time: the delegate is released at the end.

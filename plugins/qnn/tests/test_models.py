@@ -25,8 +25,8 @@ SMALL = ("mobilenet-v2", "resnet-50", "vit-base", "bert-base", "llama-100m", "wh
 def method(module: Any, inputs: Sequence[torch.Tensor]) -> Any:
     """The model as a function, all of it in one delegate."""
     program = delegatekit.lower(module, tuple(inputs), backends=["qnn"])
-    (found,) = program.report().methods
-    assert len(found.delegates) == 1, str(program.report())
+    (found,) = delegatekit.report(program).methods
+    assert len(found.delegates) == 1, str(delegatekit.report(program))
     return delegatekit.load(program.buffer)["forward"]
 
 
@@ -126,7 +126,7 @@ def _exported(network: nn.Module, length: int) -> torch.export.ExportedProgram:
 def test_a_llama_with_a_cache_generates_what_eager_does(scheme: str | None) -> None:
     pytest.importorskip("transformers")
     case = _Cached(scheme)
-    assert [len(found.delegates) for found in case.program.report().methods] == [1, 1]
+    assert [len(found.delegates) for found in delegatekit.report(case.program).methods] == [1, 1]
     loaded = delegatekit.load(case.program.buffer)
     tokens, step = torch.randint(0, 256, (1, 8), generator=torch.Generator().manual_seed(6)), "prefill"
     case.reset()

@@ -51,7 +51,7 @@ def test_weights_of_16_bits_come_nearer_to_float_than_those_of_8(simulator: None
     for scheme in ("16a8w", "16a16w"):
         quantized = delegatekit.quantize(module, samples, backend="qnn", scheme=scheme)
         program = delegatekit.lower(quantized, samples[0], backends=["qnn"])
-        (method,) = program.report().methods
+        (method,) = delegatekit.report(program).methods
         assert len(method.delegates) == 1 and not method.fallback
         run = delegatekit.load(program.buffer)["forward"]
         found, fake, real = (
@@ -67,7 +67,7 @@ def test_a_hard_sigmoid_of_16_bits_is_right_in_a_part_of_its_range_too(spread: f
     samples = [(torch.randn(1, 4, 8) * spread,) for _ in range(8)]
     quantized = delegatekit.quantize(nn.Hardsigmoid().eval(), samples, backend="qnn", scheme="16a8w")
     program = delegatekit.lower(quantized, samples[0], backends=["qnn"])
-    assert len(program.report().methods[0].delegates) == 1
+    assert len(delegatekit.report(program).methods[0].delegates) == 1
     found = delegatekit.load(program.buffer)["forward"](*samples[0])
     assert ratio(found, nn.Hardsigmoid()(*samples[0])) > 60
 
@@ -80,7 +80,7 @@ def test_a_bias_that_32_bits_of_small_steps_do_not_reach_is_whole(simulator: Non
     samples = [(torch.rand(1, 4) * 1e-3,) for _ in range(4)]
     quantized = delegatekit.quantize(module, samples, backend="qnn", scheme="16a8w")
     program = delegatekit.lower(quantized, samples[0], backends=["qnn"])
-    assert len(program.report().methods[0].delegates) == 1
+    assert len(delegatekit.report(program).methods[0].delegates) == 1
     found = delegatekit.load(program.buffer)["forward"](*samples[0])
     inexact = next(item for item in plugin.quantization_schemes(QnnOptions()) if item.name == "16a8w").relative_error
     assert torch.allclose(found, torch.full_like(found, 40.0), rtol=inexact, atol=0)
@@ -93,7 +93,10 @@ def test_a_channel_whose_weights_are_next_to_nothing_keeps_its_zero_and_bias(bia
     quantized = delegatekit.quantize(nn.Linear(32, 32, bias=bias).eval(), samples, backend="qnn", scheme="16a8w")
     rewritten(quantized, FORMS["a-tiny-channel"])
     program = delegatekit.lower(quantized, samples[0], backends=["qnn"])
-    assert len(program.report().methods[0].delegates) == 1 and not program.report().methods[0].fallback
+    assert (
+        len(delegatekit.report(program).methods[0].delegates) == 1
+        and not delegatekit.report(program).methods[0].fallback
+    )
     found = delegatekit.load(program.buffer)["forward"](*samples[0])
     # Ten steps of 16 bits; what was lost was all of it.
     assert (found - quantized(*samples[0])).abs().max() < 5e-4

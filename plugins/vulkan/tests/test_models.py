@@ -19,8 +19,8 @@ SMALL = ("mobilenet-v2", "resnet-50", "vit-base", "bert-base", "llama-100m", "wh
 def method(case: ModelCase, **options: Any) -> Any:
     """The model as a function, all of it in one delegate."""
     program = delegatekit.lower(case.export(), backends=["vulkan"], options={"vulkan": options})
-    (found,) = program.report().methods
-    assert len(found.delegates) == 1, str(program.report())
+    (found,) = delegatekit.report(program).methods
+    assert len(found.delegates) == 1, str(delegatekit.report(program))
     return delegatekit.load(program.buffer)["forward"]
 
 
@@ -95,7 +95,7 @@ def test_a_llama_with_a_cache_generates_what_eager_does() -> None:
     pytest.importorskip("transformers")
     module = models.tiny_llama(32)
     program = delegatekit.lower(module.export_methods(16), backends=["vulkan"])
-    assert [len(found.delegates) for found in program.report().methods] == [1, 1]
+    assert [len(found.delegates) for found in delegatekit.report(program).methods] == [1, 1]
     loaded = delegatekit.load(program.buffer)
     generator = torch.Generator().manual_seed(6)
     for length in (8, 16, 2):

@@ -56,8 +56,8 @@ def lowered(module: nn.Module, *inputs: torch.Tensor, whole: bool = True, **opti
         options={"vulkan": options},
         dynamic_shapes=None if dynamic is None else {"inputs": dynamic},
     )
-    (found,) = program.report().methods
-    assert not whole or (len(found.delegates) == 1 and not found.fallback), str(program.report())
+    (found,) = delegatekit.report(program).methods
+    assert not whole or (len(found.delegates) == 1 and not found.fallback), str(delegatekit.report(program))
     return program
 
 
@@ -327,8 +327,8 @@ def test_a_llama_of_one_method_keeps_its_caches_in_one_delegate() -> None:
     module = models.tiny_llama(16)
     exported = torch.export.export(module, (torch.zeros(1, 1, dtype=torch.int64),), strict=False)
     program = delegatekit.lower(exported, backends=["vulkan"])
-    (found,) = program.report().methods
-    assert len(found.delegates) == 1 and not found.fallback, str(program.report())
+    (found,) = delegatekit.report(program).methods
+    assert len(found.delegates) == 1 and not found.fallback, str(delegatekit.report(program))
     loaded = delegatekit.load(program.buffer)
     for _ in range(2):
         module.reset()

@@ -87,8 +87,8 @@ def agrees_at_sizes() -> Callable[..., Any]:
         module = as_module(model)
         exported = torch.export.export(module, calls[0], dynamic_shapes=dynamic_shapes, strict=False)
         program = delegatekit.lower(exported, backends=["xnnpack"])
-        (method,) = program.report().methods
-        assert len(method.delegates) == 1 and not method.fallback, str(program.report())
+        (method,) = delegatekit.report(program).methods
+        assert len(method.delegates) == 1 and not method.fallback, str(delegatekit.report(program))
         from executorch.extension.pybindings import _C
 
         buffer = program.buffer

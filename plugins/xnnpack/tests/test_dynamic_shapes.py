@@ -335,7 +335,7 @@ def test_one_delegate_for_each_operator_runs_the_same(agrees_at_sizes):
     exported = torch.export.export(layer, TOKENS[0], dynamic_shapes={"src": {0: B, 1: T}}, strict=False)
     options = {"xnnpack": {"per_operator_partitions": True}}
     program = delegatekit.lower(exported, backends=["xnnpack"], options=options)
-    assert len(program.report().methods[0].delegates) > 10
+    assert len(delegatekit.report(program).methods[0].delegates) > 10
     method = delegatekit.load(program.buffer)["forward"]
     for (x,) in TOKENS:
         torch.testing.assert_close(method(x), layer(x).detach(), rtol=1e-5, atol=1e-5)
@@ -345,7 +345,7 @@ def test_what_is_refused_runs_beside_the_delegate():
     model = nn.Sequential(nn.Linear(16, 8), nn.ReLU())
     exported = torch.export.export(_Pooled(model), TOKENS[0], dynamic_shapes={"x": {0: B, 1: T}})
     program = delegatekit.lower(exported, backends=["xnnpack"])
-    assert program.report().methods[0].delegates and program.report().methods[0].fallback
+    assert delegatekit.report(program).methods[0].delegates and delegatekit.report(program).methods[0].fallback
     method = delegatekit.load(program.buffer)["forward"]
     for (x,) in TOKENS:
         torch.testing.assert_close(method(x), _Pooled(model)(x).detach())

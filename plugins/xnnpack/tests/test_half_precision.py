@@ -336,7 +336,7 @@ def test_sizes_may_change(dtype):
     x = half(2, 5, 16, dtype=dtype)
     exported = torch.export.export(module, (x,), dynamic_shapes=({0: batch, 1: length},))
     program = delegatekit.lower(exported, backends=["xnnpack"])
-    (method,) = program.report().methods
+    (method,) = delegatekit.report(program).methods
     assert len(method.delegates) == 1 and not method.fallback
     run, precise = delegatekit.load(program.buffer)["forward"], copy.deepcopy(module).double()
     for size in ((2, 5), (1, 2), (4, 9)):

@@ -172,7 +172,7 @@ def test_per_operator_partitions_lower_and_run():
     module, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).eval(), torch.randn(2, 3)
     options = {"xnnpack": {"per_operator_partitions": True}}
     program = delegatekit.lower(module, (x,), backends=["xnnpack"], options=options)
-    assert len(program.report().methods[0].delegates) == 3
+    assert len(delegatekit.report(program).methods[0].delegates) == 3
     torch.testing.assert_close(delegatekit.load(program.buffer)["forward"](x), module(x))
 
 

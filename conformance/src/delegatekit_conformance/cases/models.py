@@ -110,7 +110,7 @@ from delegatekit_conformance import models
 exact = copy.deepcopy(case.module).double()
 bound = None
 program = delegatekit.lower(case.export(), backends=["{backend}"])
-print(program.report())
+print(delegatekit.report(program))
 method = delegatekit.load(program.buffer)["forward"]
 with torch.no_grad():
     for inputs in (case.inputs, *case.calls):

@@ -207,7 +207,7 @@ with torch.no_grad():
 
 
 _LOWERING = """program = delegatekit.lower(exported, backends=["{backend}"]{options})
-print(program.report())
+print(delegatekit.report(program))
 method = delegatekit.load(program.buffer)["forward"]"""
 
 

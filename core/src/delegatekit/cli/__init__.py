@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .command_line import app, main
+from .command_line import application, main
 
-__all__ = ["app", "main"]
+__all__ = ["application", "main"]

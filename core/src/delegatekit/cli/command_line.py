@@ -18,30 +18,23 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
+from .. import TOOLS
+from ..misuse import MissingToolsError
 from ..plugins import PluginWarning
 from ..text.terminal import Terminal, clean_streams
 from ..version import __version__
 from .backends import backends
-from .bundle import bundle
 from .cache import cache
-from .compare import compare
 from .console import say, warn
 from .doctor import doctor
-from .explain import explain
 from .failures import FAILED, INTERRUPTED, give_up_stdout, tell
-from .inspect import inspect
 from .lower import lower
-from .operators import operators
-from .profile import profile
 from .quantize import quantize
 from .run import run
 from .schemes import schemes
 from .stdout import results_alone, stdout_kept
-from .sweep import sweep
 from .targets import targets
 from .termination import terminable
-from .tune import tune
-from .verify import verify
 
 app = typer.Typer(
     name="delegatekit",
@@ -53,19 +46,10 @@ app = typer.Typer(
 COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     backends,
     lower,
-    explain,
-    operators,
     targets,
     schemes,
     quantize,
-    inspect,
     run,
-    profile,
-    compare,
-    bundle,
-    verify,
-    sweep,
-    tune,
     cache,
     doctor,
 )
@@ -105,7 +89,7 @@ def main() -> None:
 
 
 def _run(arguments: Sequence[str], *, debug: bool) -> NoReturn:
-    whole = _with_commands(arguments)
+    whole = application(arguments)
     try:
         code = whole(prog_name="delegatekit", standalone_mode=False)
         sys.stdout.flush()
@@ -135,7 +119,7 @@ def _wants_json(whole: typer.Typer, arguments: Sequence[str]) -> bool:
     return "--json" in arguments and next(flags, None) is not None
 
 
-def _with_commands(arguments: Sequence[str]) -> typer.Typer:
+def application(arguments: Sequence[str] = ()) -> typer.Typer:
     """Our commands and those of other distributions, unless it is clear that none of them is wanted."""
     whole = copy.copy(app)
     whole.registered_commands = list(app.registered_commands)
@@ -145,8 +129,15 @@ def _with_commands(arguments: Sequence[str]) -> typer.Typer:
     if wanted not in taken and (wanted is not None or {"--version", "-V"}.isdisjoint(arguments)):
         from .extensions import add_commands
 
-        add_commands(whole, taken)
+        add_commands(whole, taken, wanted)
+        _check_tools(whole, wanted)
     return whole
+
+
+def _check_tools(whole: typer.Typer, wanted: str | None) -> None:
+    """Raise MissingToolsError for a command that the tools would bring, if they were installed."""
+    if wanted in TOOLS and wanted not in {command.name for command in whole.registered_commands}:
+        raise MissingToolsError(f"the command {wanted}")
 
 
 @contextmanager

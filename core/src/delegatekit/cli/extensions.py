@@ -5,23 +5,28 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection
 from contextlib import redirect_stdout
-from typing import Any
+from typing import Any, Final
 
 import importlib_metadata as metadata
 import typer
 
 from delegatekit_api import PluginError
+from delegatekit_api.versions import PROJECT
 
 from ..plugins import fault, first_import
 from ..plugins.allowed import forbidden
-from ..plugins.entry_points import COMMAND_GROUP, entry_points, owner
+from ..plugins.entry_points import COMMAND_GROUP, entry_points, normalized, owner
 from .console import warn
 
+#: The distribution of ours that brings commands: no plugin, and so neither tried in another process nor forbidden.
+_OURS: Final = f"{PROJECT}-tools"
 
-def add_commands(app: typer.Typer, taken: Collection[str]) -> None:
-    """Add all of them to the application. None may have a name that is taken."""
+
+def add_commands(app: typer.Typer, taken: Collection[str], wanted: str | None = None) -> None:
+    """Add all of them to the application, or the one that is wanted, if there is such. No name may be taken."""
     names = set(taken)
-    for entry_point in entry_points(COMMAND_GROUP):
+    found = entry_points(COMMAND_GROUP)
+    for entry_point in [item for item in found if item.name == wanted] or found:
         if entry_point.name in names:
             warn(f"the command {_place(entry_point)} is ignored: the name is taken")
             continue
@@ -38,11 +43,12 @@ def _add(app: typer.Typer, name: str, command: Callable[..., Any] | typer.Typer)
 
 def _load(entry_point: metadata.EntryPoint) -> Callable[..., Any] | typer.Typer:
     """The command, or one that tells why it cannot be used."""
-    reason = forbidden(entry_point)
+    ours = normalized(owner(entry_point)[0]) == _OURS
+    reason = None if ours else forbidden(entry_point)
     if reason is not None:
         return _unusable(entry_point, "not allowed", reason)
     try:
-        died = first_import.refusal(entry_point)
+        died = None if ours else first_import.refusal(entry_point)
         if died is not None:
             return _broken(entry_point, f"importing it {died}")
         with redirect_stdout(sys.stderr):

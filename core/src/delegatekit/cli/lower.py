@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ..json_text import to_json
+from ..misuse import MissingToolsError
 from .arguments import (
     BackendOption,
     JsonOption,
@@ -22,15 +24,14 @@ from .arguments import (
     selectors,
     settings,
 )
-from .console import is_narrow, print_json, progress, say, show, usage, warn
+from .console import is_narrow, print_json, progress, remark, say, show, usage, warn
 from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import files_of, read_model
 from .passes import PassOption, read_passes
 from .places import default_place, question_place
-from .tune import measured
 
 if TYPE_CHECKING:
-    from ..views.report import Report
+    from ..lowered_program import LoweredProgram
 
 #: Characters of a weight's name that are shown: backends make names of 64 from the content.
 _LONGEST: Final = 40
@@ -109,19 +110,19 @@ def lower(
     if measurements is not None and "auto" not in backend:
         usage("--measurements is for -b auto", f"delegatekit lower {model} -b auto --measurements {measurements}")
     _check_outputs(model, place, debug_map, etrecord, html, external)
+    if "auto" in backend and (only or skip or passes):
+        usage("-b auto places the whole model as measured, and --only, --skip and --passes change it", _NOT_AUTO)
+    tools = _Tools(html=html, etrecord=etrecord, memory_report=memory_report, as_json=as_json)
     wanted = read_passes(passes)
     given = with_dynamic_shapes(read_model(model, trust=trust), dynamic)
     options = settings(option, [name for name in backend if name != "auto"])
-    placing: Any = measurements
-    if "auto" in backend and measurements is None and not (passes or only or skip):
-        warn("the model is tuned first; `delegatekit tune` writes measurements that `--measurements` reads")
-        placing = measured(given, backend, options)
+    chosen: dict[str, Any] = {"backends": backend, "options": options}
+    if "auto" in backend:
+        chosen = _placed(given, [name for name in backend if name != "auto"], options, measurements)
     with progress():
         program = lower_model(
             **given,
-            backends=backend,
-            options=options,
-            measurements=placing,
+            **chosen,
             only=selectors(only, backend),
             skip=selectors(skip, backend),
             passes=wanted,
@@ -132,25 +133,78 @@ def lower(
             compiling=Compiling(isolate=isolate, jobs=jobs, cache=cache, seconds=compile_time),
         )
         outside.check_used()
-        written = program.save(place, debug_map=debug_map, etrecord=etrecord, html=html)
+        beside = tools.beside(program, place)
+        if debug_map is not None:
+            beside[debug_map] = to_json(program.debug_map())
+        written = program.save(place, beside=beside)
     # Measurements may well leave nothing to a backend.
-    idle = {} if "auto" in backend else program.report().idle
-    _show(program.report(), written, idle, memory_report=memory_report, as_json=as_json)
+    tools.show(program, idle="auto" not in backend)
+    if not as_json:
+        for path in written:
+            say(f"wrote {path} ({path.stat().st_size:,} bytes)")
 
 
-def _show(
-    report: Report, written: Sequence[Path], idle: Mapping[str, str], *, memory_report: bool, as_json: bool
-) -> None:
-    for name, reason in idle.items():
-        warn(f"backend {name} took nothing: {reason}")
-    if as_json:
-        print_json(report)
-        return
-    show(report, type(report).text, idle=False)
-    if memory_report:
-        show(report, type(report).memory, narrow=is_narrow())
-    for path in written:
-        say(f"wrote {path} ({path.stat().st_size:,} bytes)")
+_NOT_AUTO: Final = "name the backends instead; `delegatekit tune` tells which ones are the fastest"
+
+
+def _placed(
+    model: Mapping[str, Any], backends: Sequence[str], options: Mapping[str, Mapping[str, Any]], file: Path | None
+) -> dict[str, Any]:
+    """The arguments of `lower` that measurements give: those of a file, or of the model, which is tuned now."""
+    from .. import placement, tune
+
+    measurements: Any = file
+    if file is None:
+        warn("the model is tuned first; `delegatekit tune` writes measurements that `--measurements` reads")
+        measurements = tune(**model, backends=backends, options=options, say=lambda text: remark(text, "dim"))
+    return placement(**model, measurements=measurements, backends=backends, options=options)
+
+
+class _Tools:
+    """What `delegatekit-tools` adds, where it is installed: the report, and files that it makes.
+
+    Raises MissingToolsError, before any work, where something is asked for that only the tools make.
+    """
+
+    def __init__(self, *, html: Path | None, etrecord: Path | None, memory_report: bool, as_json: bool) -> None:
+        self._html, self._etrecord, self._memory, self._as_json = html, etrecord, memory_report, as_json
+        self._report: Callable[[LoweredProgram], Any] | None = None
+        try:
+            from .. import report
+        except MissingToolsError:
+            if html or etrecord or memory_report or as_json:
+                raise
+        else:
+            self._report = report
+
+    def beside(self, program: LoweredProgram, place: Path) -> dict[str | Path, Any]:
+        """What is written beside the program."""
+        found: dict[str | Path, Any] = {}
+        if self._html is not None:
+            from .. import html
+
+            found[self._html] = html(program, place.name)
+        if self._etrecord is not None:
+            from .. import etrecord
+
+            found[self._etrecord] = etrecord(program)
+        return found
+
+    def show(self, program: LoweredProgram, *, idle: bool) -> None:
+        """The report; without the tools, a line for each method."""
+        if self._report is None:
+            for name, method in program.methods.items():
+                say(f"method {name}: {len(method.delegates)} delegates, {len(method.plan.fallback)} other operators")
+            return
+        found = self._report(program)
+        for name, reason in found.idle.items() if idle else ():
+            warn(f"backend {name} took nothing: {reason}")
+        if self._as_json:
+            print_json(found)
+            return
+        show(found, type(found).text, idle=False)
+        if self._memory:
+            show(found, type(found).memory, narrow=is_narrow())
 
 
 def _budget(limits: Sequence[str]) -> dict[str, str]:

@@ -110,8 +110,8 @@ def unknown_backend(name: object) -> PluginError:
     """The error for a name that no installed backend has: suggests the one that is probably meant."""
     if name == AUTO:
         return UnknownBackendError(
-            "backend 'auto' means that measurements place the operators, which is for lowering alone",
-            hint="name the backends here; `delegatekit tune` tells which ones are the fastest",
+            "backend 'auto' is a word of the command line, by which measurements place the operators",
+            hint="name the backends here; delegatekit.placement gives the arguments of lower that were measured",
         )
     installed = sorted(_candidates())
     # Imported here: needed for the error alone.

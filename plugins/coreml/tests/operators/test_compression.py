@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import delegatekit
 from delegatekit_api import OptionError
 from delegatekit_conformance.testkit import Lowered, lower
 from delegatekit_coreml.operators.compression import balanced, palette
@@ -179,7 +180,7 @@ def test_a_packed_program_is_as_small_as_its_bits() -> None:
 
 
 def test_the_report_has_the_bytes_of_each_form() -> None:
-    text = str(lowered(palettize=4, target="ios18").program.report())
+    text = str(delegatekit.report(lowered(palettize=4, target="ios18").program))
     assert "weights uint4" in text and "weights fp32" in text
 
 

@@ -79,8 +79,8 @@ def lowered(module: Any, *inputs: torch.Tensor, target: str = TARGETS[0], **opti
     """The quantized module as one delegate, with nothing but quantize and dequantize outside, or the test fails."""
     chosen = {"target": target, "keep_tosa": True, **options}
     program = delegatekit.lower(module, inputs, backends=["ethosu"], options={"ethosu": chosen})
-    (method,) = program.report().methods
-    assert len(method.delegates) == 1, str(program.report())
+    (method,) = delegatekit.report(program).methods
+    assert len(method.delegates) == 1, str(delegatekit.report(program))
     buffer = program.buffer
     file = pte.read(buffer)
     (delegate,) = file.program.execution_plan[0].delegates

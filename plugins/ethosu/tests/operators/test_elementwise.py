@@ -145,7 +145,7 @@ def test_functions_in_a_row_that_nobody_quantized_are_one_table() -> None:
 
     x = torch.randn(4, 9) * 3
     program = delegatekit.lower(Swish(), (x,), backends=["ethosu"])
-    (method,) = program.report().methods
+    (method,) = delegatekit.report(program).methods
     assert len(method.delegates) == 1
     assert torch.equal(delegatekit.load(program.buffer)["forward"](x), Swish()(x))
 

@@ -77,6 +77,6 @@ def test_stock_would_be_slower_on_mobilenet() -> None:
     module = delegatekit.quantize(Classifier().eval(), [(x,)], backend="ethosu")
     for target, stock in (("ethos-u55-128", 24.62e-3), ("ethos-u85-256", 4.31e-3)):
         program = delegatekit.lower(module, (x,), backends=["ethosu"], options={"ethosu": {"target": target}})
-        (delegate,) = program.report().methods[0].delegates
+        (delegate,) = delegatekit.report(program).methods[0].delegates
         assert delegate.estimate is not None and delegate.estimate.latency is not None
         assert delegate.estimate.latency < stock

@@ -106,7 +106,7 @@ def test_what_is_moved_in_several_steps_stays_in_float(name: str, module_of: Any
     ((layer,), (moved,)) = module.quantization.quantized, module.quantization.kept
     assert (moved.operator, moved.reason.split()[-2:]) == (operator, ["not", "quantized"])
     program = delegatekit.lower(module, (x,), backends=["ethosu"])
-    assert len(program.report().methods[0].delegates) == 1, layer
+    assert len(delegatekit.report(program).methods[0].delegates) == 1, layer
     steps = [node.args[1] for node in module.graph.nodes if "dequantize_per_tensor" in str(node.target)]
     # A result may be rounded to the other neighbour.
     torch.testing.assert_close(

@@ -175,8 +175,8 @@ def check_calls(model: Any, calls: list[tuple[torch.Tensor, ...]], scheme: str) 
     """The model is one delegate, whose results for the first of the calls are those of the quantized module."""
     quantized = delegatekit.quantize(as_module(model).eval(), calls, backend="qnn", scheme=scheme)
     program = delegatekit.lower(quantized, calls[0], backends=["qnn"])
-    (method,) = program.report().methods
-    assert len(method.delegates) == 1 and not method.fallback, str(program.report())
+    (method,) = delegatekit.report(program).methods
+    assert len(method.delegates) == 1 and not method.fallback, str(delegatekit.report(program))
     results = torch.utils._pytree.tree_leaves(delegatekit.load(program.buffer)["forward"](*calls[0]))
     references = torch.utils._pytree.tree_leaves(quantized(*calls[0]))
     for result, reference, step in zip(results, references, steps(quantized), strict=True):

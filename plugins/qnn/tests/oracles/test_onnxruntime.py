@@ -96,7 +96,7 @@ def test_onnx_runtime_computes_the_same(kind: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     theirs = torch.from_numpy(np.load(tmp_path / "result.npy"))
     program = delegatekit.lower(net, (x,), backends=["qnn"], options={"qnn": {"soc": "sm8650"}})
-    (method,) = program.report().methods
+    (method,) = delegatekit.report(program).methods
     assert len(method.delegates) == 1
     ours = delegatekit.load(program.buffer)["forward"](x)
     size = float(wanted.abs().max())

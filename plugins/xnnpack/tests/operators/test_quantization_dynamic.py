@@ -175,8 +175,8 @@ def agrees_eagerly_at_sizes() -> Callable[..., None]:
 
         exported = torch.export.export(module, (calls[0],), dynamic_shapes=dynamic_shapes, strict=False)
         program = delegatekit.lower(exported, backends=["xnnpack"])
-        (method,) = program.report().methods
-        assert len(method.delegates) == 1 and not method.fallback, str(program.report())
+        (method,) = delegatekit.report(program).methods
+        assert len(method.delegates) == 1 and not method.fallback, str(delegatekit.report(program))
         buffer = program.buffer
         loaded = _C._load_program_from_buffer(buffer)
         stock, engine = loaded.load_method("forward"), delegatekit.load(buffer)["forward"]

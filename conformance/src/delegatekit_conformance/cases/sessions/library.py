@@ -91,12 +91,12 @@ class Lowered:
     @property
     def delegated_nodes(self) -> int:
         """How many operators they have."""
-        return sum(method.delegated_nodes for method in self.program.report().methods)
+        return sum(method.delegated_nodes for method in delegatekit.report(self.program).methods)
 
     @property
     def fallback_calls(self) -> int:
         """How many calls of the runtime's own operators."""
-        return sum(method.fallback_calls for method in self.program.report().methods)
+        return sum(method.fallback_calls for method in delegatekit.report(self.program).methods)
 
 
 @dataclass

@@ -1,0 +1,95 @@
+"""Makes a bundle of a program and cases, with what the engine computes where nothing is expected yet."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from delegatekit.engine import LoadedProgram, load
+from delegatekit.files import Source, open_view, write_files
+from delegatekit.pte import read
+from delegatekit.pte.bundle import Bundle, is_bundle, read_bundle, write_bundle
+from delegatekit.pte.reader import naming
+from delegatekit.pte.validate import validate
+
+from .cases import Case, Signature
+
+
+class BundledProgram:
+    """A program with cases for its methods, ready to be written."""
+
+    def __init__(self, content: Bundle) -> None:
+        self._content = content
+
+    @property
+    def cases(self) -> dict[str, int]:
+        """Method -> number of its cases."""
+        return {name: len(cases) for name, cases in self._content.cases.items()}
+
+    @property
+    def buffer(self) -> bytes:
+        """The .bpte as bytes. For large programs `save` is better: it never holds the file in memory."""
+        file = io.BytesIO()
+        write_bundle(self._content, file)
+        return file.getvalue()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the .bpte: whole, or not at all. Raises FormatError for a path that cannot be written."""
+        write_files({Path(path): partial(write_bundle, self._content)})
+        return Path(path)
+
+
+def bundle(
+    program: Source,
+    cases: Mapping[str, Sequence[Case]],
+    *,
+    data: Source | Sequence[Source] = (),
+    backends: Sequence[str] = (),
+    isolate: bool | Collection[str] = False,
+) -> BundledProgram:
+    """A program (.pte) with cases for its methods, by the methods' names.
+
+    Cases that do not say what is expected get what the Python engine computes from the buffers' initial values; only
+    for these are the delegates' runtimes needed, and `data`, `backends` and `isolate` are as `load` takes them. A
+    program that is a bundle already keeps its cases, and gets these in addition. Raises FormatError for a damaged file,
+    UnknownMethodError, and ExecutionError for arguments that a method does not take.
+    """
+    file = read(program)
+    with naming(program):
+        validate(file)
+    content = _content(program)
+    loaded: LoadedProgram | None = None
+    try:
+        for name, given in cases.items():
+            signature = Signature(file, name)
+            found = list(content.cases.get(name, ()))
+            for case in given:
+                where = f"method {name}, case {len(found)}"
+                if case.expected is not None:
+                    expected = tree_leaves(case.expected)
+                else:
+                    loaded = loaded or load(program, data=data, backends=backends, isolate=isolate)
+                    expected = _computed(loaded, signature, case)
+                found.append(signature.table(case, expected, where))
+            content = Bundle(content.program, {**content.cases, name: found})
+    finally:
+        if loaded is not None:
+            loaded.close()
+    return BundledProgram(content)
+
+
+def _content(program: Source) -> Bundle:
+    view = open_view(program)
+    return read_bundle(view) if is_bundle(view) else Bundle(view, {})
+
+
+def _computed(loaded: LoadedProgram, signature: Signature, case: Case) -> list[object]:
+    method = loaded[signature.name]
+    loaded.reset()
+    results = method.run(signature.flatten(case))
+    return [item.clone() if isinstance(item, torch.Tensor) else item for item in results]

@@ -1,0 +1,1 @@
+"""The commands of these tools: entry points of the group `delegatekit.commands`."""

@@ -1,0 +1,76 @@
+"""`delegatekit explain`: explain who would run each operator."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from delegatekit.cli.arguments import (
+    BackendOption,
+    JsonOption,
+    ModelArgument,
+    OnlyOption,
+    SettingOption,
+    SkipOption,
+    TrustOption,
+    selectors,
+    settings,
+)
+from delegatekit.cli.console import print_json, progress, say, show
+from delegatekit.cli.dynamic import DynamicOption, with_dynamic_shapes
+from delegatekit.cli.model import files_of, read_model
+from delegatekit.cli.passes import PassOption, read_passes
+from delegatekit.cli.places import question_place
+from delegatekit.cli.stdout import results_alone
+
+
+@results_alone
+def explain(
+    model: ModelArgument,
+    backend: BackendOption,
+    dynamic: DynamicOption = [],  # noqa: B006
+    option: SettingOption = [],  # noqa: B006
+    only: OnlyOption = [],  # noqa: B006
+    skip: SkipOption = [],  # noqa: B006
+    passes: PassOption = [],  # noqa: B006
+    every: Annotated[bool, typer.Option("--all", help="Also list the operators that a backend takes.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page that shows the graph, who would run what and why, and weights.")
+    ] = None,
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell who would run each operator, and for each that no backend takes, every backend's reason."""
+    from delegatekit import explain as explain_model
+    from delegatekit.files import HTML, check_outputs, write_text
+
+    check_outputs(html, inputs=files_of(model))
+    question_place("--html", html, HTML)
+    wanted = read_passes(passes)
+    with progress():
+        explanation = explain_model(
+            **with_dynamic_shapes(read_model(model, trust=trust), dynamic),
+            backends=backend,
+            options=settings(option, backend),
+            only=selectors(only, backend),
+            skip=selectors(skip, backend),
+            passes=wanted,
+        )
+    if html is not None:
+        write_text(html, explanation.html(f"{model} for {', '.join(backend)}"))
+    if as_json:
+        rows = (*explanation.decomposed, *explanation.rows)
+        print_json(rows)
+        return
+    shown = explanation.rows if every else tuple(row for row in explanation.rows if row.backend is None)
+    told = dataclasses.replace(explanation, rows=shown, methods={})
+    if str(told):
+        show(told, str)
+    total = len(explanation.rows)
+    taken = sum(row.backend is not None for row in explanation.rows)
+    say(f"{taken} of {total} operators run on {', '.join(backend)}; {len(explanation.unsupported)} cannot run at all")
+    if html is not None:
+        say(f"wrote {html}")

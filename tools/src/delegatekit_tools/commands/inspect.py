@@ -1,0 +1,41 @@
+"""`delegatekit inspect`: show what is in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from delegatekit.cli.arguments import JsonOption
+from delegatekit.cli.console import is_narrow, print_json, show
+from delegatekit.cli.stdout import results_alone
+
+
+@results_alone
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A .pte, .bpte or .ptd file.")],
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Show all layers of estimates, not the longest only.")
+    ] = False,
+    operators: Annotated[
+        bool, typer.Option("--operators", help="Show the operators inside delegates, which their plugins tell.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what is in a .pte, .bpte or .ptd file: methods, delegates with their owners, operators, memory, segments."""
+    from delegatekit.files import open_view
+    from delegatekit.pte.ptd_schema import PTD_IDENTIFIER
+
+    from ..inspection.inspection import Inspection, inspect_data
+    from ..inspection.inspection import inspect as inspect_program
+
+    is_data = bytes(open_view(file)[4:8]) == PTD_IDENTIFIER
+    found = inspect_data(file) if is_data else inspect_program(file, operators=operators)
+    if as_json:
+        print_json(found)
+        return
+    if isinstance(found, Inspection):
+        show(found, Inspection.text, layers=layers, narrow=is_narrow())
+    else:
+        show(found, str)

@@ -1,0 +1,39 @@
+"""`delegatekit operators`: list the operators that can reach a backend."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from delegatekit.cli.arguments import JsonOption, installed_backends
+from delegatekit.cli.console import print_json, show
+from delegatekit.cli.stdout import results_alone
+
+
+@results_alone
+def operators(
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            "--backend",
+            "-b",
+            help="Mark what is in this backend's table (+), and name what in it cannot occur.",
+            autocompletion=installed_backends,
+        ),
+    ] = None,
+    schemas: Annotated[
+        bool, typer.Option("--schemas", help="Print PyTorch's schemas, with arguments and types.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the operators of the edge dialect: all that can reach a backend, and what no conformance example brings."""
+    from delegatekit.plugins import get_backend
+
+    from ..dialect import operators as list_operators
+
+    found = list_operators(None if backend is None else get_backend(backend))
+    if as_json:
+        print_json(found.to_json())
+    else:
+        show(found, type(found).text, schemas=schemas)

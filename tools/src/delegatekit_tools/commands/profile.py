@@ -1,0 +1,137 @@
+"""`delegatekit profile`: where the time of a method goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from delegatekit.cli.arguments import (
+    DataOption,
+    InputsArgument,
+    IsolateOption,
+    JsonOption,
+    RunnerOption,
+    SeedOption,
+    TimeLimitOption,
+    TrustOption,
+)
+from delegatekit.cli.console import print_json, say, show, usage
+from delegatekit.cli.inputs import apart, inputs_for
+from delegatekit.cli.places import question_place
+from delegatekit.cli.stdout import results_alone
+from delegatekit.cli.watch import ended_after
+
+if TYPE_CHECKING:
+    from delegatekit.engine import LoadedProgram, Method
+
+    from ..profile import Profile
+
+
+@results_alone
+def profile(
+    file: Annotated[
+        Path | None, typer.Argument(help="A .pte file, or a .bpte with one in it; with --etdump it may be left out.")
+    ] = None,
+    inputs: InputsArgument = [],  # noqa: B006
+    method: Annotated[
+        str | None, typer.Option(help="The method, by default forward; with --etdump the one that ran.")
+    ] = None,
+    data: DataOption = [],  # noqa: B006
+    backend: RunnerOption = [],  # noqa: B006
+    isolate: IsolateOption = [],  # noqa: B006
+    seed: SeedOption = 0,
+    runs: Annotated[int, typer.Option(min=1, max=100_000, help="Calls that are measured, of each kind.")] = 20,
+    warm_up: Annotated[int, typer.Option(min=0, max=100_000, help="Calls before them, reported apart.")] = 3,
+    debug_map: Annotated[
+        Path | None, typer.Option(help="The JSON that `lower --debug-map` wrote: shows modules and source lines.")
+    ] = None,
+    etdump: Annotated[
+        Path | None,
+        typer.Option(help="Show what ExecuTorch told on a device (an ETDump); nothing is run."),
+    ] = None,
+    ticks: Annotated[
+        float, typer.Option(min=1e-3, help="With --etdump: ticks of the device's clock in a second.")
+    ] = 1e9,
+    rows: Annotated[int, typer.Option(min=0, help="Rows of the table; 0 for all.")] = 30,
+    in_order: Annotated[bool, typer.Option("--in-order", help="As they run, not the longest first.")] = False,
+    trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto to this .json file.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write a table to this .csv file.")] = None,
+    time_limit: TimeLimitOption = None,
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show where the time of a method goes, by instruction, delegate, operator and source line, here or on a device."""
+    from delegatekit.files import CSV, JSON, check_outputs, write_files
+
+    from ..profile import files
+
+    given = [path for path in (file, debug_map, etdump) if path is not None]
+    check_outputs(trace, csv, inputs=[*given, *data, *inputs])
+    question_place("--trace", trace, JSON)
+    question_place("--csv", csv, CSV)
+    known = None if debug_map is None else _read(debug_map)
+    if etdump is not None:
+        if inputs or data or backend or isolate:
+            usage("--etdump runs nothing: no inputs, data files or backends are needed", "leave them out")
+        found = _told(etdump, file, method, known, warm_up, ticks)
+    elif file is None:
+        usage("Missing argument 'FILE'", "give a .pte file, or --etdump")
+    else:
+        loaded = _loaded(file, data, backend, isolate, time_limit)[method or "forward"]
+        values = inputs_for(loaded, inputs, seed=seed, trust=trust)
+        found = _measured(loaded, values, runs, warm_up, known, time_limit)
+    texts = {path: text(found) for path, text in ((trace, files.trace), (csv, files.table)) if path is not None}
+    write_files({path: _writer(text) for path, text in texts.items()})
+    if as_json:
+        print_json(found)
+        return
+    show(found, type(found).text, rows=rows or None, in_order=in_order)
+    for path in texts:
+        say(f"wrote {path}")
+
+
+def _told(
+    etdump: Path, file: Path | None, method: str | None, known: Mapping[str, Any] | None, warm_up: int, ticks: float
+) -> Profile:
+    from delegatekit import read_etdump
+
+    return read_etdump(etdump, file, method=method, debug_map=known, warm_up=warm_up, ticks_per_second=ticks)
+
+
+def _loaded(
+    file: Path, data: Sequence[Path], backend: Sequence[str], isolate: Sequence[str], time_limit: float | None
+) -> LoadedProgram:
+    from delegatekit import load
+
+    return load(file, data=data, backends=backend, time_limit=time_limit, isolate=apart(isolate))
+
+
+def _measured(
+    method: Method,
+    values: Sequence[Any],
+    runs: int,
+    warm_up: int,
+    known: Mapping[str, Any] | None,
+    time_limit: float | None,
+) -> Profile:
+    from delegatekit import profile as measure
+
+    # The limit is a call's; a call that only a signal can end is ended by that.
+    whole = None if time_limit is None else time_limit * (3 * runs + warm_up)
+    with ended_after(whole, f"method {method.name}"):
+        return measure(method, values, runs=runs, warm_up=warm_up, debug_map=known)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    from delegatekit.files import open_file
+    from delegatekit.strict_json import parse_object
+
+    with open_file(path) as file:
+        return parse_object(file.read(), str(path), hint="`lower --debug-map` writes a debug map")
+
+
+def _writer(text: str) -> Any:
+    return lambda file: file.write(text.encode())

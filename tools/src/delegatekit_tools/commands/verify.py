@@ -1,0 +1,52 @@
+"""`delegatekit verify`: run the cases of a bundled program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from delegatekit.cli.arguments import DataOption, IsolateOption, JsonOption, RunnerOption, TimeLimitOption
+from delegatekit.cli.console import print_json, show
+from delegatekit.cli.inputs import apart
+from delegatekit.cli.stdout import results_alone
+from delegatekit.cli.watch import ended_after
+
+
+@results_alone
+def verify(
+    file: Annotated[Path, typer.Argument(help="A .bpte file.")],
+    method: Annotated[list[str], typer.Option(help="A method whose cases are run, by default all; repeat.")] = [],  # noqa: B006
+    rtol: Annotated[float, typer.Option(min=0.0, help="Floats may differ by so much of what is expected ...")] = 1e-3,
+    atol: Annotated[float, typer.Option(min=0.0, help="... and by so much more; integers by this alone.")] = 1e-5,
+    data: DataOption = [],  # noqa: B006
+    backend: RunnerOption = [],  # noqa: B006
+    isolate: IsolateOption = [],  # noqa: B006
+    time_limit: TimeLimitOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the cases of a bundled program (.bpte) on the Python engine and compare; exit code 1 if one differs."""
+    from delegatekit import verify as run_cases
+    from delegatekit.pte.bundle import read_bundle
+    from delegatekit.pte.reader import naming
+
+    with naming(file):
+        count = sum(map(len, read_bundle(file).cases.values()))
+    with ended_after(None if time_limit is None else time_limit * max(1, count), f"cases of {file}"):
+        found = run_cases(
+            file,
+            methods=method,
+            rtol=rtol,
+            atol=atol,
+            data=data,
+            backends=backend,
+            isolate=apart(isolate),
+            time_limit=time_limit,
+        )
+    if as_json:
+        print_json(found)
+    else:
+        show(found, str)
+    if not found.passes:
+        raise typer.Exit(1)

@@ -1,0 +1,88 @@
+"""The parts of a comparison as text for a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Final
+
+from delegatekit.text import aligned
+
+from .result import Divergence, Measured, Operator
+
+_HEADERS: Final = ("of bound", "error", "bound", "SQNR dB", "operator", "runs on", "module", "source")
+#: So many of these columns are numbers.
+_NUMBERS: Final = 4
+#: Operators of a run, and reasons why some were not compared, that are listed.
+_LISTED: Final = 8
+
+
+def divergence(first: Divergence) -> list[str]:
+    """What is known of the first operator that diverges."""
+    item = first.operator
+    lines = [f"first operator that diverges: {item.name} ({item.node}), on {item.place}"]
+    lines += [f"  {what}: {text}" for what, text in (("module", item.module), ("source", item.source)) if text]
+    lines.append(f"  {words(item.measured)}")
+    if first.kind == "alone":
+        lines.append(f"  it {'fails' if item.measured.fails else 'is wrong'} when it is lowered by itself, too")
+    else:
+        others = [f"{other.name} ({other.node})" for other in first.run]
+        more = f" and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
+        lines.append("  it is right when it is lowered by itself; the smallest run of operators that shows it:")
+        lines.append(f"  {', '.join(others[:_LISTED])}{more}")
+    if first.no_snippet:
+        lines.append(f"  no program that shows it: {first.no_snippet}")
+    return lines
+
+
+def words(measured: Measured) -> str:
+    """How far a tensor is from the referee's."""
+    parts = [measured.difference or "right"]
+    if measured.error is not None and measured.right:
+        parts.append(f"relative error {measured.error:.3g} (bound {measured.bound:.3g})")
+    if measured.sqnr is not None:
+        parts.append(f"SQNR {_decibels(measured.sqnr)} dB")
+    if measured.absolute is not None and measured.relative is not None:
+        parts.append(f"largest error {measured.absolute:.3g}, of an element {measured.relative:.3g} of itself")
+    return "; ".join(parts)
+
+
+def table(compared: Sequence[Operator], rows: int | None) -> list[str]:
+    """Lines of a table of the `rows` operators that come closest to their bounds, or exceed them."""
+    worst = sorted(compared, key=lambda item: (item.measured.right, -item.measured.share))
+    shown = worst if rows is None else worst[:rows]
+    if not shown:
+        return []
+    lines = aligned(_HEADERS, list(map(_cells, shown)), _NUMBERS)
+    if len(shown) < len(worst):
+        lines.append(f"and {len(worst) - len(shown)} more, which are further from their bounds")
+    return lines
+
+
+def _cells(item: Operator) -> tuple[str, ...]:
+    measured = item.measured
+    return (
+        "wrong" if not measured.right else f"{100 * measured.share:.0f} %",
+        "" if measured.error is None else f"{measured.error:.2g}",
+        "" if measured.bound is None else f"{measured.bound:.2g}",
+        "" if measured.sqnr is None else _decibels(measured.sqnr),
+        item.name,
+        item.place,
+        item.module,
+        PurePath(item.source.partition(": `")[0]).name,
+    )
+
+
+def skipped(operators: Sequence[Operator]) -> list[str]:
+    """Lines about the operators that were not compared."""
+    found = [item for item in operators if item.skipped]
+    if not found:
+        return []
+    lines = [f"{len(found)} operators were not compared:"]
+    lines += [f"  {item.name} ({item.node}): {item.skipped}" for item in found[:_LISTED]]
+    return [*lines, f"  and {len(found) - _LISTED} more"] if len(found) > _LISTED else lines
+
+
+def _decibels(ratio: float) -> str:
+    return f"{ratio:.1f}" if math.isfinite(ratio) else str(ratio)

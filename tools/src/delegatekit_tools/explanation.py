@@ -1,0 +1,101 @@
+"""Explains partitioning: who runs each node, and why the backends that do not take it leave it.
+
+Nodes that were decomposed because nothing runs them whole are told, too, with the reasons of the round in which they
+were refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from delegatekit.edge.export import Model
+from delegatekit.lowering import graphs_of
+from delegatekit.partition import PartitionedMethod, PartitionFunction, Selectors
+from delegatekit.passes import ProgramPassLike
+from delegatekit.pipeline import plan
+from delegatekit_toolkit.passes import Change
+
+from .page import page
+from .report.rows import ExplainRow, decomposed_row, rows_of
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All nodes of all methods, in graph order.
+
+    `rows` are the nodes of the program that is lowered; `decomposed` those that were asked about before and then
+    decomposed, because no backend took them and the runtime cannot run them, in the order of the rounds; `refused` says
+    which backends refuse the whole, and why: lowering would raise an error; `changes` what passes changed before.
+    """
+
+    rows: tuple[ExplainRow, ...]
+    backends: tuple[str, ...]
+    decomposed: tuple[ExplainRow, ...] = ()
+    refused: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    #: What the page draws.
+    methods: Mapping[str, PartitionedMethod] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def unsupported(self) -> tuple[ExplainRow, ...]:
+        """The nodes that nothing can run: lowering would refuse the program because of them."""
+        return tuple(row for row in self.rows if not row.runnable)
+
+    def html(self, title: str = "Delegation report") -> str:
+        """The delegation report: one page with the graph, who runs what, and why; it needs no network."""
+        return page(title, self.methods, self.refused)
+
+    def __str__(self) -> str:
+        refused = [f"REFUSED: {reason}" for reason in self.refused]
+        changed = [f"changed by {change}" for change in self.changes]
+        return "\n".join(
+            [*changed, *(line for row in (*self.decomposed, *self.rows) for line in row.lines()), *refused]
+        )
+
+
+def explain(
+    model: Model | Mapping[str, Model],
+    inputs: Sequence[Any] | None = None,
+    *,
+    backends: Sequence[str],
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    only: Selectors | None = None,
+    skip: Selectors | None = None,
+    partition: PartitionFunction | None = None,
+    passes: Sequence[ProgramPassLike] | None = None,
+) -> Explanation:
+    """Tell for every node who would run it, and why each backend that does not take it leaves it. Compiles nothing.
+
+    The arguments are those of `lower`. Raises as `lower` does; what backends refuse is told in `Explanation.refused`.
+    """
+    planned = plan(
+        model,
+        inputs,
+        backends=backends,
+        options=options,
+        kwargs=kwargs,
+        dynamic_shapes=dynamic_shapes,
+        only=only,
+        skip=skip,
+        partition=partition,
+        passes=passes,
+        every=True,
+    )
+    rows: list[ExplainRow] = []
+    decomposed: list[ExplainRow] = []
+    for name, method in planned.methods.items():
+        decomposed.extend(decomposed_row(name, item) for item in method.decompositions)
+        for edge, graph_plan in graphs_of(method.edge, method.plan):
+            rows.extend(row for _, row in rows_of(name, edge, graph_plan))
+    return Explanation(
+        tuple(rows),
+        tuple(planned.backends),
+        tuple(decomposed),
+        tuple(f"{error.where}: {error.what}" for error in planned.refused),
+        tuple(change for method in planned.methods.values() for change in method.changes),
+        planned.methods,
+    )

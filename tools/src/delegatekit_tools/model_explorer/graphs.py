@@ -1,0 +1,179 @@
+"""The methods of a file as graphs of boxes, and the insides of each delegate as a graph of its own.
+
+What is inside says an ETRecord beside the file (its operators, modules and lines); without one, the plugin that made
+the delegate; if that is not installed or does not tell, the layers of the backend's estimate, which are in the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from delegatekit.pte import PteFile, read, schema
+from delegatekit.pte.dataflow import callee, calls, effects
+from delegatekit.pte.estimates import Estimates, read_estimates
+from delegatekit.pte.manifest import Manifest, owners_of, read_manifest
+from delegatekit.pte.reader import naming
+from delegatekit.pte.validate import validate
+from delegatekit_api.blobs import BlobOperator
+from delegatekit_api.devices import Estimate
+
+from ..inspection.insides import insides
+from .record import Record, RecordedNode
+
+#: A line of a traceback. A name ends at the next quote, so that a search takes one pass over any text.
+_SOURCE: Final = re.compile(r'File "([^"\n]+)", line (\d{1,9})')
+
+
+@dataclass(frozen=True)
+class Box:
+    """A node of a graph."""
+
+    id: str
+    label: str
+    #: Where it belongs: "layers/0/attention".
+    group: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    #: Boxes whose results it reads.
+    reads: tuple[str, ...] = ()
+    #: The graph of its insides.
+    inside: str | None = None
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A graph: a method, or the insides of a delegate."""
+
+    id: str
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of a file."""
+
+    file: PteFile
+    manifest: Manifest
+    estimates: Estimates
+    record: Record | None
+
+
+def drawings(path: Path) -> list[Drawing]:
+    """The graphs of a .pte or .bpte: each method, and after it each of its delegates that something is known of.
+
+    An ETRecord with the file's name (`net.etrecord`) is read, too. Raises FormatError for damaged files, but not for
+    blobs that a plugin refuses.
+    """
+    file = read(path)
+    with naming(path):
+        validate(file)
+    beside = path.with_suffix(".etrecord")
+    known = _Known(file, read_manifest(file), read_estimates(file), Record(beside) if beside.is_file() else None)
+    found: list[Drawing] = []
+    for plan in file.program.execution_plan or ():
+        if known.record is not None:
+            known.record.check(str(plan.name), calls(plan))
+        inside = {
+            position: boxes
+            for position, call in enumerate(calls(plan))
+            if isinstance(call, schema.DelegateCall) and (boxes := _inside(known, plan, position, call.delegate_index))
+        }
+        found.append(_method(known, plan, inside))
+        found += [Drawing(_inner(str(plan.name), position), boxes) for position, boxes in inside.items()]
+    return found
+
+
+def _inner(method: str, position: int) -> str:
+    return f"{method}, instruction {position}"
+
+
+def _method(known: _Known, plan: schema.ExecutionPlan, inside: Mapping[int, Sequence[Box]]) -> Drawing:
+    name, owners = str(plan.name), owners_of(known.manifest, plan)
+    values = [value.val for value in plan.values or ()]
+    made: dict[int, str] = {}
+    boxes = []
+    for number, index in enumerate(plan.inputs or ()):
+        boxes.append(Box(f"input {number}", f"input {number}", facts={"value": _described(values[index])}))
+        made[index] = f"input {number}"
+    told = effects(plan, known.manifest.outputs_of(name))
+    for position, (call, effect) in enumerate(zip(calls(plan), told, strict=False)):
+        facts = {"instruction": str(position)}
+        label = callee(plan, call)
+        if isinstance(call, schema.DelegateCall):
+            delegate = (plan.delegates or [])[call.delegate_index]
+            facts.update({"made by": owners[position], "blob": f"{len(known.file.delegate_blob(delegate)):,} bytes"})
+            label = f"{label}: {delegate.id}"
+        facts.update({f"result {number}": _described(values[index]) for number, index in enumerate(effect.writes)})
+        seen = (*effect.reads, *effect.through)
+        reads = tuple(dict.fromkeys(made[index] for index in seen if index in made))
+        opens = _inner(name, position) if position in inside else None
+        boxes.append(Box(str(position), label, "", facts, reads, opens))
+        made.update(dict.fromkeys((*effect.writes, *effect.updates), str(position)))
+    results = [index for index in plan.outputs or () if index in made]
+    boxes.append(Box("outputs", "outputs", reads=tuple(dict.fromkeys(made[index] for index in results))))
+    return Drawing(name, tuple(boxes))
+
+
+def _inside(known: _Known, plan: schema.ExecutionPlan, position: int, delegate: int) -> tuple[Box, ...]:
+    """What is known of the inside of the delegate that the instruction at a position calls."""
+    method = str(plan.name)
+    nodes = known.record.inside(method, position) if known.record is not None else ()
+    if nodes:
+        return tuple(_recorded(nodes))
+    told = insides(known.file, (plan.delegates or [])[delegate], known.manifest.owner(method, delegate), method)
+    return tuple(_told(told.operators)) or tuple(_layers(known.estimates.of(method, delegate)))
+
+
+def _told(operators: Sequence[BlobOperator]) -> Iterator[Box]:
+    """Operators in the backend's own words."""
+    made = {value: str(number) for number, operator in enumerate(operators) for value in operator.makes}
+    for number, operator in enumerate(operators):
+        outside = [value for value in operator.reads if value not in made]
+        facts = {"makes": ", ".join(operator.makes), "reads from outside": ", ".join(outside), **operator.facts}
+        reads = tuple(dict.fromkeys(made[value] for value in operator.reads if value in made))
+        yield Box(str(number), operator.name, "", {key: text for key, text in facts.items() if text}, reads)
+
+
+def _layers(estimate: Estimate | None) -> Iterator[Box]:
+    for number, layer in enumerate(estimate.layers if estimate is not None else ()):  # one after the other
+        facts = {"operator": layer.operator, "estimate": f"{1e6 * layer.latency:.3f} us"}
+        yield Box(str(number), layer.name, "", facts, (str(number - 1),) if number else ())
+
+
+def _recorded(nodes: Sequence[RecordedNode]) -> Iterator[Box]:
+    """Operators in the record's own words, with the modules that they belong to as groups."""
+    made = {name: node.name for node in nodes for name in _names(node.outputs)}
+    for node in nodes:
+        modules = node.metadata.get("nn_module_stack", "").rpartition(";")[2].split(",")
+        facts = {"debug handle": node.metadata.get("debug_handle", "")}
+        line = _SOURCE.search(node.metadata.get("stack_trace", ""))
+        if line is not None:
+            facts["source"] = ":".join(line.groups())
+        label = node.target.rpartition(".ops.")[2]
+        reads = tuple(dict.fromkeys(made[name] for name in _names(node.inputs) if name in made))
+        group = modules[1].replace(".", "/") if len(modules) == 3 else ""
+        yield Box(node.name, label, group, facts, reads)
+
+
+def _names(item: Any) -> Iterator[str]:
+    """The names of values in arguments or results, however deep."""
+    if isinstance(item, dict):
+        for key, value in item.items():
+            if key in ("as_tensor", "as_sym_int", "as_sym_bool") and isinstance(value, dict):
+                yield str(value.get("name", value.get("as_name")))
+            elif key == "as_tensors" and isinstance(value, list):
+                yield from (str(part.get("name")) for part in value if isinstance(part, dict))
+            else:
+                yield from _names(value)
+    elif isinstance(item, list | tuple):
+        for part in item:
+            yield from _names(part)
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, schema.Tensor):
+        return f"{schema.ScalarType(value.scalar_type).name.lower()}{list(value.sizes or ())}"
+    return type(value).__name__

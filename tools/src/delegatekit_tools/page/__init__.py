@@ -1,0 +1,123 @@
+"""The delegation report: one page of HTML that shows who runs what of a program, and why.
+
+It needs nothing beside itself and no network. The same program and backends give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from itertools import chain
+
+from delegatekit.emit import PlacedValue
+from delegatekit.lowered_program import LoweredProgram
+from delegatekit.partition import PartitionedMethod
+from delegatekit.text import human_size, summary
+from delegatekit.version import __version__
+
+from ..report import DelegateReport, MethodReport, Report, report
+from ..report.rows import decomposed_row
+from . import tables
+from .drawing import graph_data
+from .graph import Drawing, draw
+from .memory import chart, legend
+from .shell import embedded, shell, text
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What lowering adds to a plan."""
+
+    report: Report
+    #: Method -> its planned values.
+    placed: Mapping[str, Sequence[PlacedValue]] = field(default_factory=dict)
+
+
+def html(program: LoweredProgram, title: str = "Delegation report") -> str:
+    """The delegation report of a lowered program: the graph, who runs what and why, estimates, memory, weights.
+
+    One page, which needs no network; the same program gives the same page.
+    """
+    return page(title, program.partitioned, compiled=Compiled(report(program), program.emitted.placed))
+
+
+def page(
+    title: str,
+    methods: Mapping[str, PartitionedMethod],
+    refused: Sequence[str] = (),
+    compiled: Compiled | None = None,
+) -> str:
+    """The page of a program as it is planned, or as it was `compiled`; `refused` is what backends say against it."""
+    drawings = [draw(method) for method in methods.values()]
+    reports = {} if compiled is None else {method.name: method for method in compiled.report.methods}
+    notes = [[_note(item) for item in _delegates(reports, drawing)] for drawing in drawings]
+    sections = dict(_sections(methods, drawings, reports, compiled))
+    links = "".join(f'<li><a href="#{_name(head)}">{head}</a></li>' for head in ("Graph", *sections))
+    what = "compiled" if compiled is not None else "as planned: nothing was compiled"
+    body = [
+        f"<header><h1>{text(title)}</h1><p>Who runs what, {what}. DelegateKit {text(__version__)}.</p>",
+        *(f"<p>{text(item.method)}: {text(tables.totals(item))}</p>" for item in drawings),
+        *(f'<p class="refused">REFUSED: {text(reason)}</p>' for reason in refused),
+        f"<nav><ul>{links}</ul></nav></header><main>",
+        _asset("graph.html"),
+        *(f'<section id="{_name(head)}"><h2>{head}</h2>{"".join(lines)}</section>' for head, lines in sections.items()),
+        "</main>",
+        embedded("data", graph_data(drawings, notes)),
+    ]
+    return shell(title, _asset("page.css"), body, _asset("page.js"))
+
+
+def _sections(
+    methods: Mapping[str, PartitionedMethod],
+    drawings: Sequence[Drawing],
+    reports: Mapping[str, MethodReport],
+    compiled: Compiled | None,
+) -> Iterator[tuple[str, Iterator[str]]]:
+    """Headings, and what stands below."""
+    yield "Delegates", _each(drawings, lambda item: tables.delegates(item, _delegates(reports, item)))
+    yield "Left to the runtime", _each(drawings, tables.left)
+    if found := [decomposed_row(name, item) for name, method in methods.items() for item in method.decompositions]:
+        yield "Decomposed", tables.decomposed(found)
+    if made := [change for method in methods.values() for change in method.changes]:
+        yield "Changed by passes", tables.changes(made)
+    if compiled is not None:
+        placed, report = compiled.placed, compiled.report
+        charts = _each(drawings, lambda item: _charts(reports[item.method], placed))
+        yield "Memory over time", chain(legend(), charts)
+        yield "The file", tables.holdings(report)
+    yield "Weights", tables.weights(methods.values())
+
+
+def _each(drawings: Sequence[Drawing], tell: Callable[[Drawing], Iterator[str]]) -> Iterator[str]:
+    """A part for each method, which is named if there are several."""
+    for drawing in drawings:
+        if len(drawings) > 1:
+            yield f"<h3>{text(drawing.method)}</h3>"
+        yield from tell(drawing)
+
+
+def _charts(report: MethodReport, placed: Mapping[str, Sequence[PlacedValue]]) -> Iterator[str]:
+    for arena in report.arenas:
+        yield from chart(arena, placed.get(report.name, ()))
+
+
+def _delegates(reports: Mapping[str, MethodReport], drawing: Drawing) -> Sequence[DelegateReport]:
+    return reports[drawing.method].delegates if drawing.method in reports else ()
+
+
+def _note(report: DelegateReport) -> str:
+    """What is told of a delegate beside its box."""
+    said = f"blob {human_size(report.blob_size)}"
+    return said if report.estimate is None else f"{said}; estimated {summary(report.estimate)}"
+
+
+def _name(head: str) -> str:
+    """The anchor of a section."""
+    return head.lower().replace(" ", "-")
+
+
+@cache
+def _asset(name: str) -> str:
+    return files(__name__).joinpath(name).read_text("utf-8")

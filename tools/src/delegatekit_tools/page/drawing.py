@@ -1,0 +1,65 @@
+"""Drawings as the page's script reads them: JSON in which each text stands once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from delegatekit.text import human_size
+
+from .graph import MODULE, Drawing, Item, Leaf, Operator
+
+
+@dataclass
+class _Texts:
+    """Texts by their numbers."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def number(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+
+def graph_data(drawings: Sequence[Drawing], notes: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """What the script draws. `notes` has for each drawing a text for each of its delegates.
+
+    An operator is a list: name, kind, operator, module, source line, taker, kernel, values, size of weights, and pairs
+    of who leaves it and why; all texts are numbers in `texts`. An arrow is two numbers of operators in `arrows`. An
+    item is the number of an operator, or a box.
+    """
+    texts = _Texts()
+    methods = [
+        {
+            "name": drawing.method,
+            "operators": [_operator(item, texts) for item in drawing.operators],
+            "arrows": [number for arrow in drawing.arrows for number in arrow],
+            "items": [_item(item, texts) for item in drawing.items],
+            "notes": list(said),
+        }
+        for drawing, said in zip(drawings, notes, strict=True)
+    ]
+    return {"texts": list(texts.numbers), "methods": methods}
+
+
+def _operator(item: Operator, texts: _Texts) -> list[Any]:
+    row = item.row
+    said = ("", "", "", "", "") if row is None else _said(row.operator, row.module, row.source, row.backend, row.kernel)
+    reasons = [] if row is None else [texts.number(text) for pair in row.reasons.items() for text in pair]
+    numbers = map(texts.number, (item.name, item.kind, *said, item.values))
+    return [*numbers, texts.number(human_size(item.weights) if item.weights else ""), reasons]
+
+
+def _said(*parts: str | None) -> tuple[str, ...]:
+    return tuple(part or "" for part in parts)
+
+
+def _item(item: Item, texts: _Texts) -> Any:
+    if isinstance(item, Leaf):
+        return item.number
+    box: dict[str, Any] = {"label": texts.number(item.label), "items": [_item(inner, texts) for inner in item.items]}
+    if item.kind != MODULE:
+        box["kind"] = item.kind
+    if item.delegate is not None:
+        box["delegate"] = item.delegate
+    return box

@@ -1,0 +1,151 @@
+"""Measures a program on backends that run here, piece by piece and as a whole, for the fastest placement."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from torch.export import ExportedProgram
+
+from delegatekit.lowered_program import LoweredProgram
+from delegatekit_api import DelegateKitError
+
+from .measurements import Candidate, Tuned, UnitTimes
+from .pieces import Lowerer, Measurer, Pieces, median_by_signature
+
+#: By how much borders are dearer or cheaper in the mixtures that are measured: what joining saves is an average.
+_SCALES: Final = (1.0, 2.0, 0.5)
+#: What is said of failures that are no backend's own.
+_RUNTIME: Final = "the runtime's own operators"
+
+
+class Tuning:
+    """Measures one program."""
+
+    def __init__(
+        self,
+        lower: Lowerer,
+        backends: Sequence[str],
+        measurer: Measurer,
+        wishes: Collection[str] = (),
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`wishes` are the operators that the backends ask for whole."""
+        self._lower = lower
+        self._wishes = wishes
+        self._backends = list(backends)
+        self._measurer = measurer
+        self._say = say
+        self._left_out: dict[str, str] = {}
+
+    def run(self, versions: Mapping[str, str], options: Mapping[str, Mapping[str, Any]]) -> Tuned:
+        """Everything measured. A backend that fails is left out with its reason, and does not stop the others.
+
+        Raises DelegateKitError if nothing at all can be lowered.
+        """
+        pieces = list(self._all_pieces())
+        candidates = self._candidates(pieces)
+        self._say(f"timing {len(candidates)} placements as a whole")
+        seconds = self._measurer.wholes([program for _, program in candidates])
+        units = median_by_signature(pieces)
+        return Tuned(
+            versions,
+            options,
+            tuple(replace(item, seconds=taken) for (item, _), taken in zip(candidates, seconds, strict=True)),
+            {key: UnitTimes(*found) for key, found in units.items()},
+            {name: max(one.borders.get(name, 0.0) for one in pieces) for name in self._usable} if pieces else {},
+            self._left_out,
+        )
+
+    def _all_pieces(self) -> list[Pieces]:
+        """The measured pieces, for each choice of the backends that get operators whole; equal ones once."""
+        found: list[Pieces] = []
+        choices: list[tuple[str, ...] | None] = [None]
+        if len(self._backends) > 1:
+            choices += [(name,) for name in self._backends]
+        for keep in choices:
+            if keep is None or keep[0] in self._usable:
+                pieces = Pieces(self._lower, self._usable, keep, self._measurer)
+                if self._measure(pieces, [other.form for other in found]):
+                    found.append(pieces)
+        if len(found) > 1:
+            pieces = Pieces(self._lower, self._usable, self._quickest_form(found), self._measurer)
+            if self._measure(pieces, [other.form for other in found]):
+                found.append(pieces)
+        return found
+
+    def _measure(self, pieces: Pieces, known: Sequence[object]) -> bool:
+        """Measure the pieces, unless they are of a form that is known; whether that was done."""
+        what = "" if pieces.keep is None else f" with {', '.join(pieces.keep) or 'none'} whole"
+        self._say(f"timing each operator on the runtime{what}")
+        if not self._tolerantly(_RUNTIME, partial(pieces.measure_units, "")) or pieces.form in known:
+            return False
+        for name in self._usable:
+            self._say(f"timing each operator on {name}{what}")
+            self._tolerantly(name, partial(pieces.measure_units, name))
+        for name in self._usable:
+            self._tolerantly(name, partial(pieces.measure_borders, name))
+        return True
+
+    def _candidates(self, pieces: Sequence[Pieces]) -> list[tuple[Candidate, LoweredProgram]]:
+        """All placements that are timed as a whole; of those that give the same file the first."""
+        usable = tuple(self._usable)
+        wanted = [Candidate("runtime alone", (), 0.0)]
+        wanted += [Candidate(f"{name} alone", (name,), 0.0) for name in usable]
+        if len(usable) > 1:
+            wanted.append(Candidate(", then ".join(usable), usable, 0.0))
+        number = 0
+        for one in pieces:
+            for scale in _SCALES:
+                number += 1
+                placement = one.mixture(scale)
+                wanted.append(Candidate(f"mixture {number}", usable, 0.0, placement, one.keep))
+        found: dict[str, tuple[Candidate, LoweredProgram]] = {}
+        for item in wanted:
+
+            def add(item: Candidate = item) -> None:
+                program = self._lower(item.backends, partition=item.placement, keep=item.keep)
+                found.setdefault(hashlib.sha256(program.buffer).hexdigest(), (item, program))
+
+            self._tolerantly(item.name, add)
+        if not found:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in self._left_out.items())
+            raise DelegateKitError(f"nothing could be lowered: {reasons}", where="tune")
+        return list(found.values())
+
+    def _quickest_form(self, forms: Sequence[Pieces]) -> tuple[str, ...]:
+        """Of the operators that a backend asks for whole, those that are quicker so in the forms that were measured."""
+        told = [pieces.by_source() for pieces in forms]
+        found = []
+        for source in sorted(self._wishes):
+            ways = [one[source] for one in told if source in one]
+            if ways and min(ways)[1]:
+                found.append(source)
+        return tuple(found)
+
+    @property
+    def _usable(self) -> list[str]:
+        return [name for name in self._backends if name not in self._left_out]
+
+    def _tolerantly(self, what: str, action: Callable[[], None]) -> bool:
+        """Do it; a failure is noted under `what`."""
+        try:
+            action()
+        except DelegateKitError as error:
+            self._left_out.setdefault(what, error.what)
+            return False
+        return True
+
+
+def example_inputs(programs: Mapping[str, ExportedProgram]) -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
+    """The example inputs of each method. Raises DelegateKitError for a program without."""
+    found = {}
+    for name, program in programs.items():
+        if program.example_inputs is None:
+            raise DelegateKitError("has no example inputs to measure it with", where=f"method {name}")
+        args, kwargs = program.example_inputs
+        found[name] = tuple(args), dict(kwargs)
+    return found

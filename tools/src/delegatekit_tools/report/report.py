@@ -1,0 +1,217 @@
+"""Sums up a lowering: delegates, fallback operators, memory and constants of each method."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from delegatekit.emit import ArenaReport
+from delegatekit.lowered_program import LoweredProgram
+from delegatekit.lowering import Delegate
+from delegatekit.partition import PartitionPlan
+from delegatekit.pte import schema
+from delegatekit.pte.own import OWN_KEYS
+from delegatekit.pte.segments import data_size
+from delegatekit.text import human_size, summary
+from delegatekit_api.devices import Estimate
+from delegatekit_api.nodes import is_dynamic
+
+from .rows import ONLY_TOGETHER
+
+
+@dataclass(frozen=True)
+class DelegateReport:
+    """One delegate: its backend, the nodes it took and the size of its blob in bytes."""
+
+    backend: str
+    nodes: int
+    blob_size: int
+    #: What the backend expects it to cost on its device.
+    estimate: Estimate | None = None
+    #: Whether sizes in it change from call to call, which its runtime on the device does not take
+    #: (`BackendDescription.device_dynamic_shapes`).
+    only_here: bool = False
+
+
+@dataclass(frozen=True)
+class MethodReport:
+    """One method: what was delegated, what the runtime's own operators do, and the arena in bytes."""
+
+    name: str
+    delegates: tuple[DelegateReport, ...]
+    #: Kernel name -> number of calls.
+    fallback: Mapping[str, int]
+    arena_size: int
+    #: The planned memory, space by space.
+    arenas: tuple[ArenaReport, ...] = ()
+
+    @property
+    def delegated_nodes(self) -> int:
+        """Nodes of the edge program that delegates compute."""
+        return sum(delegate.nodes for delegate in self.delegates)
+
+    @property
+    def fallback_calls(self) -> int:
+        """Kernel calls outside delegates."""
+        return sum(self.fallback.values())
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a lowering did. `stages` are CPU seconds, `constant_size` bytes (before identical ones are merged).
+
+    `named_data_size` are the bytes of the backends' named data: what DelegateKit itself stores is not counted.
+    """
+
+    methods: tuple[MethodReport, ...]
+    constant_size: int
+    named_data_size: int
+    stages: Mapping[str, float]
+    #: Data files beside the .pte -> bytes of their data; "" is the one that is named as the .pte.
+    data_files: Mapping[str, int] = field(default_factory=dict)
+    #: Chosen backend that took nothing -> why, in words.
+    idle: Mapping[str, str] = field(default_factory=dict)
+
+    def memory(self, *, narrow: bool = False) -> str:
+        """The planned memory of each method and space: its size, the bound, and what is there when most is.
+
+        If `narrow`, each value gets short lines.
+        """
+        return "\n".join(line for method in self.methods for line in _memory_lines(method, narrow=narrow))
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, idle: bool = True) -> str:
+        """The report as text; without `idle`, it leaves out the backends that took nothing."""
+        lines: list[str] = []
+        for method in self.methods:
+            total = method.delegated_nodes + method.fallback_calls
+            who = "1 delegate runs" if len(method.delegates) == 1 else f"{len(method.delegates)} delegates run"
+            share = 100.0 * method.delegated_nodes / total if total else 0.0
+            lines.append(
+                f"method {method.name}: {who} {method.delegated_nodes} of {total} "
+                f"operators ({share:.1f} %), arena {human_size(method.arena_size)}"
+            )
+            for index, delegate in enumerate(method.delegates):
+                blob = human_size(delegate.blob_size)
+                operators = "1 operator" if delegate.nodes == 1 else f"{delegate.nodes} operators"
+                lines.append(f"  delegate {index}: {delegate.backend}, {operators}, blob {blob}")
+                if delegate.estimate is not None:
+                    lines.append(f"    estimated {summary(delegate.estimate)}")
+                if delegate.only_here:
+                    lines.append("    its sizes change from call to call: it runs here, but not on the device")
+            if method.fallback:
+                calls = ", ".join(f"{name} x{count}" for name, count in method.fallback.items())
+                lines.append(f"  runtime operators: {calls}")
+        if idle:
+            lines.extend(f"backend {name} took nothing: {reason}" for name, reason in self.idle.items())
+        lines.append(
+            f"constants {human_size(self.constant_size)}, named data of backends {human_size(self.named_data_size)}"
+        )
+        for name, size in self.data_files.items():
+            lines.append(f"data file {name + '.ptd' if name else 'of the same name'}: {human_size(size)}")
+        lines.append("CPU seconds: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in self.stages.items()))
+        return "\n".join(lines)
+
+
+def report(program: LoweredProgram) -> Report:
+    """What was delegated of a lowered program, what was not, and what its file will need."""
+    methods, image = program.methods, program.image
+    reports = []
+    for (name, method), plan in zip(methods.items(), image.plans, strict=True):
+        delegates = tuple(
+            DelegateReport(
+                delegate.chosen.backend.name,
+                len(delegate.partition.nodes),
+                delegate.blob_size,
+                delegate.estimate,
+                only_here=_runs_only_here(delegate),
+            )
+            for delegate in method.delegates
+        )
+        arena_size = sum(plan.non_const_buffer_sizes or ())
+        arenas = program.emitted.arenas.get(name, ())
+        reports.append(MethodReport(name, delegates, _kernel_calls(plan), arena_size, arenas))
+    named = {data.key: data_size(data.data) for data in image.named_data if data.key not in OWN_KEYS}
+    data_files = {
+        name: sum(data_size(datum.data) for datum in content.data) for name, content in image.data_files.items()
+    }
+    constants = sum(map(data_size, image.constants))
+    busy = {delegate.backend for found in reports for delegate in found.delegates}
+    plans = [plan for method in methods.values() for plan in _plans(method.plan)]
+    idle = {name: _why_idle(name, plans) for name in program.backends if name not in busy}
+    return Report(tuple(reports), constants, sum(named.values()), dict(program.stages), data_files, idle)
+
+
+def _plans(plan: PartitionPlan) -> Iterator[PartitionPlan]:
+    """The plan of a graph, and those of its control flow."""
+    yield plan
+    for regions in plan.regions.values():
+        for region in regions:
+            yield from _plans(region)
+
+
+def _why_idle(backend: str, plans: Sequence[PartitionPlan]) -> str:
+    """The reason that a backend gave for most nodes, of those that it was asked about."""
+    answers = [of_node[backend] for plan in plans for of_node in plan.verdicts.values() if backend in of_node]
+    if not answers:
+        return "nothing was left for it" if any(plan.taker for plan in plans) else "there is nothing to compute"
+    reasons = Counter(ONLY_TOGETHER if answer.supported else answer.reason for answer in answers)
+    (reason, count), *others = reasons.most_common()
+    return reason if not others else f"{reason} ({count} of {len(answers)} operators)"
+
+
+#: So many values of a peak are written out.
+_SHOWN = 12
+#: Characters of the bar of the largest value.
+_BAR = 30
+
+
+def _memory_lines(method: MethodReport, *, narrow: bool) -> Iterator[str]:
+    yield f"method {method.name}: {human_size(method.arena_size)} planned"
+    for arena in method.arenas:
+        parts = [f"{arena.size} bytes for {arena.values} values", f"least possible {arena.bound}"]
+        if arena.bound:
+            parts.append(f"{100.0 * arena.excess:+.1f} %")
+        if arena.alignment_waste:
+            parts.append(f"{arena.alignment_waste} lost to alignment at the peak")
+        if arena.overread:
+            parts.append(f"{arena.overread} for reads beyond the end")
+        yield f"  space {arena.space} (memory_id {arena.memory_id}): {', '.join(parts)}"
+        if not arena.peak:
+            continue
+        yield f"    in use at step {arena.peak_step}:"
+        for value in arena.peak[:_SHOWN]:
+            bar = "#" * max(1, round(_BAR * value.size / max(1, arena.bound)))
+            until = "the end" if value.is_output or value.is_buffer else f"step {value.last}"
+            kind = f"{value.dtype}[{','.join(map(str, value.shape))}]"
+            size, said = human_size(value.size), f"step {value.first} until {until}"
+            writers = f"written by {', '.join(value.writers)}"
+            if narrow:
+                yield from (f"    {bar}", f"    {size} {value.name} {kind}", f"      {said}", f"      {writers}")
+            else:
+                yield f"    {bar:<{_BAR}} {size:>10}  {value.name} {kind}, {said}, {writers}"
+        if len(arena.peak) > _SHOWN:
+            rest = arena.peak[_SHOWN:]
+            size = human_size(sum(value.size for value in rest))
+            yield f"    {size} {len(rest)} more" if narrow else f"    {'':<{_BAR}} {size:>10}  {len(rest)} more"
+
+
+def _runs_only_here(delegate: Delegate) -> bool:
+    """Whether a delegate has sizes that change, and its runtime on the device takes only fixed ones."""
+    if delegate.chosen.backend.description.device_dynamic_shapes:
+        return False
+    return any(is_dynamic(node.meta.get("val")) for node in delegate.partition.nodes)
+
+
+def _kernel_calls(plan: schema.ExecutionPlan) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for chain in plan.chains or ():
+        for instruction in chain.instructions or ():
+            call = instruction.instr_args
+            if isinstance(call, schema.KernelCall):
+                kernel = (plan.operators or [])[call.op_index]
+                counts[f"{kernel.name}.{kernel.overload}" if kernel.overload else str(kernel.name)] += 1
+    return dict(counts.most_common())

@@ -1,0 +1,65 @@
+"""The file by which a sweep goes on after an interrupt: a line of JSON for each row that is ready."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from delegatekit.files import open_file, write_text
+from delegatekit.json_text import to_json
+from delegatekit.strict_json import parse, read_object, said
+from delegatekit_api import FormatError
+
+from .row import Row
+
+#: Version of the file's format, in its first line.
+FORMAT: Final = 1
+_HEAD: Final = {"delegatekit_sweep": FORMAT}
+_HINT: Final = "give the file that an earlier sweep wrote, or a new one"
+
+
+class Results:
+    """The rows that are known, and the file that gets others, if there is one."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Read the file, or begin it. Raises FormatError for another file, or one that cannot be written."""
+        self._path = path
+        self.rows: dict[str, Row] = {}
+        if path is None:
+            return
+        if path.exists():
+            self._read(path)
+        self._write()
+
+    def add(self, row: Row) -> None:
+        """Keep a row: it is in the file when this returns."""
+        self.rows[row.key] = row
+        self._write()
+
+    def _write(self) -> None:
+        """Write the file anew, whole: what an interrupt or a full disk leaves is the file before."""
+        if self._path is not None:
+            lines = (to_json(item, compact=True) for item in (_HEAD, *self.rows.values()))
+            write_text(self._path, "".join(f"{line}\n" for line in lines))
+
+    def _read(self, path: Path) -> None:
+        with open_file(path) as file:
+            data = file.read()
+        *lines, _ = data.split(b"\n")  # a last line without an end was being written when the sweep was interrupted
+        if not data:
+            return
+        if not lines:
+            raise FormatError("holds no results of a sweep", where=str(path), hint=_HINT)
+        _check_head(lines[0], str(path))
+        for number, line in enumerate(lines[1:], 2):
+            where = f"{path}, line {number}"
+            row = Row.from_json(parse(line, where, hint=_HINT), where)
+            self.rows[row.key] = row
+
+
+def _check_head(line: bytes, where: str) -> None:
+    head = read_object(line)
+    if "delegatekit_sweep" not in head:
+        raise FormatError("holds no results of a sweep", where=where, hint=_HINT)
+    if head != _HEAD:
+        raise FormatError(f"has format {said(head['delegatekit_sweep'])}, this version reads {FORMAT}", where=where)

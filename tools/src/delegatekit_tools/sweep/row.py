@@ -1,0 +1,84 @@
+"""One row of a sweep: what one backend makes of the model for one target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from delegatekit.strict_json import AnyFloat, decoded, said
+from delegatekit_api import FormatError
+
+#: What became of it, the best first.
+COMPILES: Final = "compiles"
+TAKES_NOTHING: Final = "takes nothing"
+REFUSED: Final = "refused"
+FAILED: Final = "failed"
+_OUTCOMES: Final = (COMPILES, TAKES_NOTHING, REFUSED, FAILED)
+#: The scheme of programs that were not quantized for the row.
+FLOAT: Final = "float"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """An operator that the backend left to the runtime."""
+
+    operator: str
+    count: int
+    #: The backend's reason for the first of them.
+    reason: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one backend makes of the model for one target. None is what is not known."""
+
+    #: Made of the program, the inputs, the backend and its version, target, options and scheme.
+    key: str
+    backend: str
+    target: str
+    #: "compiles", "takes nothing", "refused" (with a reason in words) or "failed" (a fault, a death, too late).
+    outcome: str
+    reason: str = ""
+    #: The backend's distribution and version.
+    made_by: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: The scheme that the program was quantized with: "float" if it was not.
+    scheme: str = FLOAT
+    delegates: int | None = None
+    #: Operators that delegates compute, and all.
+    delegated: int | None = None
+    operators: int | None = None
+    left_out: tuple[LeftOut, ...] = ()
+    #: The backend's own estimate for the device: seconds of the slowest method, and bytes by the memory's name.
+    estimated_seconds: float | None = None
+    estimated_memory: Mapping[str, int] = field(default_factory=dict)
+    estimated_by: str = ""
+    #: Bytes of planned memory outside delegates, and of the file.
+    arena: int | None = None
+    file_size: int | None = None
+    #: Median seconds of a call here: of the clock, and of this process' CPU; of the slowest method.
+    wall_seconds: float | None = None
+    cpu_seconds: float | None = None
+    runs: int = 0
+    #: Why it was not run, or not to the end.
+    not_run: str = ""
+    #: Against eager: signal to noise in dB, the largest error, the least cosine of an output.
+    sqnr: AnyFloat | None = None
+    largest_error: AnyFloat | None = None
+    cosine: AnyFloat | None = None
+    #: CPU seconds that quantizing and lowering took.
+    lowering_seconds: float | None = None
+
+    @classmethod
+    def from_json(cls, content: Any, where: str = "row") -> Row:
+        """The row of what `json_text` made of one. Raises FormatError, with `where`, for anything else."""
+        found = decoded(cls, content, where, what="is no row")
+        if found.outcome not in _OUTCOMES:
+            raise FormatError(f"is no row: outcome is {said(found.outcome)}", where=where)
+        return found
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether trying it again may give something else: it failed, and not with a reason in words."""
+        return self.outcome == FAILED

@@ -1,0 +1,107 @@
+"""The rows of a sweep as cells: for the terminal, for text and for the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from delegatekit.text import human_size, human_time
+
+from .row import Row
+
+#: Headers of the columns; numbers sort as numbers in the page.
+HEADERS: Final = (
+    "backend",
+    "target",
+    "scheme",
+    "result",
+    "delegates",
+    "operators",
+    "estimate",
+    "memory",
+    "here",
+    "CPU here",
+    "file",
+    "SQNR dB",
+    "largest error",
+    "cosine",
+)
+#: Operators and rows that are named in a sentence, and characters of one.
+_NAMED: Final = 3
+_LONGEST: Final = 160
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is shown, and the number by which a column sorts; None for what is unknown."""
+
+    text: str
+    value: float | None = None
+
+
+def cells(row: Row) -> tuple[Cell, ...]:
+    """The cells of a row, one for each header."""
+    taken = None if not row.operators else (row.delegated or 0) / row.operators
+    memory = sum(row.estimated_memory.values()) or None
+    return (
+        Cell(row.backend),
+        Cell(row.target),
+        Cell(row.scheme),
+        Cell(row.outcome),
+        Cell("" if row.delegates is None else str(row.delegates), row.delegates),
+        Cell("" if row.operators is None else f"{row.delegated}/{row.operators}", taken),
+        _time(row.estimated_seconds),
+        Cell(", ".join(f"{name} {human_size(size)}" for name, size in row.estimated_memory.items() if size), memory),
+        _time(row.wall_seconds),
+        _time(row.cpu_seconds),
+        Cell("" if row.file_size is None else human_size(row.file_size), row.file_size),
+        _number(row.sqnr, ".1f"),
+        _number(row.largest_error, ".3g"),
+        _number(row.cosine, ".6f"),
+    )
+
+
+def notes(row: Row) -> list[str]:
+    """Sentences about a row: why it does not compile, what was left out and why, why it was not run."""
+    found = [f"{row.outcome}: {row.reason}"] if row.reason else []
+    left = [f"{item.operator} x{item.count} ({item.reason})" for item in row.left_out[:_NAMED]]
+    more = f" and {len(row.left_out) - _NAMED} more" if len(row.left_out) > _NAMED else ""
+    if left and not row.reason:
+        found.append(f"left to the runtime: {', '.join(left)}{more}")
+    if row.not_run:
+        found.append(f"not run here: {row.not_run}")
+    return [text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..." for text in found]
+
+
+def text_table(rows: Sequence[Row]) -> str:
+    """The rows as aligned text, followed by what is to be said about some."""
+    table = [HEADERS, *(tuple(cell.text for cell in cells(row)) for row in rows)]
+    used = [index for index, header in enumerate(HEADERS) if any(line[index] for line in table[1:]) or index < 4]
+    widths = {index: max(len(line[index]) for line in table) for index in used}
+    lines = ["  ".join(line[index].ljust(widths[index]) for index in used).rstrip() for line in table]
+    lines.insert(1, "  ".join("-" * widths[index] for index in used))
+    told: dict[str, list[str]] = {}
+    for row in rows:
+        for note in notes(row):
+            told.setdefault(note, []).append(name_of(row))
+    for note, names in told.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        lines.append(f"{', '.join(names[:_NAMED])}{more}: {note}")
+    return "\n".join(lines)
+
+
+def name_of(row: Row) -> str:
+    """ "acme chip-x", with the scheme where it is quantized."""
+    return " ".join(filter(None, (row.backend, row.target, "" if row.scheme == "float" else row.scheme)))
+
+
+def _time(seconds: float | None) -> Cell:
+    return Cell("") if seconds is None else Cell(human_time(seconds), seconds)
+
+
+def _number(value: float | None, form: str) -> Cell:
+    if value is None:
+        return Cell("")
+    return Cell("exact" if value == math.inf else format(value, form), value)
