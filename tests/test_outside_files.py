@@ -21,11 +21,11 @@ from torch import nn
 
 import delegatekit
 from delegatekit.files.exported import graphs_of, load_exported
+from delegatekit.json_text import parse_object
 from delegatekit.pte.bundle import read_bundle
 from delegatekit.pte.estimates import Estimates
 from delegatekit.pte.manifest import Manifest
 from delegatekit.pte.reader import naming
-from delegatekit.strict_json import parse_object
 from delegatekit_api import FormatError
 from delegatekit_conformance import report
 from delegatekit_conformance.context import PROFILES, Context

@@ -14,7 +14,13 @@ from delegatekit_conformance.runner import fork
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are spawned elsewhere")
 
 #: What a worker must have at once, and what no server may have: a worker that loads it finds it as a user does.
-COMMON = ("torch", "torch.export", "hypothesis", "delegatekit.pipeline", "delegatekit_conformance.cases.operators")
+COMMON = (
+    "torch",
+    "torch.export",
+    "hypothesis",
+    "delegatekit.pipeline",
+    "delegatekit_conformance.cases.operators",
+)
 PLUGINS = ("delegatekit_xnnpack", "delegatekit_reference", "delegatekit_ethosu", "executorch")
 
 

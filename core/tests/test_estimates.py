@@ -14,8 +14,8 @@ from torch import nn
 
 import delegatekit
 from delegatekit import cli, pte
-from delegatekit.budget import parse_limit
 from delegatekit.cli.console import UsageError
+from delegatekit.lowering.budget import parse_limit
 from delegatekit.pte import PteImage, schema, to_bytes
 from delegatekit.pte.estimates import ESTIMATES_KEY, Estimates
 from delegatekit_api import LoweringError, NamedData, PluginError

@@ -12,7 +12,7 @@ from torch import nn
 import delegatekit
 from delegatekit.edge import build_edge
 from delegatekit.edge.rules import RULES, Family
-from delegatekit.foreign import as_ours
+from delegatekit.errors.foreign import as_ours
 from delegatekit_api import DelegateKitError, ExecutionError, LoweringError, UnsupportedError
 
 X = torch.randn(2, 3)

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 import delegatekit
-from delegatekit.strict_json import AnyFloat, decoded, objects, parse, parse_object, read_object
+from delegatekit.json_text import AnyFloat, decoded, objects, parse, parse_object, read_object
 from delegatekit_api import FormatError
 
 #: These read JSON that this package has just written itself, for itself: answers of its own processes and its caches.
 INSIDE = {
-    "choosing/material.py",
-    "choosing/worker.py",
+    "sweep/material.py",
+    "sweep/worker.py",
     "compiling/isolation.py",
     "compiling/packed.py",
     "compiling/request.py",
@@ -155,8 +155,9 @@ def test_a_value_of_another_type_is_named_with_its_place(change: dict[str, Any],
 
 def test_core_and_suite_read_json_from_outside_with_this_reader_only() -> None:
     packages = [Path(delegatekit.__file__).parent]
-    if suite := find_spec("delegatekit_conformance"):
-        packages.append(Path(str(suite.origin)).parent)
+    packages += [
+        Path(str(spec.origin)).parent for name in ("tools", "conformance") if (spec := find_spec(f"delegatekit_{name}"))
+    ]
     found = set()
     for root in packages:
         for path in root.rglob("*.py"):
@@ -165,4 +166,4 @@ def test_core_and_suite_read_json_from_outside_with_this_reader_only() -> None:
                 if is_read and ast.unparse(node.value) in ("json", "zipfile"):
                     found.add(path.relative_to(root).as_posix())
     writes = {"etrecord/record.py"}
-    assert found == {"strict_json.py", "files/archives.py"} | INSIDE | writes
+    assert found == {"json_text/strict.py", "files/archives.py"} | INSIDE | writes

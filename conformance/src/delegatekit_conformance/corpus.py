@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from delegatekit.json_text import to_json
-from delegatekit.strict_json import parse_object
+from delegatekit.json_text import parse_object, to_json
 from delegatekit_api import FormatError
 
 from . import vendor

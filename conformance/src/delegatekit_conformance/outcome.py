@@ -10,7 +10,7 @@ from enum import Enum
 from math import isfinite
 from typing import Any
 
-from delegatekit.strict_json import AnyFloat, decoded
+from delegatekit.json_text import AnyFloat, decoded
 from delegatekit_api import FormatError
 
 from .declaration import Measured, together

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from .compiling import Compiling
     from .emit import MemoryOptions, MemoryPlan
     from .engine import LoadedProgram, Session, load
-    from .lowered_module import LoweredModule
-    from .lowered_program import LoweredProgram
-    from .pipeline import PlannedProgram, lower, plan, to_backend
+    from .pipeline import LoweredModule, LoweredProgram, PlannedProgram, lower, plan, to_backend
     from .plugins import backends
     from .quantization import QuantizationReport, convert_qat, load_quantized, prepare_qat, quantize
 
@@ -41,8 +39,8 @@ if TYPE_CHECKING:
 _CORE = {
     "Compiling": "compiling",
     "LoadedProgram": "engine",
-    "LoweredModule": "lowered_module",
-    "LoweredProgram": "lowered_program",
+    "LoweredModule": "pipeline",
+    "LoweredProgram": "pipeline",
     "MemoryOptions": "emit",
     "MemoryPlan": "emit",
     "PlannedProgram": "pipeline",
@@ -158,7 +156,7 @@ def _tool(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "delegatekit_tools":
             raise
-        from .misuse import MissingToolsError
+        from .errors.misuse import MissingToolsError
 
         raise MissingToolsError(f"delegatekit.{name}") from None
 

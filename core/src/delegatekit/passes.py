@@ -24,7 +24,7 @@ from .edge.decompose import Decomposer, replay
 from .edge.rewrite import Rewrite
 from .edge.rules import RULES
 from .edge.sizes import expression
-from .misuse import WrongArgumentError
+from .errors.misuse import WrongArgumentError
 from .plugins.blame import fault, shown
 
 _FORM: Final = "a pass returns delegatekit_toolkit.passes.PassResult(program, changes)"

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import delegatekit as dk
-from delegatekit.misuse import UnknownMethodError
+from delegatekit.errors.misuse import UnknownMethodError
 from delegatekit.pte import bundle_schema as tables
 from delegatekit.pte.bundle import Bundle, read_bundle, write_bundle
 from delegatekit_api import DelegateKitError, ExecutionError, FormatError

@@ -14,7 +14,7 @@ from crooked import PLUGIN, deep
 from torch import nn
 
 import delegatekit as dk
-from delegatekit.misuse import UnknownMethodError, WrongArgumentError
+from delegatekit.errors.misuse import UnknownMethodError, WrongArgumentError
 from delegatekit_api import Availability, DelegateKitError, RuntimeUnavailableError
 
 #: Says what is wrong with the backend.

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import delegatekit as dk
-from delegatekit.misuse import UnknownMethodError
+from delegatekit.errors.misuse import UnknownMethodError
 from delegatekit_api import DelegateKitError, FormatError
 from delegatekit_toolkit.etdump import Event, ProfileEvent, RunData
 from delegatekit_tools.profile import files

@@ -14,9 +14,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from delegatekit.files import check_outputs
-from delegatekit.json_text import to_json
+from delegatekit.json_text import parse_object, to_json
 from delegatekit.plugins import discovery
-from delegatekit.strict_json import parse_object
 from delegatekit_api import FormatError
 from delegatekit_toolkit.cluster import ClusterTask, Lost, able_workers, allow_children, connected, run_tasks
 

@@ -13,9 +13,8 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-from delegatekit.json_text import to_json
+from delegatekit.json_text import decoded, parse, to_json
 from delegatekit.plugins import FIRST_IMPORTS, discovery
-from delegatekit.strict_json import decoded, parse
 
 from ..cases import Case, all_cases
 from ..cases.declared.collect import declarations

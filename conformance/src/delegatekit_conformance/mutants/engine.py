@@ -9,7 +9,7 @@ from functools import cache, partial
 from threading import Lock
 from typing import Any
 
-from delegatekit.strict_json import decoded
+from delegatekit.json_text import decoded
 
 from ..cases import all_cases
 from ..context import Context

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from delegatekit.files import write_text
-from delegatekit.json_text import to_json
-from delegatekit.strict_json import decoded, parse_object, said
+from delegatekit.json_text import decoded, parse_object, said, to_json
 from delegatekit_api import FormatError
 
 from ..errors import InputError

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from delegatekit.files import open_file, write_text
-from delegatekit.json_text import plain, to_json
-from delegatekit.strict_json import decoded, parse, said
+from delegatekit.json_text import decoded, parse, plain, said, to_json
 from delegatekit_api import DelegateKitError, FormatError
 
 from ..outcome import CaseResult

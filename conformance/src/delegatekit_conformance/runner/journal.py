@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from delegatekit.files import check_outputs, open_file
-from delegatekit.json_text import to_json
-from delegatekit.strict_json import cut_off, parse, parse_object
+from delegatekit.json_text import cut_off, parse, parse_object, to_json
 from delegatekit_api import FormatError
 
 from ..context import Context

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from .. import TOOLS
-from ..misuse import MissingToolsError
+from ..errors.misuse import MissingToolsError
 from ..plugins import PluginWarning
 from ..text.terminal import Terminal, clean_streams
 from ..version import __version__

@@ -12,7 +12,7 @@ import typer
 
 from delegatekit_api import DelegateKitError, OptionError
 
-from ..misuse import Misuse
+from ..errors.misuse import Misuse
 from ..plugins import fault
 from ..text import one_line
 from .console import head, print_json

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ..errors.misuse import MissingToolsError
 from ..json_text import to_json
-from ..misuse import MissingToolsError
 from .arguments import (
     BackendOption,
     JsonOption,
@@ -31,7 +31,7 @@ from .passes import PassOption, read_passes
 from .places import default_place, question_place
 
 if TYPE_CHECKING:
-    from ..lowered_program import LoweredProgram
+    from ..pipeline import LoweredProgram
 
 #: Characters of a weight's name that are shown: backends make names of 64 from the content.
 _LONGEST: Final = 40

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ..misuse import WrongArgumentError
+from ..errors.misuse import WrongArgumentError
 from .cache import Cache, keys_of
 from .isolation import Isolation
 from .result import CheckedResult

@@ -16,7 +16,7 @@ from delegatekit_api import LoweringError, UnsupportedError
 from delegatekit_api.nodes import describe_node, operator_name
 from delegatekit_api.quantization import DEQUANTIZE
 
-from ..foreign import UNEXPECTED, as_ours
+from ..errors.foreign import UNEXPECTED, as_ours
 from .arguments import nodes_in, substitute
 from .constants import Constants
 from .draft import Draft

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map_only
 
 from delegatekit_api import LoweringError
 
-from ..foreign import torch_logs_nothing
+from ..errors.foreign import torch_logs_nothing
 
 #: A module with its example inputs, or what torch.export made of it.
 Model: TypeAlias = Union["torch.nn.Module", ExportedProgram]

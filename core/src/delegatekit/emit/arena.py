@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from delegatekit_api import LoweringError, OptionError
 
-from ..foreign import as_ours
+from ..errors.foreign import as_ours
 from ..text import human_size
 from .memory import ALIGNMENT, PLANNERS, MemoryPlan, Placed, Planner, Request, check_plan, largest_load
 

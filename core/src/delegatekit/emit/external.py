@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from delegatekit_api import LoweringError, NamedData
 
-from ..foreign import as_ours
+from ..errors.foreign import as_ours
 from ..pte import Datum, PtdImage, schema
 from ..pte.ptd_schema import TensorLayout
 from ..pte.segments import Data, contents, digest

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from delegatekit_api import LoweringError
 
-from ..foreign import as_ours
+from ..errors.foreign import as_ours
 
 #: Unless told otherwise, every value starts at a multiple of this many bytes. The runtime wants no less.
 ALIGNMENT = 16

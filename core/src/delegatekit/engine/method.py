@@ -16,7 +16,7 @@ from delegatekit_api import ExecutionError, TensorSpec
 from delegatekit_api.devices import Estimate
 from delegatekit_api.profiling import OperatorTime
 
-from ..foreign import as_ours
+from ..errors.foreign import as_ours
 from ..plugins.apart import until
 from ..pte import PteFile, schema
 from ..pte.axes import fitting_axes

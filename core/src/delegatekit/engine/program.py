@@ -10,8 +10,8 @@ from weakref import WeakSet
 
 from delegatekit_api import FormatError, PluginError
 
+from ..errors.misuse import UnknownBackendError, UnknownMethodError
 from ..files import Source
-from ..misuse import UnknownBackendError, UnknownMethodError
 from ..plugins import LoadedBackend, discovery, find_by_delegate_id
 from ..pte import PteFile, read, schema
 from ..pte.manifest import Manifest, Owner, read_manifest

@@ -22,7 +22,7 @@ from typing import BinaryIO, Final, TypeAlias, cast
 
 from delegatekit_api import FormatError
 
-from ..misuse import OutputError
+from ..errors.misuse import OutputError
 from .locks import lock, unlocked
 from .sources import kind_fault
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any, Final
 
-from ..strict_json import objects, parse
+from ..json_text import objects, parse
 from .pickles import UntrustedError
 from .trees import check_tree
 

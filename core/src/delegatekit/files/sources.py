@@ -10,7 +10,7 @@ from typing import BinaryIO, Final, TypeAlias
 
 from delegatekit_api import FormatError
 
-from ..misuse import MissingFileError
+from ..errors.misuse import MissingFileError
 
 #: A file to read: its path (it is mapped, not read) or its bytes.
 Source: TypeAlias = str | Path | bytes | bytearray | memoryview

@@ -14,7 +14,7 @@ from delegatekit_api.nodes import describe_node
 
 from ..edge import EdgeMethod
 from ..edge.program import producer
-from ..foreign import as_ours
+from ..errors.foreign import as_ours
 from .ask import ask_backends
 from .foreign_sizes import lost_in_set
 

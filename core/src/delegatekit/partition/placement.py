@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from delegatekit_api import Partitioner
 
-from ..misuse import WrongArgumentError
+from ..errors.misuse import WrongArgumentError
 from .restricted import Restricted
 
 #: Method -> name of a node of its edge program -> the backend that gets the node, "" for none; others are open to all.

@@ -16,7 +16,7 @@ from delegatekit_api import BackendDescription, LoweringError, Partitioner
 from ..edge import EdgeMethod
 from ..edge.precompiled import is_precompiled
 from ..edge.sizes import is_size_node
-from ..misuse import WrongArgumentError
+from ..errors.misuse import WrongArgumentError
 from .assigned import PartitionFunction, assigned
 from .placement import Placed, Placement, check_names, checked_placement
 from .restricted import Restricted

@@ -12,8 +12,8 @@ from torch.fx import Node
 from delegatekit_api import LoweringError
 from delegatekit_api.nodes import describe_node, operator_name
 
-from ..foreign import as_ours
-from ..misuse import WrongArgumentError
+from ..errors.foreign import as_ours
+from ..errors.misuse import WrongArgumentError
 
 #: A module path with wildcards ("encoder.layers.*.attn": with all that is inside), an operator ("aten.linear.default",
 #: "aten.linear" or "linear"), or a function that says whether it means a node. "module:NAME" and "operator:NAME" tell

@@ -19,7 +19,7 @@ import pluggy
 from delegatekit_api import ApiVersion, BackendDescription, BackendSpec, PluginError
 from delegatekit_api.versions import PROJECT, incompatibility
 
-from ..misuse import UnknownBackendError
+from ..errors.misuse import UnknownBackendError
 from . import entry_points, first_import, observers
 from .allowed import ALLOW_LIST, is_allowed
 from .answers import check_answer

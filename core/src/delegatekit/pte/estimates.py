@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from delegatekit_api.devices import Estimate, LayerEstimate
 
-from ..json_text import to_json
-from ..strict_json import read_object
+from ..json_text import read_object, to_json
 from . import schema
 from .dataflow import calls
 from .reader import PteFile

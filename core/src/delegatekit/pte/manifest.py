@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..json_text import to_json
-from ..strict_json import read_object
+from ..json_text import read_object, to_json
 from . import schema
 from .axes import InputAxes, axes_from_json, axes_to_json
 from .dataflow import calls

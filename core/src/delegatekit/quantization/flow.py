@@ -17,7 +17,7 @@ from delegatekit_api import BackendOptions, LoweringError, OptionError, PluginEr
 from delegatekit_api.quantization import QuantizationScheme
 
 from ..edge.export import exported_programs
-from ..foreign import UNEXPECTED, as_ours
+from ..errors.foreign import UNEXPECTED, as_ours
 from ..plugins import LoadedBackend, blaming, warn
 from . import torchao
 from .bias import correct_biases

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from delegatekit.engine.calling import Inputs, inputs_of
 from delegatekit.engine.delegate import tensor_spec
 from delegatekit.engine.structure import read_input_structure
-from delegatekit.misuse import UnknownMethodError
+from delegatekit.errors.misuse import UnknownMethodError
 from delegatekit.pte import PteFile, schema
 from delegatekit.pte import bundle_schema as tables
 from delegatekit_api import ExecutionError, TensorSpec

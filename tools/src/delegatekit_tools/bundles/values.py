@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from delegatekit.foreign import as_ours
+from delegatekit.errors.foreign import as_ours
 from delegatekit.pte import bundle_schema as tables
 from delegatekit.pte.dtypes import scalar_type, torch_dtype
 from delegatekit_api import FormatError, UnsupportedError

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from delegatekit.engine import LoadedProgram, load
+from delegatekit.errors.misuse import UnknownMethodError
 from delegatekit.files import Source
-from delegatekit.misuse import UnknownMethodError
 from delegatekit.pte import bundle_schema as tables
 from delegatekit.pte.bundle import read_bundle
 from delegatekit.pte.reader import naming

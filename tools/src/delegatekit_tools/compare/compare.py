@@ -12,8 +12,8 @@ from torch.export import ExportedProgram
 
 from delegatekit.compiling import Compiling
 from delegatekit.edge.export import Model, exported_programs
-from delegatekit.foreign import UNEXPECTED, as_ours
-from delegatekit.misuse import WrongArgumentError
+from delegatekit.errors.foreign import UNEXPECTED, as_ours
+from delegatekit.errors.misuse import WrongArgumentError
 from delegatekit.partition import Selectors
 from delegatekit.pipeline import choose, lower
 from delegatekit.quantization import quantize

@@ -12,9 +12,9 @@ from torch.utils._pytree import tree_leaves
 
 from delegatekit.edge import EdgeMethod
 from delegatekit.edge.precompiled import is_precompiled
-from delegatekit.lowered_program import LoweredProgram
 from delegatekit.lowering import ChosenBackend
 from delegatekit.partition import PartitionPlan
+from delegatekit.pipeline import LoweredProgram
 from delegatekit_api import DelegateKitError, RuntimeUnavailableError
 from delegatekit_api.nodes import operator_name, source_line
 

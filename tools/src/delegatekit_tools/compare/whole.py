@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from delegatekit.edge import EdgeMethod
 from delegatekit.engine import Method, load
-from delegatekit.lowered_program import LoweredProgram
+from delegatekit.pipeline import LoweredProgram
 from delegatekit_toolkit.accuracy import ROUNDOFF, shaken, widened
 
 from .judging import accuracy_of, measured

@@ -13,8 +13,8 @@ import torch
 
 from delegatekit.files import shielded
 from delegatekit.json_text import to_json
-from delegatekit.lowered_program import LoweredProgram
 from delegatekit.lowering import Delegate, LoweredMethod
+from delegatekit.pipeline import LoweredProgram
 from delegatekit.pte import schema
 from delegatekit.pte.dataflow import calls
 

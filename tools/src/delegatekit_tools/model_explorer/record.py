@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from delegatekit.files import Archive, open_archive
+from delegatekit.json_text import decoded, parse_object
 from delegatekit.pte import schema
-from delegatekit.strict_json import decoded, parse_object
 from delegatekit_api import FormatError
 
 _HINT: Final = "`lower --etrecord` writes one"

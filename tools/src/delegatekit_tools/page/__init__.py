@@ -12,8 +12,8 @@ from importlib.resources import files
 from itertools import chain
 
 from delegatekit.emit import PlacedValue
-from delegatekit.lowered_program import LoweredProgram
 from delegatekit.partition import PartitionedMethod
+from delegatekit.pipeline import LoweredProgram
 from delegatekit.text import human_size, summary
 from delegatekit.version import __version__
 

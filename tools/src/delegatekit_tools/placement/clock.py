@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils._pytree import tree_leaves
 
 from delegatekit.engine import load
-from delegatekit.lowered_program import LoweredProgram
+from delegatekit.pipeline import LoweredProgram
 
 from ..profile import Times, call_times, instruction_times
 

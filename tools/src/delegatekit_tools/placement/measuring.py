@@ -8,9 +8,9 @@ from typing import Any, Final
 from torch.export import ExportedProgram
 
 from delegatekit.edge.digest import program_digest
-from delegatekit.lowered_program import LoweredProgram
-from delegatekit.misuse import WrongArgumentError
+from delegatekit.errors.misuse import WrongArgumentError
 from delegatekit.partition import keep_operators
+from delegatekit.pipeline import LoweredProgram
 from delegatekit.plugins import LoadedBackend, backends, get_backend
 from delegatekit_api import DelegateKitError, LoweringError
 

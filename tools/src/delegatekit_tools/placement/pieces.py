@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from torch.fx import Node
 
 from delegatekit.edge import EdgeMethod
-from delegatekit.lowered_program import LoweredProgram
 from delegatekit.partition import PartitionFunction, Placement
+from delegatekit.pipeline import LoweredProgram
 from delegatekit_api import ProgramView
 from delegatekit_api.nodes import operator_name
 

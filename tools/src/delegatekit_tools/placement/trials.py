@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from torch.export import ExportedProgram
 
-from delegatekit.lowered_program import LoweredProgram
+from delegatekit.pipeline import LoweredProgram
 from delegatekit_api import DelegateKitError
 
 from .measurements import Candidate, Tuned, UnitTimes

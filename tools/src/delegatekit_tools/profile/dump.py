@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from delegatekit.errors.misuse import UnknownMethodError
 from delegatekit.files import Source, open_view
-from delegatekit.misuse import UnknownMethodError
 from delegatekit.pte import read
 from delegatekit.pte.dataflow import callee, calls
 from delegatekit.pte.estimates import estimates_of

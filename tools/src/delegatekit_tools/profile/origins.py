@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delegatekit.strict_json import cut_off, decoded
+from delegatekit.json_text import cut_off, decoded
 from delegatekit_api import FormatError
 
 from .measured import Origin

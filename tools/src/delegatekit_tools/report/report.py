@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from delegatekit.emit import ArenaReport
-from delegatekit.lowered_program import LoweredProgram
 from delegatekit.lowering import Delegate
 from delegatekit.partition import PartitionPlan
+from delegatekit.pipeline import LoweredProgram
 from delegatekit.pte import schema
 from delegatekit.pte.own import OWN_KEYS
 from delegatekit.pte.segments import data_size

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from delegatekit.errors.misuse import Misuse, WrongArgumentError
 from delegatekit.json_text import to_json
-from delegatekit.misuse import Misuse, WrongArgumentError
 from delegatekit.plugins import LoadedBackend, get_backend, state_of
 from delegatekit_api import DelegateKitError, OptionError
 from delegatekit_api.devices import TargetInfo

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from delegatekit.files import open_file, write_text
-from delegatekit.json_text import to_json
-from delegatekit.strict_json import parse, read_object, said
+from delegatekit.json_text import parse, read_object, said, to_json
 from delegatekit_api import FormatError
 
 from .row import Row

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from delegatekit.strict_json import AnyFloat, decoded, said
+from delegatekit.json_text import AnyFloat, decoded, said
 from delegatekit_api import FormatError
 
 #: What became of it, the best first.

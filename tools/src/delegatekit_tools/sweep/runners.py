@@ -10,9 +10,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
-from delegatekit.json_text import plain, to_json
+from delegatekit.json_text import plain, read_object, to_json
 from delegatekit.processes import Process
-from delegatekit.strict_json import read_object
 from delegatekit_api import FormatError
 from delegatekit_toolkit.cluster import ClusterTask, Lost, able_workers, connected, run_tasks
 from delegatekit_toolkit.scratch import scratch

@@ -13,8 +13,8 @@ from torch.export import ExportedProgram
 
 from delegatekit.edge.digest import program_digest, values_digest
 from delegatekit.edge.export import Model, exported_programs
-from delegatekit.foreign import UNEXPECTED, as_ours
-from delegatekit.misuse import WrongArgumentError
+from delegatekit.errors.foreign import UNEXPECTED, as_ours
+from delegatekit.errors.misuse import WrongArgumentError
 from delegatekit_api import LoweringError
 
 from .material import Material

@@ -16,8 +16,7 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
 from delegatekit.engine import load
-from delegatekit.lowered_program import LoweredProgram
-from delegatekit.pipeline import lower
+from delegatekit.pipeline import LoweredProgram, lower
 from delegatekit.plugins import get_backend
 from delegatekit.quantization import quantize
 from delegatekit.quantization.ratio import SignalToNoise

@@ -15,20 +15,20 @@ from delegatekit_api import LoweringError, UnsupportedError
 from delegatekit_api.observers import StageEvent
 from delegatekit_toolkit.passes import Change
 
-from .budget import Budget, check_budget
-from .compiling import Compiling
-from .edge import EdgeMethod, build_edge, shared_buffers
-from .edge.export import Model, exported_programs
-from .emit import External, FileOptions, MemoryOptions, emit
-from .foreign import UNEXPECTED, as_ours
-from .lowered_module import LoweredModule, check_whole
-from .lowered_program import LoweredProgram
-from .lowering import ChosenBackend, lower_partitions, refusals
-from .misuse import WrongArgumentError
-from .partition import Asked, PartitionedMethod, PartitionFunction, Placement, Selection, Selectors, settle
-from .passes import OwnedPass, ProgramPassLike, apply_passes, given_passes
-from .plugins import discovery, notify
-from .version import __version__
+from ..compiling import Compiling
+from ..edge import EdgeMethod, build_edge, shared_buffers
+from ..edge.export import Model, exported_programs
+from ..emit import External, FileOptions, MemoryOptions, emit
+from ..errors.foreign import UNEXPECTED, as_ours
+from ..errors.misuse import WrongArgumentError
+from ..lowering import ChosenBackend, lower_partitions, refusals
+from ..lowering.budget import Budget, check_budget
+from ..partition import Asked, PartitionedMethod, PartitionFunction, Placement, Selection, Selectors, settle
+from ..passes import OwnedPass, ProgramPassLike, apply_passes, given_passes
+from ..plugins import discovery, notify
+from ..version import __version__
+from .module import LoweredModule, check_whole
+from .program import LoweredProgram
 
 _SIGNATURE = "help(delegatekit.lower) tells what each argument is"
 
@@ -86,7 +86,7 @@ def lower(
     With `stack_traces` the file tells for each instruction which lines of the user's source it comes from.
     `memory` chooses the planner, the alignment and the memory spaces of the values; see `MemoryOptions`.
     `budget` holds the backends' own estimates to limits: {"sram": "512KB", "latency": "20ms"} (or bytes and seconds);
-    what is over raises LoweringError with the figures. Only delegates are counted: see `budget.check_budget`.
+    what is over raises LoweringError with the figures. Only delegates are counted: see `lowering.budget.check_budget`.
     `compiling` says how the backends' compilers run: in processes of their own, several at a time, with limits, with
     or without the cache of what was compiled before; see `Compiling`.
     """

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from .emit import Emitted
-from .emit.debug_map import debug_map
-from .files import Writer
-from .lowering import LoweredMethod
-from .partition import PartitionedMethod
-from .pte import PteImage, ptd_to_bytes, to_bytes, write
+from ..emit import Emitted
+from ..emit.debug_map import debug_map
+from ..files import Writer
+from ..lowering import LoweredMethod
+from ..partition import PartitionedMethod
+from ..pte import PteImage, ptd_to_bytes, to_bytes, write
 
 #: What is written beside a file: a text, bytes, or a function that writes into an open binary file.
 Content: TypeAlias = str | bytes | Writer

@@ -16,15 +16,15 @@ from torch.utils._pytree import tree_flatten, tree_unflatten, treespec_loads
 
 from delegatekit_api import DelegateKitError, ExecutionError, UnsupportedError
 
-from .edge import EdgeMethod
-from .edge.precompiled import Precompiled, call_delegate, hold, register
-from .engine import Method, load
-from .foreign import as_ours
-from .lowered_program import LoweredProgram
-from .lowering import Delegate, partition_program, plan_of
-from .lowering.shapes import DelegateShapes
-from .partition import PartitionedMethod
-from .pte.segments import digest
+from ..edge import EdgeMethod
+from ..edge.precompiled import Precompiled, call_delegate, hold, register
+from ..engine import Method, load
+from ..errors.foreign import as_ours
+from ..lowering import Delegate, partition_program, plan_of
+from ..lowering.shapes import DelegateShapes
+from ..partition import PartitionedMethod
+from ..pte.segments import digest
+from .program import LoweredProgram
 
 
 class LoweredModule(torch.nn.Module):

@@ -1,4 +1,4 @@
-"""JSON as DelegateKit writes it, wherever it writes any; `strict_json` reads it.
+"""JSON as DelegateKit writes it, wherever it writes any; `strict` reads it.
 
 What is written is always valid JSON: NaN and infinities, for which JSON has no numbers, are the texts "NaN", "Infinity"
 and "-Infinity", as Protocol Buffers write them. Python's `float` reads all three.
