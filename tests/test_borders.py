@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import importlib_metadata
@@ -133,6 +134,20 @@ def test_a_package_imports_only_what_it_declares_and_may(package: Package) -> No
 def test_no_imports_form_a_circle(package: Package) -> None:
     assert circles(module_graph(package)) == []
     assert circles(room_graph(package)) == []
+
+
+def test_tools_import_faces_of_the_core_only() -> None:
+    # What a tool needs is part of the reading API (docs/reading.md): somebody else's tool could be written on it.
+    (tools,) = [package for package in PACKAGES if package.distribution == "delegatekit-tools"]
+    known = dict(core().modules())
+    for module, path in tools.modules():
+        for item in imports(module, path):
+            face, _, name = item.name.rpartition(".")
+            if item.top == "delegatekit" and face != "delegatekit":
+                where = f"{path}:{item.line} imports {item.name}"
+                assert face.count(".") == 1, where
+                exported = getattr(import_module(face), "__all__", None)
+                assert name in exported if exported is not None else known[face].name != "__init__.py", where
 
 
 @pytest.mark.parametrize("package", PLUGINS, ids=str)

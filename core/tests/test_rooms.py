@@ -22,6 +22,7 @@ ROOMS = (
     "plugins",
     # files, and what runs them
     "pte",
+    "reading",
     "engine",
     # the stages from a program to a file
     "edge",

@@ -6,9 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from delegatekit.edge.dialect import GROUPS, DialectOperator, absence, dialect
-from delegatekit.plugins import LoadedBackend, fault
-from delegatekit.plugins.entry_points import EXAMPLES_GROUP, entry_points
+from delegatekit.edge import GROUPS, DialectOperator, absence, dialect
+from delegatekit.plugins import EXAMPLES_GROUP, LoadedBackend, entry_points, fault
 from delegatekit_api import PluginError
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from delegatekit.edge.export import Model
+from delegatekit.edge import Model
 from delegatekit.lowering import graphs_of
 from delegatekit.partition import PartitionedMethod, PartitionFunction, Selectors
 from delegatekit.passes import ProgramPassLike

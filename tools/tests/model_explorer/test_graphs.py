@@ -47,7 +47,7 @@ def test_instructions_are_boxes_with_the_edges_of_the_file(lowered: dk.LoweredPr
         "1",
         "input 0",
     }
-    assert boxes["outputs"].reads == ("2",) and boxes["input 0"].facts == {"value": "float[2, 8]"}
+    assert boxes["outputs"].reads == ("2",) and boxes["input 0"].facts == {"value": "float32[2, 8]"}
     assert boxes["aten::atan.out"].inside is None
     assert boxes["delegate 0: ReferenceBackend"].facts["made by"].startswith("delegatekit-reference")
 
@@ -98,7 +98,7 @@ def test_without_a_record_and_the_plugin_the_layers_of_an_estimate_are_inside(
 ) -> None:
     layers = (LayerEstimate("conv1", "Conv2D", 2e-6), LayerEstimate("pool", "MaxPool", 1e-6))
     estimates = Estimates({"forward": (Estimate("a compiler", layers=layers), None)})
-    monkeypatch.setattr("delegatekit_tools.model_explorer.graphs.read_estimates", lambda file: estimates)
+    monkeypatch.setattr("delegatekit.reading.read_estimates", lambda file: estimates)
     monkeypatch.setenv("DELEGATEKIT_BACKENDS", "another")
     method, inside = drawn(lowered, tmp_path, record=False)
     assert [box.inside for box in method.boxes if box.inside] == [inside.id]

@@ -3,6 +3,33 @@
 from __future__ import annotations
 
 from .build import build_edge
-from .program import EdgeMethod, shared_buffers
+from .dialect import GROUPS, DialectOperator, absence, dialect
+from .digest import program_digest, values_digest
+from .export import Model, exported_programs
+from .precompiled import is_precompiled, precompiled
+from .program import EdgeMethod, producer, shared_buffers
+from .size_nodes import SizeNodes
+from .sizes import expression, is_size, is_size_node, lower_bound, upper_bound
 
-__all__ = ["EdgeMethod", "build_edge", "shared_buffers"]
+__all__ = [
+    "GROUPS",
+    "DialectOperator",
+    "EdgeMethod",
+    "Model",
+    "SizeNodes",
+    "absence",
+    "build_edge",
+    "dialect",
+    "exported_programs",
+    "expression",
+    "is_precompiled",
+    "is_size",
+    "is_size_node",
+    "lower_bound",
+    "precompiled",
+    "producer",
+    "program_digest",
+    "shared_buffers",
+    "upper_bound",
+    "values_digest",
+]

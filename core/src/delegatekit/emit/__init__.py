@@ -5,7 +5,7 @@ from __future__ import annotations
 from .arena import ArenaReport, MemoryOptions, PlacedValue, PlannedValue
 from .external import External
 from .file import Emitted, emit
-from .memory import MemoryPlan, Request, plan_memory
+from .memory import MemoryPlan, Request, loads, plan_memory
 from .shared import FileOptions
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "PlannedValue",
     "Request",
     "emit",
+    "loads",
     "plan_memory",
 ]

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from .calling import Inputs, inputs_of
+from .delegate import tensor_spec
+from .instructions import Step
 from .method import Method
 from .program import LoadedProgram, Session, load
+from .structure import read_input_structure
 
-__all__ = ["LoadedProgram", "Method", "Session", "load"]
+__all__ = [
+    "Inputs",
+    "LoadedProgram",
+    "Method",
+    "Session",
+    "Step",
+    "inputs_of",
+    "load",
+    "read_input_structure",
+    "tensor_spec",
+]

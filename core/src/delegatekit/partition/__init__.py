@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from .ask import ask_backends, keep_operators
+from .assemble import assemble
 from .assigned import PartitionFunction
+from .foreign_sizes import lost_in_set
 from .grow import partition
 from .placement import Placement
 from .plan import Decomposition, Partition, PartitionedMethod, PartitionPlan
 from .selection import Selection, Selectors
 from .settle import Asked, settle
+from .state import StateOwners
 
 __all__ = [
     "Asked",
@@ -20,8 +23,11 @@ __all__ = [
     "Placement",
     "Selection",
     "Selectors",
+    "StateOwners",
     "ask_backends",
+    "assemble",
     "keep_operators",
+    "lost_in_set",
     "partition",
     "settle",
 ]

@@ -11,7 +11,7 @@ from .backend import BackendInfo, LoadedBackend
 from .blame import PluginWarning, blaming, fault, shown, warn
 from .carried import described, restored
 from .discovery import ask_all, backends, get_backend, state_of
-from .entry_points import BACKEND_GROUP, OBSERVER_GROUP
+from .entry_points import BACKEND_GROUP, EXAMPLES_GROUP, OBSERVER_GROUP, entry_points
 from .first_import import FIRST_IMPORTS
 from .observers import add_observer, extra_conformance_cases, notify
 from .owners import OwnerError, find_by_delegate_id
@@ -21,6 +21,7 @@ __all__ = [
     "ALLOW_LIST",
     "BACKEND_GROUP",
     "COMPILED",
+    "EXAMPLES_GROUP",
     "FIRST_IMPORTS",
     "OBSERVER_GROUP",
     "BackendInfo",
@@ -34,6 +35,7 @@ __all__ = [
     "cache_folder",
     "check_answer",
     "described",
+    "entry_points",
     "extra_conformance_cases",
     "fault",
     "find_by_delegate_id",

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from . import bundle_schema, schema
+from .bundle import Bundle, is_bundle, read_bundle, write_bundle
+from .dataflow import calls
+from .dtypes import scalar_type, torch_dtype
 from .image import Datum, PtdImage, PteImage
+from .own import OWN_KEYS
 from .ptd_reader import PtdFile, StoredData, read_ptd
+from .ptd_schema import PTD_IDENTIFIER, TensorLayout
 from .ptd_writer import ptd_to_bytes, write_ptd
-from .reader import Header, PteFile, read
-from .segments import Data
+from .reader import Header, PteFile, naming, read
+from .segments import Data, data_size
+from .validate import validate
 from .writer import to_bytes, write, write_to
 
 __all__ = [
+    "OWN_KEYS",
+    "PTD_IDENTIFIER",
+    "Bundle",
     "Data",
     "Datum",
     "Header",
@@ -18,11 +28,23 @@ __all__ = [
     "PteFile",
     "PteImage",
     "StoredData",
+    "TensorLayout",
+    "bundle_schema",
+    "calls",
+    "data_size",
+    "is_bundle",
+    "naming",
     "ptd_to_bytes",
     "read",
+    "read_bundle",
     "read_ptd",
+    "scalar_type",
+    "schema",
     "to_bytes",
+    "torch_dtype",
+    "validate",
     "write",
+    "write_bundle",
     "write_ptd",
     "write_to",
 ]

@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from .commands import load_quantized
     from .flow import convert_qat, prepare_qat, quantize
+    from .ratio import SignalToNoise, sqnr_db
     from .report import LayerReport, QuantizationReport
+    from .samples import read_calibration
 
-__all__ = ["LayerReport", "QuantizationReport", "convert_qat", "load_quantized", "prepare_qat", "quantize"]
+#: Name -> its module, which is loaded when the name is used: the commands list schemes without torch.
+_HOMES: Final = {
+    "LayerReport": "report",
+    "QuantizationReport": "report",
+    "SignalToNoise": "ratio",
+    "convert_qat": "flow",
+    "load_quantized": "commands",
+    "prepare_qat": "flow",
+    "quantize": "flow",
+    "read_calibration": "samples",
+    "sqnr_db": "ratio",
+}
+
+__all__ = [
+    "LayerReport",
+    "QuantizationReport",
+    "SignalToNoise",
+    "convert_qat",
+    "load_quantized",
+    "prepare_qat",
+    "quantize",
+    "read_calibration",
+    "sqnr_db",
+]
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when used: the commands list schemes without torch.
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    place = ".report" if name.endswith("Report") else ".commands" if name == "load_quantized" else ".flow"
-    return getattr(import_module(place, __name__), name)
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -10,10 +10,8 @@ from typing import Any, NoReturn
 import torch
 from torch.utils import _pytree as pytree
 
-from delegatekit.engine.calling import Inputs, inputs_of
-from delegatekit.engine.delegate import tensor_spec
-from delegatekit.engine.structure import read_input_structure
-from delegatekit.errors.misuse import UnknownMethodError
+from delegatekit.engine import Inputs, inputs_of, read_input_structure, tensor_spec
+from delegatekit.errors import UnknownMethodError
 from delegatekit.pte import PteFile, schema
 from delegatekit.pte import bundle_schema as tables
 from delegatekit_api import ExecutionError, TensorSpec

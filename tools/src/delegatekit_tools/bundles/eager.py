@@ -10,8 +10,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from delegatekit.errors.foreign import as_ours
-from delegatekit.errors.misuse import WrongArgumentError
+from delegatekit.errors import WrongArgumentError, as_ours
 from delegatekit_api import ExecutionError
 
 from .cases import Case

@@ -12,10 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from delegatekit.engine import LoadedProgram, load
 from delegatekit.files import Source, open_view, write_files
-from delegatekit.pte import read
-from delegatekit.pte.bundle import Bundle, is_bundle, read_bundle, write_bundle
-from delegatekit.pte.reader import naming
-from delegatekit.pte.validate import validate
+from delegatekit.pte import Bundle, is_bundle, naming, read, read_bundle, validate, write_bundle
 
 from .cases import Case, Signature
 

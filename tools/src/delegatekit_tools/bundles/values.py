@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from delegatekit.errors.foreign import as_ours
+from delegatekit.errors import as_ours
 from delegatekit.pte import bundle_schema as tables
-from delegatekit.pte.dtypes import scalar_type, torch_dtype
+from delegatekit.pte import scalar_type, torch_dtype
 from delegatekit_api import FormatError, UnsupportedError
 
 

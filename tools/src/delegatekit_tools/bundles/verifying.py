@@ -10,11 +10,10 @@ from typing import Any
 import torch
 
 from delegatekit.engine import LoadedProgram, load
-from delegatekit.errors.misuse import UnknownMethodError
+from delegatekit.errors import UnknownMethodError
 from delegatekit.files import Source
 from delegatekit.pte import bundle_schema as tables
-from delegatekit.pte.bundle import read_bundle
-from delegatekit.pte.reader import naming
+from delegatekit.pte import naming, read_bundle
 from delegatekit_api import DelegateKitError, ExecutionError
 
 from .values import from_value

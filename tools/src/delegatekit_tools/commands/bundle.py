@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delegatekit.cli.arguments import (
+from delegatekit.cli import (
     DataOption,
     IsolateOption,
     JsonOption,
@@ -16,12 +16,17 @@ from delegatekit.cli.arguments import (
     RunnerOption,
     SeedOption,
     TrustOption,
+    apart,
+    files_of,
+    inputs_for,
+    print_json,
+    question_place,
+    read_model,
+    read_value,
+    results_alone,
+    say,
+    usage,
 )
-from delegatekit.cli.console import print_json, say, usage
-from delegatekit.cli.inputs import apart, inputs_for, read_value
-from delegatekit.cli.model import files_of, read_model
-from delegatekit.cli.places import question_place
-from delegatekit.cli.stdout import results_alone
 
 if TYPE_CHECKING:
     from ..bundles.cases import Case, Signature

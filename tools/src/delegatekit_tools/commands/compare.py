@@ -9,26 +9,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delegatekit.cli.arguments import (
+from delegatekit.cli import (
+    FAILED,
     BackendOption,
+    DynamicOption,
     JsonOption,
     ModelArgument,
     OnlyOption,
     SettingOption,
     SkipOption,
     TrustOption,
+    files_of,
     installed_backends,
+    print_json,
+    progress,
+    question_place,
+    read_inputs,
+    read_model,
+    results_alone,
+    say,
     selectors,
     settings,
+    show,
     split_names,
+    with_dynamic_shapes,
 )
-from delegatekit.cli.console import print_json, progress, say, show
-from delegatekit.cli.dynamic import DynamicOption, with_dynamic_shapes
-from delegatekit.cli.failures import FAILED
-from delegatekit.cli.inputs import read_inputs
-from delegatekit.cli.model import files_of, read_model
-from delegatekit.cli.places import question_place
-from delegatekit.cli.stdout import results_alone
 
 if TYPE_CHECKING:
     from ..compare import Comparison
@@ -86,7 +91,7 @@ def compare(
     """Run a lowered model beside PyTorch and name the first operator that diverges; exit code 1 if one does."""
     from delegatekit import Compiling
     from delegatekit import compare as compare_model
-    from delegatekit.edge.export import exported_programs
+    from delegatekit.edge import exported_programs
     from delegatekit.files import PY, check_outputs
 
     from ..compare.values import specs_of, wanted_method

@@ -8,23 +8,29 @@ from typing import Annotated
 
 import typer
 
-from delegatekit.cli.arguments import (
+from delegatekit.cli import (
     BackendOption,
+    DynamicOption,
     JsonOption,
     ModelArgument,
     OnlyOption,
+    PassOption,
     SettingOption,
     SkipOption,
     TrustOption,
+    files_of,
+    print_json,
+    progress,
+    question_place,
+    read_model,
+    read_passes,
+    results_alone,
+    say,
     selectors,
     settings,
+    show,
+    with_dynamic_shapes,
 )
-from delegatekit.cli.console import print_json, progress, say, show
-from delegatekit.cli.dynamic import DynamicOption, with_dynamic_shapes
-from delegatekit.cli.model import files_of, read_model
-from delegatekit.cli.passes import PassOption, read_passes
-from delegatekit.cli.places import question_place
-from delegatekit.cli.stdout import results_alone
 
 
 @results_alone

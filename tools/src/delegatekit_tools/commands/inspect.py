@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from delegatekit.cli.arguments import JsonOption
-from delegatekit.cli.console import is_narrow, print_json, show
-from delegatekit.cli.stdout import results_alone
+from delegatekit.cli import JsonOption, is_narrow, print_json, results_alone, show
 
 
 @results_alone
@@ -25,7 +23,7 @@ def inspect(
 ) -> None:
     """Show what is in a .pte, .bpte or .ptd file: methods, delegates with their owners, operators, memory, segments."""
     from delegatekit.files import open_view
-    from delegatekit.pte.ptd_schema import PTD_IDENTIFIER
+    from delegatekit.pte import PTD_IDENTIFIER
 
     from ..inspection.inspection import Inspection, inspect_data
     from ..inspection.inspection import inspect as inspect_program

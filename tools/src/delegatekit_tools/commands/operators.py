@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from delegatekit.cli.arguments import JsonOption, installed_backends
-from delegatekit.cli.console import print_json, show
-from delegatekit.cli.stdout import results_alone
+from delegatekit.cli import JsonOption, installed_backends, print_json, results_alone, show
 
 
 @results_alone

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delegatekit.cli.arguments import (
+from delegatekit.cli import (
     DataOption,
     InputsArgument,
     IsolateOption,
@@ -17,12 +17,16 @@ from delegatekit.cli.arguments import (
     SeedOption,
     TimeLimitOption,
     TrustOption,
+    apart,
+    ended_after,
+    inputs_for,
+    print_json,
+    question_place,
+    results_alone,
+    say,
+    show,
+    usage,
 )
-from delegatekit.cli.console import print_json, say, show, usage
-from delegatekit.cli.inputs import apart, inputs_for
-from delegatekit.cli.places import question_place
-from delegatekit.cli.stdout import results_alone
-from delegatekit.cli.watch import ended_after
 
 if TYPE_CHECKING:
     from delegatekit.engine import LoadedProgram, Method

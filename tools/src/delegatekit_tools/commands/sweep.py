@@ -7,12 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delegatekit.cli.arguments import BackendOption, JsonOption, ModelArgument, SettingOption, TrustOption, settings
-from delegatekit.cli.console import print_json, remark, say, show, usage
-from delegatekit.cli.dynamic import DynamicOption, with_dynamic_shapes
-from delegatekit.cli.model import files_of, read_model
-from delegatekit.cli.places import question_place
-from delegatekit.cli.stdout import results_alone
+from delegatekit.cli import (
+    BackendOption,
+    DynamicOption,
+    JsonOption,
+    ModelArgument,
+    SettingOption,
+    TrustOption,
+    files_of,
+    print_json,
+    question_place,
+    read_model,
+    remark,
+    results_alone,
+    say,
+    settings,
+    show,
+    usage,
+    with_dynamic_shapes,
+)
 
 if TYPE_CHECKING:
     from ..sweep import Row
@@ -105,7 +118,7 @@ def _tell(row: Row) -> None:
 
 
 def _read(path: Path | None, model: dict[str, Any], *, trust: bool) -> list[tuple[Any, ...]] | None:
-    from delegatekit.quantization.samples import read_calibration
+    from delegatekit.quantization import read_calibration
 
     if path is None:
         return None

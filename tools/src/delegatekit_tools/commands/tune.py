@@ -9,12 +9,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delegatekit.cli.arguments import BackendOption, JsonOption, ModelArgument, SettingOption, TrustOption, settings
-from delegatekit.cli.console import print_json, remark, say, show, usage
-from delegatekit.cli.dynamic import DynamicOption, with_dynamic_shapes
-from delegatekit.cli.model import files_of, read_model
-from delegatekit.cli.places import default_place, question_place
-from delegatekit.cli.stdout import results_alone
+from delegatekit.cli import (
+    BackendOption,
+    DynamicOption,
+    JsonOption,
+    ModelArgument,
+    SettingOption,
+    TrustOption,
+    default_place,
+    files_of,
+    print_json,
+    question_place,
+    read_model,
+    remark,
+    results_alone,
+    say,
+    settings,
+    show,
+    usage,
+    with_dynamic_shapes,
+)
 
 if TYPE_CHECKING:
     from ..placement import Measurements

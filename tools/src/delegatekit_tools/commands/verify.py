@@ -7,11 +7,18 @@ from typing import Annotated
 
 import typer
 
-from delegatekit.cli.arguments import DataOption, IsolateOption, JsonOption, RunnerOption, TimeLimitOption
-from delegatekit.cli.console import print_json, show
-from delegatekit.cli.inputs import apart
-from delegatekit.cli.stdout import results_alone
-from delegatekit.cli.watch import ended_after
+from delegatekit.cli import (
+    DataOption,
+    IsolateOption,
+    JsonOption,
+    RunnerOption,
+    TimeLimitOption,
+    apart,
+    ended_after,
+    print_json,
+    results_alone,
+    show,
+)
 
 
 @results_alone
@@ -28,8 +35,7 @@ def verify(
 ) -> None:
     """Run the cases of a bundled program (.bpte) on the Python engine and compare; exit code 1 if one differs."""
     from delegatekit import verify as run_cases
-    from delegatekit.pte.bundle import read_bundle
-    from delegatekit.pte.reader import naming
+    from delegatekit.pte import naming, read_bundle
 
     with naming(file):
         count = sum(map(len, read_bundle(file).cases.values()))

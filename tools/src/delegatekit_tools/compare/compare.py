@@ -11,9 +11,8 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from delegatekit.compiling import Compiling
-from delegatekit.edge.export import Model, exported_programs
-from delegatekit.errors.foreign import UNEXPECTED, as_ours
-from delegatekit.errors.misuse import WrongArgumentError
+from delegatekit.edge import Model, exported_programs
+from delegatekit.errors import UNEXPECTED, WrongArgumentError, as_ours
 from delegatekit.partition import Selectors
 from delegatekit.pipeline import choose, lower
 from delegatekit.quantization import quantize

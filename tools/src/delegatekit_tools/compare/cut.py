@@ -12,14 +12,8 @@ from typing import Any
 
 from torch.fx import Graph, Node, map_arg
 
-from delegatekit.edge import EdgeMethod
-from delegatekit.edge.size_nodes import SizeNodes
-from delegatekit.edge.sizes import is_size, is_size_node
-from delegatekit.partition import PartitionPlan
-from delegatekit.partition.ask import ask_backends
-from delegatekit.partition.assemble import assemble
-from delegatekit.partition.foreign_sizes import lost_in_set
-from delegatekit.partition.state import StateOwners
+from delegatekit.edge import EdgeMethod, SizeNodes, is_size, is_size_node
+from delegatekit.partition import PartitionPlan, StateOwners, ask_backends, assemble, lost_in_set
 from delegatekit_api import BackendDescription, LoweringError, Partitioner
 from delegatekit_api.nodes import describe_node
 

@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from delegatekit.edge import EdgeMethod
-from delegatekit.quantization.ratio import sqnr_db
+from delegatekit.quantization import sqnr_db
 from delegatekit_api.nodes import argument
 from delegatekit_toolkit.accuracy import (
     ROUNDOFF,

@@ -10,8 +10,7 @@ import torch
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
-from delegatekit.edge import EdgeMethod
-from delegatekit.edge.precompiled import is_precompiled
+from delegatekit.edge import EdgeMethod, is_precompiled
 from delegatekit.lowering import ChosenBackend
 from delegatekit.partition import PartitionPlan
 from delegatekit.pipeline import LoweredProgram

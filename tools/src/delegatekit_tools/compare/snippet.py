@@ -13,8 +13,7 @@ from typing import Any, Final
 import torch
 from torch.fx import GraphModule, Node, map_arg
 
-from delegatekit.edge import EdgeMethod
-from delegatekit.edge.sizes import is_size_node
+from delegatekit.edge import EdgeMethod, is_size_node
 from delegatekit_api.nodes import operator_name
 from delegatekit_toolkit.accuracy.script import BOUND, COMPARISON, with_bound
 

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from torch.fx import Node
 
-from delegatekit.edge import EdgeMethod
-from delegatekit.edge.sizes import is_size, is_size_node
+from delegatekit.edge import EdgeMethod, is_size, is_size_node
 from delegatekit.partition import PartitionPlan
 from delegatekit_api.nodes import operator_name
 

@@ -9,7 +9,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
-from delegatekit.errors.misuse import UnknownMethodError, WrongArgumentError
+from delegatekit.errors import UnknownMethodError, WrongArgumentError
 from delegatekit_api import TensorSpec
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch.fx import Node
 
-from delegatekit.edge.sizes import expression, is_size
+from delegatekit.edge import expression, is_size
 
 #: Version of the schema.
 SCHEMA_VERSION: Final = (5, 4)

@@ -14,8 +14,7 @@ from typing import Any, Final
 import torch
 from torch.fx import Node
 
-from delegatekit.edge import EdgeMethod
-from delegatekit.edge.sizes import is_size, lower_bound, upper_bound
+from delegatekit.edge import EdgeMethod, is_size, lower_bound, upper_bound
 
 from .arguments import SCHEMA_VERSION, Argument, size_of, tensor_meta, truth_of
 

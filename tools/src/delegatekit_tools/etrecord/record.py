@@ -15,8 +15,7 @@ from delegatekit.files import shielded
 from delegatekit.json_text import to_json
 from delegatekit.lowering import Delegate, LoweredMethod
 from delegatekit.pipeline import LoweredProgram
-from delegatekit.pte import schema
-from delegatekit.pte.dataflow import calls
+from delegatekit.pte import calls, schema
 
 from .graph import StoredProgram, stored_program
 

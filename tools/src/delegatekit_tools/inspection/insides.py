@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from delegatekit.plugins import find_by_delegate_id
-from delegatekit.pte import PteFile, schema
-from delegatekit.pte.manifest import Owner
-from delegatekit_api import CompileSpec, DelegateKitError
+from delegatekit.reading import FileDelegate
+from delegatekit_api import DelegateKitError
 from delegatekit_api.blobs import BlobOperator
 
 
@@ -20,15 +20,14 @@ class Insides:
     unknown: str = ""
 
 
-def insides(file: PteFile, delegate: schema.BackendDelegate, owner: Owner, method: str) -> Insides:
+def insides(delegate: FileDelegate, named_data: Mapping[str, memoryview]) -> Insides:
     """What is inside a delegate. Imports the plugin that runs it, as `run` does, and asks neither tool nor device.
 
     Never raises: a plugin that is missing, does not tell, or refuses the blob is a reason in `Insides.unknown`.
     """
-    specs = [CompileSpec(str(spec.key), spec.value or b"") for spec in delegate.compile_specs or ()]
     try:
-        backend = find_by_delegate_id(str(delegate.id), owner.known)
-        found = backend.blob_operators(file.delegate_blob(delegate), specs, file.named_data, method)
+        backend = find_by_delegate_id(delegate.id, delegate.owner.known)
+        found = backend.blob_operators(delegate.blob, list(delegate.compile_specs), named_data, delegate.method)
     except DelegateKitError as error:
         return Insides(unknown=" ".join(str(error).split()))
     if found is None:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Final
 
 from delegatekit.files import Source, open_view
-from delegatekit.pte import PteFile, read, read_ptd, schema
-from delegatekit.pte.axes import Axis, InputAxes, fitting_axes
-from delegatekit.pte.bundle import is_bundle, read_bundle
-from delegatekit.pte.dtypes import TORCH_DTYPES
-from delegatekit.pte.estimates import Estimates, read_estimates
-from delegatekit.pte.manifest import Manifest, Owner, read_manifest
-from delegatekit.pte.ptd_schema import TensorLayout
-from delegatekit.pte.reader import naming
-from delegatekit.pte.schema import is_external
-from delegatekit.pte.validate import validate
+from delegatekit.pte import PteFile, TensorLayout, is_bundle, read_bundle, read_ptd, schema
+from delegatekit.reading import FileDelegate, FileMethod, FileProgram, FileValue, dtype_name, open_program
 from delegatekit.text import human_size, layer_lines, summary
 from delegatekit_api.devices import Estimate
 
 from .insides import Insides, insides
 from .operators import operator_lines
+
+#: What a data file has that is no tensor.
+_OF_A_BACKEND: Final = "data of a backend"
 
 
 @dataclass(frozen=True)
@@ -162,27 +157,29 @@ def inspect_data(source: Source) -> DataInspection:
     )
 
 
+def _layout(tensor: TensorLayout | None) -> str:
+    if tensor is None:
+        return _OF_A_BACKEND
+    return f"{dtype_name(tensor.scalar_type)}[{', '.join(map(str, tensor.sizes or ()))}]"
+
+
 def inspect(source: Source, *, operators: bool = False) -> Inspection:
     """Describe a .pte or .bpte; with `operators`, also the operators of its delegates. Raises FormatError.
 
     Needs neither plugins, their runtimes, nor data files. Only for `operators` the plugins that own the delegates are
     imported; where one cannot tell, `Insides.unknown` says why.
     """
-    file = read(source)
-    with naming(source):
-        validate(file)
-    manifest, estimates = read_manifest(file), read_estimates(file)
-    plans = file.program.execution_plan or ()
-    methods = tuple(_method(file, plan, manifest, estimates, operators) for plan in plans)
+    program = open_program(source)
+    header = program.file.header
     return Inspection(
-        size=file.size,
-        program_size=file.header.program_size if file.header is not None else file.size,
-        producer=manifest.producer,
-        methods=methods,
-        segments=_segments(file),
-        named_data={key: len(data) for key, data in file.named_data.items()},
-        external=_external(file, manifest),
-        data_files=tuple(manifest.data_files),
+        size=program.size,
+        program_size=header.program_size if header is not None else program.size,
+        producer=program.producer,
+        methods=tuple(_method(program, method, operators) for method in program.methods.values()),
+        segments=_segments(program.file),
+        named_data={key: len(data) for key, data in program.named_data.items()},
+        external=_external(program),
+        data_files=tuple(program.data_files),
         cases=_cases(source),
     )
 
@@ -192,99 +189,45 @@ def _cases(source: Source) -> dict[str, int]:
     return {name: len(cases) for name, cases in read_bundle(view).cases.items()} if is_bundle(view) else {}
 
 
-def _external(file: PteFile, manifest: Manifest) -> tuple[KeyInfo, ...]:
+def _external(program: FileProgram) -> tuple[KeyInfo, ...]:
     found: dict[str, KeyInfo] = {}
-    for plan in file.program.execution_plan or ():
-        for value in plan.values or ():
-            tensor = value.val
-            if isinstance(tensor, schema.Tensor) and tensor.extra_tensor_info is not None and is_external(tensor):
-                key = str(tensor.extra_tensor_info.fully_qualified_name)
-                found[key] = KeyInfo(key, _layout(tensor), tensor.nbytes)
-    for keys in manifest.data_files.values():
-        found.update({key: KeyInfo(key, _layout(None), None) for key in keys})
+    for method in program.methods.values():
+        found.update({value.key: KeyInfo(value.key, str(value), value.size) for value in method.values if value.key})
+    for keys in program.data_files.values():
+        found.update({key: KeyInfo(key, _OF_A_BACKEND, None) for key in keys})
     return tuple(found.values())
 
 
-def _layout(tensor: schema.Tensor | TensorLayout | None, axes: Sequence[int | Axis] | None = None) -> str:
-    """The tensor in words; `axes` says which of its sizes change, where that is known."""
-    if tensor is None:
-        return "data of a backend"
-    # Data files have fixed sizes only.
-    bound = isinstance(tensor, schema.Tensor) and tensor.shape_dynamism != schema.TensorShapeDynamism.STATIC
-    changing = [bound] * len(tensor.sizes or ()) if axes is None else [isinstance(size, Axis) for size in axes]
-    sizes = (f"<={size}" if changes else str(size) for size, changes in zip(tensor.sizes or (), changing, strict=True))
-    return f"{_type_name(tensor)}[{', '.join(sizes)}]"
-
-
-def _method(
-    file: PteFile, plan: schema.ExecutionPlan, manifest: Manifest, estimates: Estimates, with_insides: bool
-) -> MethodInfo:
-    name = str(plan.name)
-    values = [value.val for value in plan.values or ()]
-    calls = [step.instr_args for chain in plan.chains or () for step in chain.instructions or ()]
-    operators = plan.operators or []
-    counts = Counter(operators[call.op_index].full_name for call in calls if isinstance(call, schema.KernelCall))
-    constants = {
-        value.data_buffer_idx: value.nbytes
-        for value in values
-        if isinstance(value, schema.Tensor)
-        and value.data_buffer_idx
-        and value.allocation_info is None
-        and not is_external(value)
-    }
-    delegates = []
-    for index, delegate in enumerate(plan.delegates or ()):
-        owner = manifest.owner(name, index)
-        inside = insides(file, delegate, owner, name) if with_insides else None
-        delegates.append(_delegate(file, delegate, owner, estimates.of(name, index), inside))
+def _method(program: FileProgram, method: FileMethod, with_insides: bool) -> MethodInfo:
+    counts = Counter(item.calls for item in method.instructions if item.is_kernel)
+    constants = {value.constant: value.size for value in method.values if value.constant}
     return MethodInfo(
-        name=name,
-        inputs=_inputs([values[index] for index in plan.inputs or ()], manifest.axes.get(name, ())),
-        outputs=tuple(_value(values[index]) for index in plan.outputs or ()),
-        delegates=tuple(delegates),
+        name=method.name,
+        inputs=tuple(_value(method.values[index]) for index in method.inputs),
+        outputs=tuple(_value(method.values[index]) for index in method.outputs),
+        delegates=tuple(
+            _delegate(item, insides(item, program.named_data) if with_insides else None) for item in method.delegates
+        ),
         operators=dict(counts.most_common()),
-        instructions=len(calls),
-        memory=tuple(plan.non_const_buffer_sizes or ())[1:],
+        instructions=len(method.instructions),
+        memory=method.memory,
         constants=sum(constants.values()),
     )
 
 
-def _inputs(values: Sequence[Any], axes: InputAxes) -> tuple[ValueInfo, ...]:
-    shapes = [value.sizes or () if isinstance(value, schema.Tensor) else None for value in values]
-    known = fitting_axes(axes, shapes) or (None,) * len(values)
-    return tuple(_value(value, sizes) for value, sizes in zip(values, known, strict=True))
+def _value(value: FileValue) -> ValueInfo:
+    return ValueInfo(str(value), value.size)
 
 
-def _value(value: Any, sizes: Sequence[int | Axis] | None = None) -> ValueInfo:
-    if isinstance(value, schema.Tensor):
-        return ValueInfo(_layout(value, sizes), value.nbytes)
-    content = next(iter(vars(value).values()), None)
-    return ValueInfo(f"{type(value).__name__}({content!r})", 0)
-
-
-def _type_name(tensor: schema.Tensor | TensorLayout) -> str:
-    """PyTorch's name of the element type; the format's own where PyTorch has none."""
-    dtype = TORCH_DTYPES.get(schema.ScalarType(tensor.scalar_type))
-    if dtype is None:
-        return schema.ScalarType(tensor.scalar_type).name.lower()
-    return str(dtype).removeprefix("torch.")
-
-
-def _delegate(
-    file: PteFile,
-    delegate: schema.BackendDelegate,
-    owner: Owner,
-    estimate: Estimate | None,
-    inside: Insides | None,
-) -> DelegateInfo:
+def _delegate(delegate: FileDelegate, inside: Insides | None) -> DelegateInfo:
     return DelegateInfo(
-        id=str(delegate.id),
-        blob_size=len(file.delegate_blob(delegate)),
-        compile_specs=tuple(str(spec.key) for spec in delegate.compile_specs or ()),
-        distribution=owner.distribution,
-        version=owner.version,
-        api_version=owner.api_version,
-        estimate=estimate,
+        id=delegate.id,
+        blob_size=len(delegate.blob),
+        compile_specs=tuple(spec.key for spec in delegate.compile_specs),
+        distribution=delegate.owner.distribution,
+        version=delegate.owner.version,
+        api_version=delegate.owner.api_version,
+        estimate=delegate.estimate,
         insides=inside,
     )
 

@@ -12,12 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from delegatekit.pte import PteFile, read, schema
-from delegatekit.pte.dataflow import callee, calls, effects
-from delegatekit.pte.estimates import Estimates, read_estimates
-from delegatekit.pte.manifest import Manifest, owners_of, read_manifest
-from delegatekit.pte.reader import naming
-from delegatekit.pte.validate import validate
+from delegatekit.reading import FileDelegate, FileMethod, FileProgram, open_program
 from delegatekit_api.blobs import BlobOperator
 from delegatekit_api.devices import Estimate
 
@@ -51,38 +46,26 @@ class Drawing:
     boxes: tuple[Box, ...]
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What is known of a file."""
-
-    file: PteFile
-    manifest: Manifest
-    estimates: Estimates
-    record: Record | None
-
-
 def drawings(path: Path) -> list[Drawing]:
     """The graphs of a .pte or .bpte: each method, and after it each of its delegates that something is known of.
 
     An ETRecord with the file's name (`net.etrecord`) is read, too. Raises FormatError for damaged files, but not for
     blobs that a plugin refuses.
     """
-    file = read(path)
-    with naming(path):
-        validate(file)
-    beside = path.with_suffix(".etrecord")
-    known = _Known(file, read_manifest(file), read_estimates(file), Record(beside) if beside.is_file() else None)
+    program, beside = open_program(path), path.with_suffix(".etrecord")
+    record = Record(beside) if beside.is_file() else None
     found: list[Drawing] = []
-    for plan in file.program.execution_plan or ():
-        if known.record is not None:
-            known.record.check(str(plan.name), calls(plan))
+    for method in program.methods.values():
+        if record is not None:
+            record.check(method)
         inside = {
             position: boxes
-            for position, call in enumerate(calls(plan))
-            if isinstance(call, schema.DelegateCall) and (boxes := _inside(known, plan, position, call.delegate_index))
+            for position, instruction in enumerate(method.instructions)
+            if instruction.delegate is not None
+            and (boxes := _inside(program, record, method.delegates[instruction.delegate], position))
         }
-        found.append(_method(known, plan, inside))
-        found += [Drawing(_inner(str(plan.name), position), boxes) for position, boxes in inside.items()]
+        found.append(_method(method, inside))
+        found += [Drawing(_inner(method.name, position), boxes) for position, boxes in inside.items()]
     return found
 
 
@@ -90,41 +73,37 @@ def _inner(method: str, position: int) -> str:
     return f"{method}, instruction {position}"
 
 
-def _method(known: _Known, plan: schema.ExecutionPlan, inside: Mapping[int, Sequence[Box]]) -> Drawing:
-    name, owners = str(plan.name), owners_of(known.manifest, plan)
-    values = [value.val for value in plan.values or ()]
+def _method(method: FileMethod, inside: Mapping[int, Sequence[Box]]) -> Drawing:
+    values = list(map(str, method.values))
     made: dict[int, str] = {}
     boxes = []
-    for number, index in enumerate(plan.inputs or ()):
-        boxes.append(Box(f"input {number}", f"input {number}", facts={"value": _described(values[index])}))
+    for number, index in enumerate(method.inputs):
+        boxes.append(Box(f"input {number}", f"input {number}", facts={"value": values[index]}))
         made[index] = f"input {number}"
-    told = effects(plan, known.manifest.outputs_of(name))
-    for position, (call, effect) in enumerate(zip(calls(plan), told, strict=False)):
+    for position, instruction in enumerate(method.instructions):
         facts = {"instruction": str(position)}
-        label = callee(plan, call)
-        if isinstance(call, schema.DelegateCall):
-            delegate = (plan.delegates or [])[call.delegate_index]
-            facts.update({"made by": owners[position], "blob": f"{len(known.file.delegate_blob(delegate)):,} bytes"})
+        label = instruction.calls
+        if instruction.delegate is not None:
+            delegate = method.delegates[instruction.delegate]
+            facts.update({"made by": delegate.made_by, "blob": f"{len(delegate.blob):,} bytes"})
             label = f"{label}: {delegate.id}"
-        facts.update({f"result {number}": _described(values[index]) for number, index in enumerate(effect.writes)})
-        seen = (*effect.reads, *effect.through)
-        reads = tuple(dict.fromkeys(made[index] for index in seen if index in made))
-        opens = _inner(name, position) if position in inside else None
+        facts.update({f"result {number}": values[index] for number, index in enumerate(instruction.writes)})
+        reads = tuple(dict.fromkeys(made[index] for index in instruction.reads if index in made))
+        opens = _inner(method.name, position) if position in inside else None
         boxes.append(Box(str(position), label, "", facts, reads, opens))
-        made.update(dict.fromkeys((*effect.writes, *effect.updates), str(position)))
-    results = [index for index in plan.outputs or () if index in made]
+        made.update(dict.fromkeys((*instruction.writes, *instruction.updates), str(position)))
+    results = [index for index in method.outputs if index in made]
     boxes.append(Box("outputs", "outputs", reads=tuple(dict.fromkeys(made[index] for index in results))))
-    return Drawing(name, tuple(boxes))
+    return Drawing(method.name, tuple(boxes))
 
 
-def _inside(known: _Known, plan: schema.ExecutionPlan, position: int, delegate: int) -> tuple[Box, ...]:
+def _inside(program: FileProgram, record: Record | None, delegate: FileDelegate, position: int) -> tuple[Box, ...]:
     """What is known of the inside of the delegate that the instruction at a position calls."""
-    method = str(plan.name)
-    nodes = known.record.inside(method, position) if known.record is not None else ()
+    nodes = record.inside(delegate.method, position) if record is not None else ()
     if nodes:
         return tuple(_recorded(nodes))
-    told = insides(known.file, (plan.delegates or [])[delegate], known.manifest.owner(method, delegate), method)
-    return tuple(_told(told.operators)) or tuple(_layers(known.estimates.of(method, delegate)))
+    told = insides(delegate, program.named_data)
+    return tuple(_told(told.operators)) or tuple(_layers(delegate.estimate))
 
 
 def _told(operators: Sequence[BlobOperator]) -> Iterator[Box]:
@@ -171,9 +150,3 @@ def _names(item: Any) -> Iterator[str]:
     elif isinstance(item, list | tuple):
         for part in item:
             yield from _names(part)
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, schema.Tensor):
-        return f"{schema.ScalarType(value.scalar_type).name.lower()}{list(value.sizes or ())}"
-    return type(value).__name__

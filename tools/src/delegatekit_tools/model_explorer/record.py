@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from delegatekit.files import Archive, open_archive
 from delegatekit.json_text import decoded, parse_object
-from delegatekit.pte import schema
+from delegatekit.reading import FileMethod
 from delegatekit_api import FormatError
 
 _HINT: Final = "`lower --etrecord` writes one"
@@ -39,13 +39,13 @@ class Record:
             self._delegates = self._decoded(dict[str, dict[str, Any]], delegates, "delegate_map")
             self._nodes = {name: list(self._of_method(archive, name)) for name in self._handles}
 
-    def check(self, method: str, instructions: Sequence[Any]) -> None:
-        """Raise FormatError if the record is of another program than the one with these instructions."""
-        delegates = {str(index) for index, call in enumerate(instructions) if isinstance(call, schema.DelegateCall)}
-        handles, known = self._handles.get(method), self._delegates.get(method)
-        if handles is None or known is None or known.keys() != delegates or len(handles) != len(instructions):
+    def check(self, method: FileMethod) -> None:
+        """Raise FormatError if the record is of another program than the one that has this method."""
+        delegates = {str(index) for index, item in enumerate(method.instructions) if item.delegate is not None}
+        handles, known = self._handles.get(method.name), self._delegates.get(method.name)
+        if handles is None or known is None or known.keys() != delegates or len(handles) != len(method.instructions):
             hint = "lower the model with --etrecord again, or move the record away"
-            raise FormatError(f"is of another program: method {method} differs", where=self._where, hint=hint)
+            raise FormatError(f"is of another program: method {method.name} differs", where=self._where, hint=hint)
 
     def inside(self, method: str, instruction: int) -> Sequence[RecordedNode]:
         """The nodes that an instruction computes, as the record has them; none if it does not know."""

@@ -14,9 +14,7 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch.fx import Node
 
-from delegatekit.edge import EdgeMethod
-from delegatekit.edge.precompiled import is_precompiled
-from delegatekit.edge.program import producer
+from delegatekit.edge import EdgeMethod, is_precompiled, producer
 from delegatekit.lowering import graphs_of, is_work
 from delegatekit.partition import Partition, PartitionedMethod, PartitionPlan
 from delegatekit_toolkit.dtypes import dtype_name

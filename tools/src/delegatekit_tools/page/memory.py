@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from delegatekit.emit import ArenaReport, PlacedValue, PlannedValue, Request
-from delegatekit.emit.memory import loads
+from delegatekit.emit import ArenaReport, PlacedValue, PlannedValue, Request, loads
 from delegatekit.text import human_size
 
 from .shell import text

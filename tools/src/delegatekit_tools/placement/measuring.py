@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from torch.export import ExportedProgram
 
-from delegatekit.edge.digest import program_digest
-from delegatekit.errors.misuse import WrongArgumentError
+from delegatekit.edge import program_digest
+from delegatekit.errors import WrongArgumentError
 from delegatekit.partition import keep_operators
 from delegatekit.pipeline import LoweredProgram
 from delegatekit.plugins import LoadedBackend, backends, get_backend

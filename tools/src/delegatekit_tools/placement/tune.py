@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from delegatekit.edge.export import Model, exported_programs
-from delegatekit.errors.foreign import UNEXPECTED, as_ours
+from delegatekit.edge import Model, exported_programs
+from delegatekit.errors import UNEXPECTED, as_ours
 from delegatekit.pipeline import lower
 from delegatekit_api import LoweringError
 

@@ -15,11 +15,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from delegatekit.edge.precompiled import is_precompiled
-from delegatekit.edge.program import producer
-from delegatekit.edge.sizes import is_size_node
+from delegatekit.edge import is_precompiled, is_size_node, producer
 from delegatekit.fallback import refusal
-from delegatekit.partition.foreign_sizes import lost_in_set
+from delegatekit.partition import lost_in_set
 from delegatekit_api import ProgramView, Verdict
 from delegatekit_api.nodes import operator_name
 

@@ -7,14 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from delegatekit.errors.misuse import UnknownMethodError
+from delegatekit.errors import UnknownMethodError
 from delegatekit.files import Source, open_view
-from delegatekit.pte import read
-from delegatekit.pte.dataflow import callee, calls
-from delegatekit.pte.estimates import estimates_of
-from delegatekit.pte.manifest import owners_of, read_manifest
-from delegatekit.pte.reader import naming
-from delegatekit.pte.validate import validate
+from delegatekit.pte import naming
+from delegatekit.reading import open_program
 from delegatekit_api import DelegateKitError, FormatError
 from delegatekit_api.devices import Estimate
 from delegatekit_api.profiling import OperatorTime
@@ -106,13 +102,18 @@ def _methods(
 ) -> Iterator[_Method]:
     """The methods that may have run."""
     if program is not None:
-        file = read(program)
-        with naming(program):
-            validate(file)
-        manifest = read_manifest(file)
-        for plan in file.program.execution_plan or ():
-            names = tuple(callee(plan, call) for call in calls(plan))
-            yield _Method(str(plan.name), names, owners_of(manifest, plan), estimates_of(file, plan))
+        for known in open_program(program).methods.values():
+            called = {
+                position: known.delegates[item.delegate]
+                for position, item in enumerate(known.instructions)
+                if item.delegate is not None
+            }
+            yield _Method(
+                known.name,
+                tuple(item.calls for item in known.instructions),
+                {position: delegate.made_by for position, delegate in called.items()},
+                {position: delegate.estimate for position, delegate in called.items() if delegate.estimate},
+            )
     elif debug_map is not None:
         for name in debug_map:
             yield _Method(name, Origins.calls_of(debug_map, name), {})

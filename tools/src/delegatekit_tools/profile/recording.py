@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, process_time
 from typing import Any
 
-from delegatekit.engine import Method
-from delegatekit.engine.instructions import Step
+from delegatekit.engine import Method, Step
 from delegatekit_api import DelegateKitError
 
 from .inside import operator_profiles

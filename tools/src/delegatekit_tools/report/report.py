@@ -10,9 +10,7 @@ from delegatekit.emit import ArenaReport
 from delegatekit.lowering import Delegate
 from delegatekit.partition import PartitionPlan
 from delegatekit.pipeline import LoweredProgram
-from delegatekit.pte import schema
-from delegatekit.pte.own import OWN_KEYS
-from delegatekit.pte.segments import data_size
+from delegatekit.pte import OWN_KEYS, data_size, schema
 from delegatekit.text import human_size, summary
 from delegatekit_api.devices import Estimate
 from delegatekit_api.nodes import is_dynamic

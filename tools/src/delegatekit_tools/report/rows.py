@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch.fx import Node
 
-from delegatekit.edge import EdgeMethod
-from delegatekit.edge.precompiled import is_precompiled, precompiled
+from delegatekit.edge import EdgeMethod, is_precompiled, precompiled
 from delegatekit.fallback import kernel_of, refusal
 from delegatekit.lowering import is_work
 from delegatekit.partition import Decomposition, PartitionPlan

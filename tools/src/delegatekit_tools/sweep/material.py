@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch.export import ExportedProgram
 
-from delegatekit.errors.foreign import as_ours
+from delegatekit.errors import as_ours
 from delegatekit.json_text import to_json
 from delegatekit.quantization import load_quantized
 from delegatekit_api import LoweringError

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delegatekit.errors.misuse import Misuse, WrongArgumentError
+from delegatekit.errors import Misuse, WrongArgumentError
 from delegatekit.json_text import to_json
 from delegatekit.plugins import LoadedBackend, get_backend, state_of
 from delegatekit_api import DelegateKitError, OptionError

@@ -11,10 +11,8 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from delegatekit.edge.digest import program_digest, values_digest
-from delegatekit.edge.export import Model, exported_programs
-from delegatekit.errors.foreign import UNEXPECTED, as_ours
-from delegatekit.errors.misuse import WrongArgumentError
+from delegatekit.edge import Model, exported_programs, program_digest, values_digest
+from delegatekit.errors import UNEXPECTED, WrongArgumentError, as_ours
 from delegatekit_api import LoweringError
 
 from .material import Material

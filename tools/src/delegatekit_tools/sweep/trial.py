@@ -18,8 +18,7 @@ from torch.utils._pytree import tree_leaves
 from delegatekit.engine import load
 from delegatekit.pipeline import LoweredProgram, lower
 from delegatekit.plugins import get_backend
-from delegatekit.quantization import quantize
-from delegatekit.quantization.ratio import SignalToNoise
+from delegatekit.quantization import SignalToNoise, quantize
 from delegatekit_api import DelegateKitError
 from delegatekit_api.nodes import operator_name
 
