@@ -40,6 +40,11 @@ def both(function: Callable[..., Any], *shapes: tuple[int, ...], calls: int = 2,
     return shared, plain
 
 
+def places(program: Any) -> list[set[str]]:
+    """The values that share a place, for each place."""
+    return [set(item.value.names) for item in program.emitted.placed["forward"]]
+
+
 def arena(program: Any) -> int:
     return int(delegatekit.report(program).methods[0].arena_size)
 
@@ -84,7 +89,10 @@ def test_results_of_another_dtype_or_with_several_readers_have_their_own_place()
         a = x.exp()
         return (a > 1).to(torch.float32), a.view(-1) + 1, a.sum(-1)
 
-    both(function, (16, 16))
+    shared, _ = both(function, (16, 16))
+    # Only the input, which nothing else reads, is written over.
+    alone = [{"gt_scalar"}, {"_to_copy_default"}, {"add_scalar"}, {"sum_dim_int_list"}]
+    assert places(shared) == [{"args_0", "exp_default"}, *alone]
 
 
 def test_inputs_and_views_of_them_are_written_over_and_the_caller_does_not_see_it() -> None:
@@ -243,7 +251,12 @@ def test_concatenations_within_each_other_and_of_parts() -> None:
         low, high = outer.chunk(2)
         return torch.cat([high, low]).relu(), inner.sum(), outer * 2
 
-    both(function, (4, 8), (4, 8))
+    shared, _ = both(function, (4, 8), (4, 8))
+    whole, crossed, total = places(shared)
+    # The inner one, its parts and the halves of the outer one lie in the outer one; in another order they are copied.
+    assert {"cat_default_1", "cat_default", "exp_default", "neg_default", "sin_default", "cos_default"} <= whole
+    assert {"slice_copy_tensor", "slice_copy_tensor_1", "mul_scalar"} <= whole
+    assert (crossed, total) == ({"cat_default_2", "relu_default"}, {"sum_dim_int_list"})
 
 
 def test_inputs_are_concatenated_where_they_are_put() -> None:

@@ -29,9 +29,14 @@ from delegatekit_api import (
 from delegatekit_api.nodes import operator_name
 from delegatekit_api.versions import API_VERSION
 
-_C = pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")
-
 X = torch.randn(2, 3, 8, 8)
+
+
+def in_stock(data: bytes) -> Any:
+    """The method `forward`, loaded by the stock runtime; the test is skipped where that is not installed."""
+    reason = "the stock runtime (executorch) is not installed"
+    stock = pytest.importorskip("executorch.extension.pybindings._C", reason=reason)
+    return stock._load_program_from_buffer(data).load_method("forward")
 
 
 class Takes:
@@ -197,7 +202,7 @@ def test_a_mutable_buffer_counts_in_the_stock_runtime_and_in_the_engine() -> Non
             return x + self.count
 
     data = delegatekit.lower(Counter(), (torch.zeros(1),), backends=[]).buffer
-    stock = _C._load_program_from_buffer(data).load_method("forward")
+    stock = in_stock(data)
     ours = delegatekit.load(data)["forward"]
     assert [stock((torch.zeros(1),))[0].item() for _ in range(3)] == [11.0, 12.0, 13.0]
     assert [ours(torch.zeros(1)).item() for _ in range(3)] == [11.0, 12.0, 13.0]
@@ -218,7 +223,7 @@ def test_buffers_that_are_returned_or_exchanged_keep_their_old_values() -> None:
 
     x = torch.zeros(2)
     data = delegatekit.lower(Exchange(), (x,), backends=[]).buffer
-    stock = _C._load_program_from_buffer(data).load_method("forward")
+    stock = in_stock(data)
     ours, eager = delegatekit.load(data)["forward"], Exchange()
     for _ in range(3):
         expected = [tensor.tolist() for tensor in eager(x)]

@@ -251,10 +251,6 @@ class Recipe:
         )
         return replace(self, tensors=tuple(tensors))
 
-    def with_note(self, note: str) -> Recipe:
-        """The same recipe, with a remark for the report."""
-        return replace(self, note=note)
-
 
 class RecipeModule(nn.Module):
     """Runs a recipe's steps. Its constants are buffers."""

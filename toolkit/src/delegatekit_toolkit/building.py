@@ -137,10 +137,6 @@ class PartitionBuilder(Generic[ValueT]):
         """Say what a tensor has become. The walk does it for results; a replacement may check the shape."""
         self._values[_place(operand)] = value
 
-    def is_defined(self, operand: Operand) -> bool:
-        """Whether it is known already what the tensor has become."""
-        return _place(operand) in self._values
-
     # -- the walk -----------------------------------------------------------------------------------------------------
 
     def build(self, table: Mapping[str, Row[Any]], *, skip: Callable[[Call], bool] = lambda call: False) -> None:

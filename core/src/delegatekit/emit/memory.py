@@ -35,10 +35,6 @@ class Request:
         """Bytes up to where the next value may begin. A value of no bytes still gets an address of its own."""
         return max(self.alignment, -(-self.size // self.alignment) * self.alignment)
 
-    def meets(self, other: Request) -> bool:
-        """Whether both are in use at some step."""
-        return self.first <= other.last and other.first <= self.last
-
 
 @dataclass(frozen=True)
 class MemoryPlan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -325,8 +325,3 @@ def _weight_quantization(
     if grouped or (short_name(node) in PRODUCTS and rank != 2):
         return replace(given, granularity=PER_TENSOR)
     return replace(given, granularity=Granularity("channel", axis=roles.channels % rank))
-
-
-def layer_of(layers: Sequence[Layer]) -> dict[Node, Layer]:
-    """Each node of the layers with its layer."""
-    return {node: layer for layer in layers for node in layer.nodes}

@@ -74,12 +74,6 @@ def rescale(
     return saturate(scaled + output_zero, dtype)
 
 
-def reciprocal_scale(count: int) -> tuple[int, int]:
-    """Multiplier and shift with which AVG_POOL2D divides by `count`."""
-    bits = (count - 1).bit_length()
-    return ((1 << 30) + 1 << bits) // count, 30 + bits
-
-
 def quantize(values: Array, scale: float, zero_point: int, dtype: DType = DType.INT8) -> Array:
     """round(values / scale) + zero_point, half to even and saturated as PyTorch does it; int64."""
     return saturate(np.rint(np.asarray(values, np.float64) / scale).astype(np.int64) + zero_point, dtype)
