@@ -202,6 +202,12 @@ def test_no_stage_reaches_a_later_one() -> None:
         assert rooms_reached(core(), [stage]) & set(STAGES[index + 1 :]) == set(), stage
 
 
+def test_the_stages_reach_no_quantization() -> None:
+    assert "quantization" not in rooms_reached(
+        core(), [*STAGES, *FILE_ROOMS, "passes", "fallback", "compiling", "pipeline"]
+    )
+
+
 def test_what_runs_a_file_reaches_no_compiler() -> None:
     assert rooms_reached(core(), FILE_ROOMS) & COMPILERS == set()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pluggy
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 #: pluggy's project name; also the prefix of the entry-point groups `delegatekit.backends` and `delegatekit.observers`.
 PROJECT: Final = "delegatekit"
+
+#: A pass: called with a program that it may change, it returns what it changed. `delegatekit_toolkit.passes.Pass` is
+#: the base class; this package knows the shape alone, since it imports neither the toolkit nor torch.
+ProgramPass: TypeAlias = Callable[..., Any]
 
 _hookspec: Final = pluggy.HookspecMarker(PROJECT)
 #: Marks a plugin's implementation of a hook.
@@ -46,7 +50,7 @@ class BackendSpec:
         """A partitioner for one lowering."""
 
     @_hookspec(firstresult=True)
-    def passes(self, options: BackendOptions) -> Sequence[Callable[..., Any]]:  # type: ignore[empty-body]
+    def passes(self, options: BackendOptions) -> Sequence[ProgramPass]:  # type: ignore[empty-body]
         """What is changed in a program before partitioners are asked about it, in order: passes of
         `delegatekit_toolkit.passes`. They see the whole program, and what they write may run on another backend or on
         the runtime's own operators: so it means the same there. Since API version 2.1.
@@ -150,6 +154,10 @@ class ObserverSpec:
     def on_stage(self, event: StageEvent) -> None:
         """A stage of lowering began, moved on or ended."""
 
+
+class SuiteSpec:
+    """Hooks of observer plugins that the conformance suite asks."""
+
     @_hookspec
     def conformance_cases(self, backend: str) -> Sequence[Any]:  # type: ignore[empty-body]
-        """Further conformance cases for a backend."""
+        """Further conformance cases for a backend: instances of `delegatekit_conformance.cases.base.Case`."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ._hooks import ObserverSpec, StageEvent
+from ._hooks import ObserverSpec, StageEvent, SuiteSpec
 
 __all__ = [
     "ObserverSpec",
     "StageEvent",
+    "SuiteSpec",
 ]

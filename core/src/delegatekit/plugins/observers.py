@@ -12,7 +12,7 @@ import importlib_metadata as metadata
 import pluggy
 
 from delegatekit_api import PluginError
-from delegatekit_api.observers import ObserverSpec, StageEvent
+from delegatekit_api.observers import ObserverSpec, StageEvent, SuiteSpec
 from delegatekit_api.versions import PROJECT
 
 from . import first_import
@@ -77,6 +77,7 @@ def refresh() -> None:
 def _observers() -> pluggy.PluginManager:
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(ObserverSpec)
+    manager.add_hookspecs(SuiteSpec)
     for entry_point in entry_points(OBSERVER_GROUP):
         if forbidden(entry_point) is not None:
             continue
