@@ -92,6 +92,12 @@ class Environment:
         assert result.returncode == 0, result.stderr
         return json.loads(result.stdout.splitlines()[-1])
 
+    def command(self, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        """The command `delegatekit` with these words, run in a folder."""
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        line = [str(self.python), "-m", "delegatekit.cli", *words]
+        return subprocess.run(line, capture_output=True, text=True, env=environment, check=False, cwd=folder)
+
     def backends(self, **variables: str) -> dict[str, list[str]]:
         """Backend -> status and reason."""
         code = (
@@ -124,6 +130,14 @@ TOOLS = (
     "        missing += 1\n"
     "print(missing)"
 )
+
+
+NET = """
+import torch
+
+def make():
+    return torch.nn.Linear(4, 3).eval(), (torch.ones(2, 4),)
+"""
 
 
 QUANTIZE = (
@@ -174,6 +188,22 @@ def test_backends_come_and_go_with_their_wheels(wheels: Wheels, libraries: Path,
     assert environment.backends() == {"xnnpack": ["ready", ""]}
     assert environment.run(LOWER) == [1, True]
     assert environment.run(TOOLS) == len(delegatekit.TOOLS)  # and none of these is there
+    (tmp_path / "net.py").write_text(NET)
+    lowered = environment.command("lower", "net.py:make", "-b", "xnnpack", folder=tmp_path)
+    assert (lowered.returncode, lowered.stdout.splitlines()[0]) == (
+        0,
+        "method forward: 1 delegate, 0 operators outside",
+    )
+    assert environment.command("run", "net.pte", folder=tmp_path).returncode == 0
+    for words in (
+        ["compare", "net.py:make", "-b", "xnnpack"],
+        ["lower", "net.py:make", "-b", "xnnpack", "--html", "x.html"],
+    ):
+        refused = environment.command(*words, folder=tmp_path)
+        assert refused.returncode == 2 and not refused.stdout and not (tmp_path / "x.html").exists()
+        assert refused.stderr.startswith("error: ") and "pip install 'delegatekit[tools]'" in refused.stderr
+    told = json.loads(environment.command("inspect", "net.pte", "--json", folder=tmp_path).stdout)
+    assert told["error"]["hint"] == "pip install 'delegatekit[tools]'"
     environment.install(*(wheels[name] for name in with_needs("delegatekit-tools")))
     assert environment.run(TOOLS) == 0
 

@@ -75,7 +75,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Lower PyTorch programs to hardware backends, and inspect, explain and run the .pte files."""
+    """Lower PyTorch programs to hardware backends, run the .pte files, and look at what was made."""
 
 
 def main() -> None:
@@ -130,14 +130,17 @@ def application(arguments: Sequence[str] = ()) -> typer.Typer:
         from .extensions import add_commands
 
         add_commands(whole, taken, wanted)
-        _check_tools(whole, wanted)
+        if wanted in TOOLS and wanted not in {command.name for command in whole.registered_commands}:
+            _add_missing(whole, wanted)
     return whole
 
 
-def _check_tools(whole: typer.Typer, wanted: str | None) -> None:
-    """Raise MissingToolsError for a command that the tools would bring, if they were installed."""
-    if wanted in TOOLS and wanted not in {command.name for command in whole.registered_commands}:
-        raise MissingToolsError(f"the command {wanted}")
+def _add_missing(whole: typer.Typer, name: str) -> None:
+    """Add a command of the tools, which are not installed: with whatever arguments, it tells how they are."""
+
+    @whole.command(name, hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+    def missing(as_json: Annotated[bool, typer.Option("--json", hidden=True)] = False) -> None:
+        raise MissingToolsError(f"the command {name}")
 
 
 @contextmanager

@@ -172,8 +172,10 @@ class _Tools:
         try:
             from .. import report
         except MissingToolsError:
-            if html or etrecord or memory_report or as_json:
-                raise
+            asked = {"--html": html, "--etrecord": etrecord, "--memory-report": memory_report, "--json": as_json}
+            for option, given in asked.items():
+                if given:
+                    raise MissingToolsError(option) from None
         else:
             self._report = report
 
@@ -194,7 +196,8 @@ class _Tools:
         """The report; without the tools, a line for each method."""
         if self._report is None:
             for name, method in program.methods.items():
-                say(f"method {name}: {len(method.delegates)} delegates, {len(method.plan.fallback)} other operators")
+                count, rest = len(method.delegates), len(method.plan.fallback)
+                say(f"method {name}: {count} delegate{'s' * (count != 1)}, {rest} operator{'s' * (rest != 1)} outside")
             return
         found = self._report(program)
         for name, reason in found.idle.items() if idle else ():
