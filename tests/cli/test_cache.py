@@ -29,7 +29,7 @@ def test_the_cache_is_shown_and_cleared(kept: Path, cli: Any) -> None:
     found = json.loads(cli("cache", "info", "--json").stdout)["cache"]
     assert (found["folder"], found["results"], found["limit"]) == (str(kept), 1, 5 << 20)
     assert "1 compiled partitions" in cli("cache", "info").stdout
-    assert "threw away 1 compiled partitions" in cli("cache", "clear").stdout
+    assert "deleted 1 compiled partitions" in cli("cache", "clear").stdout
     assert json.loads(cli("cache", "info", "--json").stdout)["cache"]["results"] == 0
 
 

@@ -39,7 +39,7 @@ class Ended:
 
     @property
     def failure(self) -> str:
-        """How it ended, with its last words where it ended by itself."""
+        """How it ended, with the last lines of its stderr where it ended by itself."""
         spoke = self.last[-1:] if self.code is not None else ()
         return ": ".join([self.ending, *spoke])
 

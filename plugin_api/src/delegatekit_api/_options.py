@@ -137,7 +137,7 @@ def _convert(value: Any, hint: Any) -> Any:
     if hint is bool:
         if isinstance(value, str):
             if value.lower() not in _TRUTH:
-                raise ValueError("not a truth value")
+                raise ValueError("not a boolean")
             return _TRUTH[value.lower()]
         if not isinstance(value, bool):
             raise TypeError("not a bool")

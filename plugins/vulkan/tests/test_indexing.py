@@ -122,7 +122,7 @@ PAIRS = {
     "a constant and a tensor": lambda x, i, j: x[[0, -1, 1], j],
     "constants": lambda x, i, j: x[[0, -1], [1, -4]],
     "three": lambda x, i, j: x[i, j, i + 1],
-    "truth values": lambda x, i, j: (x > 0)[i, j],
+    "booleans": lambda x, i, j: (x > 0)[i, j],
 }
 
 

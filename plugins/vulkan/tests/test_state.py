@@ -118,7 +118,7 @@ STATEFUL = {
     "a row that is turned": Stateful(_repeated, row=torch.arange(3.0).reshape(1, 3)),
     "a count": Stateful(_counted, count=torch.tensor(5)),
     "what was given last": Stateful(_last, last=torch.full((2, 3), 3.0)),
-    "truth values": Stateful(_flags, seen=torch.tensor([[True, False, False]] * 2)),
+    "booleans": Stateful(_flags, seen=torch.tensor([[True, False, False]] * 2)),
 }
 
 

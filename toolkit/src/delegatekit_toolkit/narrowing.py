@@ -83,7 +83,7 @@ def narrow_product(call: Call) -> str | None:
 
 
 def may_be_large(factor: Operand | float) -> bool:
-    """Whether integers may be any: they are neither constants, nor numbers, nor made of truth values.
+    """Whether integers may be any: they are neither constants, nor numbers, nor made of booleans.
 
     >>> may_be_large(3)
     False

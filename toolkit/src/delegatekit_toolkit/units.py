@@ -1,7 +1,7 @@
 """Cuts a quantized program into units: what lies between dequantizes and a quantize becomes operations on integers.
 
 A unit is an operator with the dequantizes of its operands, perhaps a clamp after it, and the quantizes of its result;
-or an operator that gives truth values, with its dequantizes; or two operators that the backend computes as one; or any
+or an operator that gives booleans, with its dequantizes; or two operators that the backend computes as one; or any
 number of pointwise operators whose only input is one quantized tensor (a table, say); or a quantize that directly
 follows a dequantize. What lies in no unit computes on float numbers, and stays outside.
 
@@ -76,7 +76,7 @@ class UnitRules:
     is_function: Callable[[Sequence[Call], Quantization], bool] = _any_function
     #: Why a pointwise operator that is no such unit is refused, where more can be said than that it has no lowering.
     function_obstacle: Callable[[Call], str | None] = _nothing
-    #: Operators that give truth values: no quantize follows them.
+    #: Operators that give booleans: no quantize follows them.
     truths: Collection[str] = ()
 
 
@@ -92,7 +92,7 @@ class Unit:
     operands: tuple[Operand, ...]
     #: All calls that compute, the clamp included.
     inner: tuple[Call, ...]
-    #: The quantizes of its result; none of truth values.
+    #: The quantizes of its result; none of booleans.
     results: tuple[Call, ...]
     #: The clamp after the operator, if there is one.
     clamp: Call | None = None

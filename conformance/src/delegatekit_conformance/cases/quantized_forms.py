@@ -74,7 +74,7 @@ class FormsCase(Case):
 
 
 def choices() -> Built:
-    """Rows of tables by indices, numbers by truth values, and scores that a computed mask hides from a softmax."""
+    """Rows of tables by indices, numbers by booleans, and scores that a computed mask hides from a softmax."""
 
     class Model(nn.Module):
         def __init__(self) -> None:

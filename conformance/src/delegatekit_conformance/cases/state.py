@@ -299,7 +299,7 @@ def length_changes() -> Built:
 
 @state("kinds-of-buffers")
 def kinds_of_buffers() -> Built:
-    """Buffers that few devices keep: float64, nine axes, truth values, no elements."""
+    """Buffers that few devices keep: float64, nine axes, booleans, no elements."""
 
     class Model(nn.Module):
         def __init__(self) -> None:

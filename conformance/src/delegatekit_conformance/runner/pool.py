@@ -164,7 +164,7 @@ class Pool:
         return _result(case, outcomes, progress)
 
     def _once_more(self, job: Job, late: Outcome) -> tuple[Outcome, bool]:
-        """Try an example that came to no end again, in a worker of its own: what came of it, and whether that died."""
+        """Try an example that timed out again, in a worker of its own: what came of it, and whether that died."""
         progress = Progress(self._path())
         job = replace(job, journal=str(progress.path))
         death, _ = self._finish(self._fresh, work.work, (job,), progress)

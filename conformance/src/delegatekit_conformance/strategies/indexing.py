@@ -284,7 +284,7 @@ def _put(sketch: Sketch, name: str) -> Recipe:
     values = summands(sketch, shape)
     x = sketch.tensor(shape, values=values)
     sizes = (sketch.integer(0, min(places, 6)),)
-    # Truth values are no numbers to add.
+    # Booleans are no numbers to add.
     if sketch.dtype != "bool" and sketch.flag():
         index = _places(sketch, sizes, places)
         accumulate: bool | None = True

@@ -31,7 +31,7 @@ def cache(
     if as_json:
         print_json({"cleared": removed, "cache": found})
     elif action == "clear":
-        say(f"threw away {removed} compiled partitions")
+        say(f"deleted {removed} compiled partitions")
     else:
         filled = f"{human_size(found.bytes)} of {human_size(found.limit)}"
         say(f"{found.results} compiled partitions, {filled}: {found.folder}")

@@ -76,7 +76,7 @@ def lower(
         bool, typer.Option("--stack-traces", help="Put the source lines of instructions into the file.")
     ] = False,
     planner: Annotated[str, typer.Option(help="What plans the memory: best, greedy or best-fit.")] = "best",
-    alignment: Annotated[int, typer.Option(help="Values begin at multiples of so many bytes.")] = 16,
+    alignment: Annotated[int, typer.Option(help="Alignment of values in memory, in bytes.")] = 16,
     memory_report: Annotated[
         bool, typer.Option("--memory-report", help="Show the planned memory and what fills it.")
     ] = False,
@@ -91,7 +91,7 @@ def lower(
     isolate: Annotated[
         bool, typer.Option("--isolate", help="Run each backend's compiler in a process of its own.")
     ] = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Compile so many partitions side by side.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Partitions to compile in parallel.")] = 1,
     cache: Annotated[
         bool, typer.Option(help="Use what was compiled before, of backends that tell their compiler's version.")
     ] = True,

@@ -1,4 +1,4 @@
-"""Values known at lowering time: tensors that somebody holds, and tensors that are computed when they are read."""
+"""Values known at lowering time: stored tensors, and tensors that are computed when they are read."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from . import kernels
 from .delegate import DelegateInstance
 from .sizes import Sizes
 
-#: A chain that jumps back is stopped after so many instructions, as the runtime does.
+#: A chain that jumps back is stopped after this many instructions, as the runtime does.
 INSTRUCTION_LIMIT: Final = 10_000_000
 
 #: A prepared instruction. An int is the number of the next instruction; anything else means the one after it.

@@ -21,7 +21,7 @@ from ..pte.schema import is_external
 
 #: Arenas start at multiples of this many bytes, as kernels like it.
 _ALIGNMENT: Final = 64
-#: Behind an arena this many bytes may be read: vector kernels load whole registers at a tensor's end.
+#: Bytes past the end of an arena that may be read: vector kernels load whole registers at a tensor's end.
 _OVERREAD: Final = 128
 
 #: Any method may copy so many bytes of initial values and unaligned constants when it is made.

@@ -228,7 +228,7 @@ def _require_named_data(file: PteFile) -> None:
 
 
 def _refuse_unused_data(file: PteFile) -> None:
-    """Check that the program needs something of each data file. Of files without a manifest nobody knows."""
+    """Check that the program needs something of each data file. Files without a manifest cannot be checked."""
     if not file.external:
         return
     manifest = read_manifest(file)

@@ -33,7 +33,7 @@ from .program import LoweredProgram
 _SIGNATURE = "help(delegatekit.lower) tells what each argument is"
 
 #: What goes wrong before, between and after the stages: mostly arguments of a wrong type.
-_checked = as_ours(lambda fault: LoweringError(f"an argument is not as it should be: {fault}", hint=_SIGNATURE))
+_checked = as_ours(lambda fault: LoweringError(f"invalid argument: {fault}", hint=_SIGNATURE))
 
 
 @_checked

@@ -35,7 +35,7 @@ class Int(Table):
 
 
 class Bool(Table):
-    """A truth value."""
+    """A boolean."""
 
     bool_val: bool = bool_()
 

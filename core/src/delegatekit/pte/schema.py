@@ -183,7 +183,7 @@ class Int(Table):
 
 
 class Bool(Table):
-    """A truth value."""
+    """A boolean."""
 
     bool_val: bool = bool_()
 
@@ -213,7 +213,7 @@ class DoubleList(Table):
 
 
 class BoolList(Table):
-    """Truth values."""
+    """Booleans."""
 
     items: list[bool] | None = vector("bool")
 

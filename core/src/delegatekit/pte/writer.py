@@ -87,7 +87,7 @@ def _lay_out(image: PteImage) -> _Layout:
     constants, constant_numbers = _subsegment(image.constants, segments, contents(image.constants))
     states, state_numbers = None, [0] * len(image.mutable_state)
     if image.mutable_state:
-        # Buffers with equal initial values stay apart: each goes its own way.
+        # Buffers with equal initial values stay apart: each is updated independently.
         states, state_numbers = _subsegment(image.mutable_state, segments, list(range(len(image.mutable_state))))
     blobs = _separate(image.delegate_blobs, segments)
     named = _named_segments(image.named_data, segments)

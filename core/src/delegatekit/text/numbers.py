@@ -11,7 +11,7 @@ BYTES: Final = {"b": 1, "kb": 1 << 10, "kib": 1 << 10, "mb": 1 << 20, "mib": 1 <
 
 
 def with_unit(text: str, units: Mapping[str, float]) -> float | None:
-    """The number of a text such as "512KB" or "20 ms", in units of 1; None if it is none."""
+    """The number of a text such as "512KB" or "20 ms", in units of 1; None if it is not a number."""
     match = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", text.lower())
     try:
         if match is not None and (not match[2] or match[2] in units):

@@ -20,7 +20,7 @@ from .runtime.verification import check_commands, check_numbers
 from .support import requantize, support_table, unit_rules
 from .targets import TARGETS
 
-#: How truth values are stored.
+#: How booleans are stored.
 _TRUTH = Result(Scale(1.0, 0, tosa.DType.BOOL))
 
 
@@ -78,7 +78,7 @@ def build_graph(view: ProgramView, target: str, cycles: CountCycles | None = Non
     for node in view.inputs:
         operand = view.operand(node)
         if operand.dtype not in INTEGERS:
-            message = f"is {operand.dtype}: a delegate exchanges integers and truth values"
+            message = f"is {operand.dtype}: a delegate exchanges integers and booleans"
             raise LoweringError(message, where=operand.description)
         b.define(operand, Value.dense(b.graph.input(operand.name, operand.shape, INTEGERS[operand.dtype])))
     ends = {end.node: unit for unit in Units(view, unit_rules(target)).units for end in unit.results or (unit.anchor,)}
@@ -100,7 +100,7 @@ def build_graph(view: ProgramView, target: str, cycles: CountCycles | None = Non
 
 
 def _lowered(b: ProgramBuilder, unit: Unit, end: Call, target: str) -> Value:
-    """What a unit makes of its operands; `end` is the quantize of the result, or what gives truth values."""
+    """What a unit makes of its operands; `end` is the quantize of the result, or what gives booleans."""
     if not unit.results:
         return support_table(target)[unit.kind].lower(b, unit.anchor, _TRUTH)
     assert end.quantization is not None

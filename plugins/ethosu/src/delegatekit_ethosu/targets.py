@@ -45,7 +45,7 @@ COMMON_RANK: Final = 4
 WIDE_PRODUCTS: Final = "products of int16 matrices"
 CHOICES: Final = "choice between two numbers, but in front of a softmax"
 COMPUTED_MASKS: Final = "softmax whose mask is computed"
-COMPARISONS: Final = "comparisons and truth values"
+COMPARISONS: Final = "comparisons and booleans"
 LOOK_UPS: Final = "look-up of rows by indices"
 RESIZES: Final = {
     "nearest": "nearest resizing but by whole factors",

@@ -37,7 +37,7 @@ def quantized(
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
-    """Other numbers; indices and truth values stay."""
+    """Other numbers; indices and booleans stay."""
     return torch.randn_like(tensor) if tensor.is_floating_point() else tensor
 
 
@@ -62,7 +62,7 @@ class Delegated:
         return pytree.tree_leaves(self.module(*self.inputs))
 
     def steps(self) -> list[float]:
-        """The scale of each output; 1 for truth values."""
+        """The scale of each output; 1 for booleans."""
         (output,) = (node for node in self.module.graph.nodes if node.op == "output")
         found = zip(pytree.tree_leaves(output.args[0]), self.eager(), strict=True)
         return [1.0 if value.dtype is torch.bool else _scale(node) for node, value in found]

@@ -252,7 +252,7 @@ LACKS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], str, str]] 
         "choice between two numbers, but in front of a softmax",
     ),
     "masked_fill": (lambda s, a, m: hidden(a, m), (some(*X), some(8) > 0), "int8", "softmax whose mask is computed"),
-    "gt": (lambda s, a: (a * 2 > 0.3, a * 2), (some(*X),), "int8", "comparisons and truth values"),
+    "gt": (lambda s, a: (a * 2 > 0.3, a * 2), (some(*X),), "int8", "comparisons and booleans"),
     "upsample_nearest2d": (
         lambda s, a: functional.interpolate(a * 2, (5, 7)),
         (some(1, 2, 4, 5),),

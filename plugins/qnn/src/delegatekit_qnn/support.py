@@ -44,7 +44,7 @@ from .targets import CHIPS
 
 #: Of products of integers the library compares a number of axes with memory that it did not write, and refuses some.
 _AT_RANDOM: Final = re.compile(r"has incorrect Value \d, expected < -?\d{6,}\.")
-#: Integers and truth values have so many axes at most.
+#: Integers and booleans have so many axes at most.
 _INTEGER_RANK: Final = 4
 
 
@@ -58,7 +58,7 @@ def device_types(call: Call) -> str | None:
 
 
 def integer_rank(call: Call) -> str | None:
-    """Integers and truth values have at most 4 axes."""
+    """Integers and booleans have at most 4 axes."""
     for item in call.tensors:
         if item.rank > _INTEGER_RANK and not item.dtype.is_floating_point and not _is_quantized_storage(item):
             return f"{item.name} is {item.dtype_name} with {item.rank} axes: {_INTEGER_RANK} are taken"

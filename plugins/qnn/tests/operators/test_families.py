@@ -193,7 +193,7 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
         (drawn(3, 1), drawn(3, 1)),
     ),
     "multiples of sums with a row": (Multiples(), (drawn(3, 6), drawn(4, 6))),
-    "views of integers and truth values": (
+    "views of integers and booleans": (
         lambda x, i: (
             *(i.t() + 1, i[:, ::2] + 1, torch.cat([i, i], 1) + 1, i.repeat(2, 1) + 1, F.pad(i, (1, 2), value=3) + 1),
             *((x > 0)[:, 1:3], torch.cat([x > 0, x > 1], 1), F.pad(x > 0, (1, 2)), (x > 0).flip(1)),

@@ -173,7 +173,7 @@ class Intdiv(Operator, name="INTDIV", code=20, operands="input1 input2"):
 
 @dataclass(frozen=True)
 class LogicalAnd(Operator, name="LOGICAL_AND", code=21, operands="input1 input2"):
-    """And of truth values."""
+    """And of booleans."""
 
 
 @dataclass(frozen=True)
@@ -188,12 +188,12 @@ class LogicalRightShift(Operator, name="LOGICAL_RIGHT_SHIFT", code=23, operands=
 
 @dataclass(frozen=True)
 class LogicalOr(Operator, name="LOGICAL_OR", code=24, operands="input1 input2"):
-    """Or of truth values."""
+    """Or of booleans."""
 
 
 @dataclass(frozen=True)
 class LogicalXor(Operator, name="LOGICAL_XOR", code=25, operands="input1 input2"):
-    """Exclusive or of truth values."""
+    """Exclusive or of booleans."""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def compare(
     snippet: Annotated[
         Path | None, typer.Option(help="Write the program that shows the divergence to this .py file.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Compile so many partitions side by side.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Partitions to compile in parallel.")] = 1,
     cache: Annotated[bool, typer.Option(help="Use what was compiled before.")] = True,
     trust: TrustOption = False,
     as_json: JsonOption = False,

@@ -2,8 +2,8 @@
 
 Each operator gets what the lowered program would hold if everything before were right: the referee's own results,
 rounded to the dtypes of the graph (and to what a backend computes in, where that is coarser). Were it fed with what
-the lowered program really computed, one wrong operator would put numbers before all the others that nobody would ever
-have given them, and hide behind a NaN what comes after. The first operator that diverges is the same for both, since
+the lowered program really computed, one wrong operator would feed wrong inputs to all operators downstream, and hide
+behind a NaN what comes after. The first operator that diverges is the same for both, since
 everything before it is right; with the referee's own numbers all others can be judged, too, one does not need to look
 into a delegate to know what an operator in it was given, and the same numbers go into the snippet.
 """

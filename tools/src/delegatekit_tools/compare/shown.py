@@ -1,4 +1,4 @@
-"""The snippet of pieces that are wrong: tried before it is given out."""
+"""The snippet of pieces that are wrong, verified before it is returned."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def size_of(size: Any) -> dict[str, Any]:
 
 
 def truth_of(value: Any) -> dict[str, Any]:
-    """A truth value that is computed from sizes."""
+    """A boolean that is computed from sizes."""
     return {"as_expr": {"expr_str": str(expression(value)), "hint": None}}
 
 

@@ -245,7 +245,7 @@ def integers_and_floats() -> Built:
 
 @pattern("filled-and-read")
 def filled_and_read() -> Built:
-    """Tensors that are filled with a number of their kind, and read before: floats, integers and truth values."""
+    """Tensors that are filled with a number of their kind, and read before: floats, integers and booleans."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor, n: torch.Tensor) -> Any:

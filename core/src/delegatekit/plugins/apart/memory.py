@@ -56,7 +56,7 @@ def read_pieces(file: int, places: Sequence[Sequence[int]]) -> list[memoryview]:
 class Arena:
     """Inputs and outputs of the calls of one delegate, in memory that both processes see.
 
-    Whoever makes it passes `file` on; the other makes its own on the same file.
+    The creator passes `file` on; the other process makes its own on the same file.
     """
 
     def __init__(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], gap: int, file: int | None) -> None:

@@ -37,7 +37,7 @@ class DataType(Enum):
 
     @property
     def bits(self) -> int:
-        """Bits of an element where it lies in a file; truth values take a byte."""
+        """Bits of an element where it lies in a file; booleans take a byte."""
         return 8 if self is DataType.BOOL else int("".join(filter(str.isdigit, self.name)) or 0)
 
     @property

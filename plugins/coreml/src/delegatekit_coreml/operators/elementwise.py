@@ -51,7 +51,7 @@ def is_fixed_number(item: object) -> bool:
 
 
 def _binary(kind: str, of_truths: str = "") -> Lower:
-    """An operation, and the one that means the same for truth values."""
+    """An operation, and the one that means the same for booleans."""
 
     def lower(b: ProgramBuilder, call: Call) -> Var:
         left, right = _operands(b, call)
@@ -156,7 +156,7 @@ def _clamp_between(b: ProgramBuilder, call: Call) -> Var:
 
 
 def _compared(kind: str) -> Lower:
-    """With a number, or two tensors; MIL compares no truth values."""
+    """With a number, or two tensors; MIL compares no booleans."""
 
     def lower(b: ProgramBuilder, call: Call) -> Var:
         left, right = _operands(b, call)

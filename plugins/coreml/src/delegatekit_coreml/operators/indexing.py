@@ -19,7 +19,7 @@ from .program import Lower, ProgramBuilder
 
 
 def _looked_up(b: ProgramBuilder, x: Var, axis: int, indices: Var, kind: str = "gather") -> Var:
-    """Slices of a value along an axis. MIL looks up no truth values."""
+    """Slices of a value along an axis. MIL looks up no booleans."""
     datatype = datatype_of(x)
     if datatype is DataType.BOOL:
         x = b.cast(x, DataType.INT32)

@@ -35,7 +35,7 @@ DEVICE: Final = {
 
 
 def outer_type(dtype: torch.dtype, target: Target) -> DataType:
-    """The type in which an input or output crosses the border of the model: truth values are numbers there, and
+    """The type in which an input or output crosses the border of the model: booleans are numbers there, and
     quantized ones wider integers. ExecuTorch's runtime takes no int8."""
     if dtype is torch.uint8:
         return DataType.INT32

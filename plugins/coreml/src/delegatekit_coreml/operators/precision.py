@@ -1,4 +1,4 @@
-"""Which calls are computed in float32 by the user's wish, where everything else is in float16."""
+"""Which calls are computed in float32 on request, where everything else is in float16."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class ProgramBuilder(PartitionBuilder[Var]):
         #: What constants were made of: as long as it lives, nothing else has its address.
         self._sources: list[torch.Tensor] = []
         self._fixed: set[str] = set(function.inputs)
-        #: Whether the call that is being lowered is computed in float32 by the user's wish.
+        #: Whether the call that is being lowered is computed in float32 on request.
         self._is_wide = False
 
     # -- the walk over the program -----------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def _position(kind: str) -> Lower:
 
 
 def _extreme(kind: str) -> Lower:
-    """The largest or least along an axis, and its place. MIL compares no truth values."""
+    """The largest or least along an axis, and its place. MIL compares no booleans."""
 
     def lower(b: ProgramBuilder, call: Call) -> Made:
         x, datatype = tensor(b, call), b.result_type(call)

@@ -60,7 +60,7 @@ def order_of_writes(call: Call) -> str:
 
 
 def _written(b: ProgramBuilder, call: Call, data: Var, source: Var, mode: str) -> Var:
-    """Data with a source, of the index's shape, at the index's places along the axis. MIL writes no truth values."""
+    """Data with a source, of the index's shape, at the index's places along the axis. MIL writes no booleans."""
     datatype = datatype_of(data)
     if datatype is DataType.BOOL:
         data, source = (b.cast(item, DataType.INT32) for item in (data, source))
@@ -168,7 +168,7 @@ def places_or_mask(call: Call) -> str | None:
     if axes + max(others, 1) > MOST_AXES:
         return f"indices of {axes} axes beside {others} without: what is written has at most {MOST_AXES}"
     if call["accumulate"] and call["self"].dtype_name == "bool":
-        return "truth values are accumulated"
+        return "booleans are accumulated"
     return None
 
 
@@ -256,8 +256,8 @@ def _masked_scatter(b: ProgramBuilder, call: Call) -> Var:
 
 
 def sums_of_truths(call: Call) -> str | None:
-    """No sums of truth values."""
-    return "truth values are added" if call["self"].dtype_name == "bool" and _adds(call) else None
+    """No sums of booleans."""
+    return "booleans are added" if call["self"].dtype_name == "bool" and _adds(call) else None
 
 
 def _adds(call: Call) -> bool:

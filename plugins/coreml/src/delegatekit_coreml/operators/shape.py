@@ -162,7 +162,7 @@ def _pad(b: ProgramBuilder, call: Call) -> Var:
 
 
 def exact_integers(call: Call) -> str | None:
-    """Floating-point numbers or truth values: MIL pads no integers."""
+    """Floating-point numbers or booleans: MIL pads no integers."""
     name = call["self"].dtype_name
     return None if name in (*FLOATS, "bool") else f"self is {name}: MIL pads floating-point numbers"
 

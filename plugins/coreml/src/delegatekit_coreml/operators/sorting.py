@@ -47,7 +47,7 @@ def place_of_nan(call: Call) -> str:
 
 
 def _first(b: ProgramBuilder, x: Var, axis: int, count: int, *, ascending: bool) -> tuple[Var, Var]:
-    """The least or largest elements along an axis in order, and their places. MIL orders no truth values."""
+    """The least or largest elements along an axis in order, and their places. MIL orders no booleans."""
     datatype = datatype_of(x)
     if datatype is DataType.BOOL:
         x = b.cast(x, DataType.INT32)

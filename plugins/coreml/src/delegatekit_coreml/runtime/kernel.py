@@ -25,7 +25,7 @@ Tensor: TypeAlias = torch.Tensor
 Tensors: TypeAlias = tuple[torch.Tensor, ...]
 #: Sizes, axes and the like: a vector of integers that the program knows.
 Ints: TypeAlias = tuple[int, ...]
-#: A vector of truth values that the program knows.
+#: A vector of booleans that the program knows.
 Flags: TypeAlias = tuple[bool, ...]
 
 #: No vector of sizes, axes and the like has more numbers: one element in a file may stand for many.

@@ -39,7 +39,7 @@ class ProgramBuilder(TosaBuilder):
 
     @property
     def end(self) -> Call:
-        """The quantize of the result that is made now, or the call that gives truth values."""
+        """The quantize of the result that is made now, or the call that gives booleans."""
         assert self._end is not None
         return self._end
 

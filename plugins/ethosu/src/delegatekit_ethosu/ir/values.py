@@ -14,7 +14,7 @@ from delegatekit_toolkit.tosa import DType, Tensor
 #: (N, C, H, W) stored as (N, H, W, C), and (N, C, L) as (N, L, C).
 CHANNELS_LAST: Final = to_channels_last(4)
 ROWS_OF_CHANNELS: Final = to_channels_last(3)
-#: Torch's integers and truth values, as TOSA has them; of int64 only constant indices are taken.
+#: Torch's integers and booleans, as TOSA has them; of int64 only constant indices are taken.
 INTEGERS: Final = {
     torch.int8: DType.INT8,
     torch.int16: DType.INT16,

@@ -134,7 +134,7 @@ def eight_bits(call: Call) -> str | None:
 
 
 def common_rank(call: Call) -> str | None:
-    """Quantized numbers, or truth values; at most 4 axes if operands have several shapes."""
+    """Quantized numbers, or booleans; at most 4 axes if operands have several shapes."""
     shape = call.result.shape
     # (Constants need not be repeated.)
     same = all(item.shape == shape for item in call.operands if not item.is_constant)

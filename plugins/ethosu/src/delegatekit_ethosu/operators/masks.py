@@ -1,4 +1,4 @@
-"""Truth values: comparisons of numbers, logic, and the choice between two tensors. For the Ethos-U85."""
+"""Booleans: comparisons of numbers, logic, and the choice between two tensors. For the Ethos-U85."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _side(b: ProgramBuilder, operand: Operand, result: Result) -> Value:
 
 
 def rows(target: Target) -> Rows:
-    """The rows for an accelerator. What gives truth values needs no quantize after it."""
+    """The rows for an accelerator. What gives booleans needs no quantize after it."""
     constraints = needs(target, COMPARISONS) or (common_rank,)
     compared = (row(f"{name}.Tensor", _comparison(name), *constraints, truth=True) for name in _COMPARISONS)
     with_numbers = (

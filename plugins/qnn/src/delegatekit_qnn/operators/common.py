@@ -152,7 +152,7 @@ def unary(b: ProgramBuilder, kind: str, x: Value, **parameters: Parameter) -> Va
 
 
 def as_numbers(b: ProgramBuilder, value: Value) -> Value:
-    """Truth values as integers: the processor computes with them, and moves them, no other way."""
+    """Booleans as integers: the processor computes with them, and moves them, no other way."""
     if value.tensor.datatype is not DataType.BOOL:
         return value
     if value.tensor.data is not None:

@@ -1,4 +1,4 @@
-"""Functions that the processor has not, composed of those that it has so that float16 suffices."""
+"""Functions that the processor lacks, composed of those that it has so that float16 suffices."""
 
 from __future__ import annotations
 

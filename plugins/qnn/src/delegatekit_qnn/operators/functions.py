@@ -270,7 +270,7 @@ def _cast(b: ProgramBuilder, call: Call) -> Value:
         # The processor rounds to the nearest integer.
         x = truncated(b, x)
     if wanted.is_float:
-        # The processor makes 1 + 2^-23 of a truth value.
+        # The processor makes 1 + 2^-23 of a boolean.
         x = as_numbers(b, x)
     return Value(b.cast(x.tensor, wanted), x.order)
 

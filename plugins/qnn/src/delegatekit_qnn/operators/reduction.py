@@ -36,7 +36,7 @@ from .shape import concatenated, dropped, sliced
 
 
 def flag(value: object) -> Scalar:
-    """A truth value as a parameter."""
+    """A boolean as a parameter."""
     return Scalar(DataType.BOOL, bool(value))
 
 

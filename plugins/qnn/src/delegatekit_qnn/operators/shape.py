@@ -232,7 +232,7 @@ def padded(b: ProgramBuilder, x: Value, pads: list[tuple[int, int]], value: floa
 
 
 def _joined_with(b: ProgramBuilder, x: Value, pads: list[tuple[int, int]], value: float) -> Value:
-    """A value with constants before and after: also integers and truth values, which the processor does not pad."""
+    """A value with constants before and after: also integers and booleans, which the processor does not pad."""
     datatype, encoding = x.tensor.datatype, x.tensor.encoding
     number = encoding.zero_point if encoding is not None else half(value) if datatype.is_float else value
     for axis, counts in enumerate(pads):

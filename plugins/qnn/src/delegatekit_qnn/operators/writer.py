@@ -40,7 +40,7 @@ class GraphWriter:
     # -- integers or floats --------------------------------------------------------------------------------------------
 
     def floats(self, value: Value) -> Value:
-        """A value whose numbers are floats; integers and truth values stay as they are."""
+        """A value whose numbers are floats; integers and booleans stay as they are."""
         tensor = value.tensor
         if not tensor.datatype.is_fixed_point:
             return value

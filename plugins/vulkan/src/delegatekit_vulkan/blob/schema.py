@@ -34,7 +34,7 @@ class Double(fb.Table):
 
 
 class Bool(fb.Table):
-    """A truth value."""
+    """A boolean."""
 
     bool_val: bool = fb.bool_()
 
@@ -64,7 +64,7 @@ class DoubleList(fb.Table):
 
 
 class BoolList(fb.Table):
-    """Truth values."""
+    """Booleans."""
 
     items: list[bool] | None = fb.vector("bool")
 

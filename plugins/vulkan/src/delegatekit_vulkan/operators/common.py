@@ -108,12 +108,12 @@ def logical_not(b: ProgramBuilder, x: Tensor) -> Tensor:
 
 
 def both(b: ProgramBuilder, left: Tensor, right: Tensor) -> Tensor:
-    """left and right, of truth values"""
+    """left and right, of booleans"""
     return binary(b, "aten.logical_and.default", left, right)
 
 
 def either(b: ProgramBuilder, left: Tensor, right: Tensor) -> Tensor:
-    """left or right, of truth values"""
+    """left or right, of booleans"""
     return binary(b, "aten.logical_or.default", left, right)
 
 

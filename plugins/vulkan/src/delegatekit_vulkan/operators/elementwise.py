@@ -46,7 +46,7 @@ def _operands(b: ProgramBuilder, call: Call) -> tuple[Tensor, Tensor]:
 
 
 def _binary(operator: str, of_truths: str = "") -> Lower:
-    """An operator, and the one that means the same for truth values."""
+    """An operator, and the one that means the same for booleans."""
 
     def lower(b: ProgramBuilder, call: Call) -> Tensor:
         left, right = _operands(b, call)
@@ -170,7 +170,7 @@ def _clamp_between(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def _compared(name: str) -> Lower:
-    """With a number, or two tensors; the runtime compares no truth values, and has no `ne` of tensors."""
+    """With a number, or two tensors; the runtime compares no booleans, and has no `ne` of tensors."""
 
     def lower(b: ProgramBuilder, call: Call) -> Tensor:
         left, other = b.tensor(call["self"]), call["other"]

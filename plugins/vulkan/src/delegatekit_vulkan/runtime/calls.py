@@ -98,10 +98,10 @@ class Reader:
         return float(found)
 
     def truth(self, position: int) -> bool:
-        """A truth value."""
+        """A boolean."""
         found = self.raw(position)
         if not isinstance(found, bool | int) or found not in (0, 1):
-            raise self.error(f"argument {position} is not a truth value")
+            raise self.error(f"argument {position} is not a boolean")
         return bool(found)
 
     def integers(self, position: int, length: int | None = None) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """What a graph means on the device for one set of sizes: dispatches on blocks of memory. No driver is involved.
 
 Every element takes a word of 32 bits: float32 (a float16 tensor's numbers are rounded where they are stored), int32, or
-0 and 1 for truth values. So one set of shaders serves devices with and without 8-bit and 16-bit memory. All tensors are
+0 and 1 for booleans. So one set of shaders serves devices with and without 8-bit and 16-bit memory. All tensors are
 contiguous, and begin where their block begins.
 """
 

@@ -20,7 +20,7 @@ def constant_array(data: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def words_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Elements as words: floats as float32, integers and truth values as int32; what is uint32 stays as it is."""
+    """Elements as words: floats as float32, integers and booleans as int32; what is uint32 stays as it is."""
     if array.dtype == np.uint32:
         return np.ascontiguousarray(array).reshape(-1)
     wanted = np.float32 if array.dtype.kind == "f" else np.int32

@@ -107,7 +107,7 @@ def _truths(tape: Tape, call: Reader, shape: tuple[int, ...]) -> Value:
     """A result of zeros and ones."""
     target = tape.result(call.result, shape)
     if target.is_float:
-        raise call.error("has floating-point numbers as truth values")
+        raise call.error("has floating-point numbers as booleans")
     return target
 
 
@@ -170,7 +170,7 @@ def binary(tape: Tape, operation: int, left: Value, right: Value, target: Value,
     if operation < _EQ and target.is_float != left.is_float:
         raise tape_error(tape, "has a result of another kind than its operands")
     if operation >= _EQ and target.is_float:
-        raise tape_error(tape, "has floating-point numbers as truth values")
+        raise tape_error(tape, "has floating-point numbers as booleans")
     steps = walk(tape, target.shape, left.shape, right.shape)
     number = float(factor) if left.is_float else int(factor)
     push = [steps.items, number, *padded(steps.sizes), *padded(steps.steps[0]), *padded(steps.steps[1])]

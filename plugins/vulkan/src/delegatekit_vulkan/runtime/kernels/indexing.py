@@ -32,7 +32,7 @@ def _index(tape: Tape, call: Reader) -> None:
         raise call.error(f"indexes {len(found)} of {value.rank} axes: one is taken")
     axis, index = found[0]
     if index.datatype is DataType.BOOL:
-        raise call.error("is indexed by truth values")
+        raise call.error("is indexed by booleans")
     shape = (*value.shape[:axis], *index.shape, *value.shape[axis + 1 :])
     _rows(tape, call, value, axis, index, tape.result(call.result, shape), negative=True)
 
