@@ -20,7 +20,7 @@ from delegatekit.json_text import plain
 from delegatekit.plugins import get_backend
 from delegatekit_api import DelegateKitError, LoweringError, OptionError
 from delegatekit_tools.sweep import runners
-from delegatekit_tools.sweep.plan import planned
+from delegatekit_tools.sweep.jobs import planned
 
 
 class Net(nn.Module):

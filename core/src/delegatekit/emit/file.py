@@ -13,7 +13,7 @@ from ..pte import PteImage
 from ..pte.estimates import ESTIMATES_KEY, Estimates
 from ..pte.manifest import MANIFEST_KEY, Manifest, Owner
 from .arena import ArenaReport, PlacedValue
-from .plan import plan_method
+from .execution_plan import plan_method
 from .shared import FileOptions, Shared
 from .sizes import input_axes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from .calling import Inputs, inputs_of
 from .delegate import tensor_spec
 from .instructions import Step
+from .loaded import LoadedProgram, Session, load
 from .method import Method
-from .program import LoadedProgram, Session, load
 from .structure import read_input_structure
 
 __all__ = [

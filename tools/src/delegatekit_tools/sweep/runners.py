@@ -16,8 +16,8 @@ from delegatekit_api import FormatError
 from delegatekit_toolkit.cluster import ClusterTask, Lost, able_workers, connected, run_tasks
 from delegatekit_toolkit.scratch import scratch
 
+from .jobs import Job
 from .material import write
-from .plan import Job
 from .row import Row
 
 _WORKER: Final = "delegatekit_tools.sweep.worker"

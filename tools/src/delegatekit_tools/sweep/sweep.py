@@ -15,9 +15,9 @@ from delegatekit.edge import Model, exported_programs, program_digest, values_di
 from delegatekit.errors import UNEXPECTED, WrongArgumentError, as_ours
 from delegatekit_api import LoweringError
 
+from .jobs import planned
 from .material import Material
 from .page import page
-from .plan import planned
 from .results import Results
 from .row import Row
 from .runners import run_here, run_on_cluster

@@ -24,7 +24,7 @@ from delegatekit_api.nodes import operator_name
 
 from ..profile import Times, call_times
 from ..report import Report, report
-from .plan import AUTO, Job
+from .jobs import AUTO, Job
 from .row import COMPILES, FLOAT, REFUSED, TAKES_NOTHING, LeftOut, Row
 
 #: Arguments of a call: by position, and by name.

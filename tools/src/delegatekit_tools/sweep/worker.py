@@ -10,8 +10,8 @@ from pathlib import Path
 from delegatekit.json_text import to_json
 from delegatekit.plugins import fault
 
+from .jobs import Job
 from .material import Material
-from .plan import Job
 from .trial import try_job
 
 
