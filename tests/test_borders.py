@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import importlib_metadata
 import pytest
@@ -134,6 +135,16 @@ def test_a_package_imports_only_what_it_declares_and_may(package: Package) -> No
 def test_no_imports_form_a_circle(package: Package) -> None:
     assert circles(module_graph(package)) == []
     assert circles(room_graph(package)) == []
+
+
+def test_a_face_hides_none_of_its_modules() -> None:
+    # A function that a face exports under the name of one of its modules is found in place of the module.
+    known = dict(core().modules())
+    for face, path in known.items():
+        if path.name == "__init__.py" and face != core().module:
+            for name in getattr(import_module(face), "__all__", ()):
+                value = getattr(import_module(face), name)
+                assert f"{face}.{name}" not in known or isinstance(value, ModuleType), f"{face} exports {name}"
 
 
 def test_tools_import_faces_of_the_core_only() -> None:

@@ -9,7 +9,7 @@ import pytest
 from torch._ops import OpOverload
 
 from delegatekit.edge import build_edge
-from delegatekit.edge.dialect import OCCURRING, dialect
+from delegatekit.edge.dialect import OCCURRING, dialect_operators
 from delegatekit_conformance.drawing import draw
 from delegatekit_conformance.strategies import load_operators
 from delegatekit_conformance.strategies.reached import operators_in_examples
@@ -39,7 +39,7 @@ def operators_of(name: str, count: int) -> frozenset[str]:
 
 def strangers(found: Iterable[str]) -> list[str]:
     """What is not in the set, or only where a backend asks for it whole."""
-    return [name for name in found if name not in dialect() or dialect()[name].group == "whole"]
+    return [name for name in found if name not in dialect_operators() or dialect_operators()[name].group == "whole"]
 
 
 @pytest.mark.parametrize("name", [*NAMES[::40], "aten.expand.default", "aten.diagonal.default"])

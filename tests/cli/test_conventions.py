@@ -15,7 +15,7 @@ from rich.console import Console
 from delegatekit import __version__
 from delegatekit.cli import command_line
 from delegatekit.cli.console import table
-from delegatekit.plugins.entry_points import COMMAND_GROUP, entry_points
+from delegatekit.plugins.declared import COMMAND_GROUP, entry_points
 from delegatekit.text import layer_lines
 
 #: Those of the core and of the tools.

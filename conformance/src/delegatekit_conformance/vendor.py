@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Any, TypeVar
 
-from delegatekit.plugins.entry_points import BACKEND_GROUP, entry_points
+from delegatekit.plugins.declared import BACKEND_GROUP, entry_points
 
 from .errors import InputError
 

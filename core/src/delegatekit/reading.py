@@ -23,7 +23,7 @@ from .pte.estimates import Estimates, read_estimates
 from .pte.manifest import Manifest, Owner, read_manifest
 from .pte.reader import external_key, naming
 from .pte.schema import is_external
-from .pte.validate import validate
+from .pte.validation import validate
 
 __all__ = [
     "FileDelegate",

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from delegatekit.edge.decompose import WHOLE, is_decomposable
-from delegatekit.edge.dialect import GROUPS, OCCURRING, absence, dialect, rewritten_to
+from delegatekit.edge.dialect import GROUPS, OCCURRING, absence, dialect_operators, rewritten_to
 from delegatekit.edge.rules import RULES
 
 aten = torch.ops.aten
@@ -29,13 +29,13 @@ aten = torch.ops.aten
     ],
 )
 def test_operators_are_in_the_group_of_how_they_reach_a_backend(name: str, group: str) -> None:
-    found = dialect()[name]
+    found = dialect_operators()[name]
     assert found.group == group
     assert found.schema.startswith(name.replace(".", "::", 1).removesuffix(".default"))
 
 
 def test_the_set_has_values_only_and_is_sorted_by_groups() -> None:
-    found = dialect()
+    found = dialect_operators()
     assert not {"aten.relu_.default", "aten.add.out", "aten.view.default", "aten.sym_size.int"} & found.keys()
     groups = [item.group for item in found.values()]
     assert list(dict.fromkeys(groups)) == list(GROUPS)
@@ -84,6 +84,6 @@ def test_an_operator_is_tried_with_tensors_that_fit_it() -> None:
 
 
 def test_operators_that_nobody_has_asked_torch_for_are_in_the_set() -> None:
-    script = "from delegatekit.edge.dialect import dialect; print('aten.put.default' in dialect())"
+    script = "from delegatekit.edge.dialect import dialect_operators; print('aten.put.default' in dialect_operators())"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["True"]

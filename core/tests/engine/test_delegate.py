@@ -14,7 +14,7 @@ import torch
 
 import delegatekit
 from delegatekit.pte import PteImage, read, schema, to_bytes
-from delegatekit.pte.validate import validate
+from delegatekit.pte.validation import validate
 from delegatekit_api import (
     Availability,
     CompileSpec,

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 import delegatekit
 from delegatekit.pte import read
 from delegatekit.pte.schema import Tensor
-from delegatekit.pte.validate import validate
+from delegatekit.pte.validation import validate
 
 _C = pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")
 

@@ -21,7 +21,7 @@ from delegatekit.pte.schema import (
     ScalarType,
     Tensor,
 )
-from delegatekit.pte.validate import validate
+from delegatekit.pte.validation import validate
 from delegatekit_api import FormatError
 
 #: Values: 0 is x, 1 its negative, 2 false, 3 true, 4 a bool that is moved, 5 a tensor of bools.

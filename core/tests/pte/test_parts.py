@@ -9,7 +9,7 @@ from handmade import plan, tensor
 
 from delegatekit.pte import PteImage, read, schema, to_bytes
 from delegatekit.pte.dataflow import effects
-from delegatekit.pte.validate import validate
+from delegatekit.pte.validation import validate
 from delegatekit_api import FormatError
 
 NEG, EXP = 0, 1

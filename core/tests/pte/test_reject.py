@@ -31,7 +31,7 @@ from delegatekit.pte.schema import (
     Tensor,
     TensorList,
 )
-from delegatekit.pte.validate import validate
+from delegatekit.pte.validation import validate
 from delegatekit_api import FormatError
 
 GOOD = handmade.add_program()

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from delegatekit.pte import PteImage, read, schema, to_bytes, write
-from delegatekit.pte.validate import validate
+from delegatekit.pte.validation import validate
 from delegatekit_api import FormatError, LoweringError, NamedData
 
 _C = pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from delegatekit.edge import GROUPS, DialectOperator, absence, dialect
+from delegatekit.edge import GROUPS, DialectOperator, absence, dialect_operators
 from delegatekit.plugins import EXAMPLES_GROUP, LoadedBackend, entry_points, fault
 from delegatekit_api import PluginError
 
@@ -82,7 +82,7 @@ class OperatorListing:
 
 def operators(backend: LoadedBackend | None = None) -> OperatorListing:
     """The dialect, with a backend's table if one is given. Raises PluginError for a plugin that answers wrongly."""
-    found = tuple(dialect().values())
+    found = tuple(dialect_operators().values())
     examples = _examples()
     if backend is None:
         return OperatorListing(found, examples=examples)

@@ -15,7 +15,7 @@ from delegatekit_api.versions import PROJECT
 
 from ..plugins import fault, first_import
 from ..plugins.allowed import forbidden
-from ..plugins.entry_points import COMMAND_GROUP, entry_points, normalized, owner
+from ..plugins.declared import COMMAND_GROUP, entry_points, normalized, owner
 from .console import warn
 
 #: The distribution of ours that brings commands: no plugin, and so neither tried in another process nor forbidden.

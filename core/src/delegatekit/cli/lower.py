@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -156,7 +157,9 @@ def _placed(
     measurements: Any = file
     if file is None:
         warn("the model is tuned first; `delegatekit tune` writes measurements that `--measurements` reads")
+        start = monotonic()
         measurements = tune(**model, backends=backends, options=options, say=lambda text: remark(text, "dim"))
+        remark(f"tuned in {monotonic() - start:.1f} s", "dim")
     return placement(**model, measurements=measurements, backends=backends, options=options)
 
 

@@ -92,7 +92,7 @@ class DialectOperator:
 
 
 @cache
-def dialect() -> Mapping[str, DialectOperator]:
+def dialect_operators() -> Mapping[str, DialectOperator]:
     """All operators that can reach a backend, by name: by groups, and sorted in each.
 
     The group "whole" has everything functional that PyTorch can run on the CPU and that is rewritten otherwise.

@@ -78,7 +78,7 @@ def is_precompiled(node: Any) -> bool:
     return isinstance(node, Node) and node.target is CALL
 
 
-def precompiled(node: Node) -> Precompiled:
+def called_module(node: Node) -> Precompiled:
     """The lowered module that a node calls. Raises LoweringError in a process that did not make it."""
     inputs, key = node.args
     if any(not isinstance(item, Node) for item in inputs):  # type: ignore[union-attr]

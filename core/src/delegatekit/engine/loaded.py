@@ -16,7 +16,7 @@ from ..plugins import LoadedBackend, discovery, find_by_delegate_id
 from ..pte import PteFile, read, schema
 from ..pte.manifest import Manifest, Owner, read_manifest
 from ..pte.reader import GIVE_DATA, external_key, naming
-from ..pte.validate import validate, validate_data
+from ..pte.validation import validate, validate_data
 from .delegate import BackendFinder, Runtimes
 from .memory import SharedBuffers, check_shared
 from .method import Method, check_time_limit

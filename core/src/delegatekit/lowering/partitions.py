@@ -14,7 +14,7 @@ from delegatekit_api.nodes import describe_node
 
 from ..compiling import CheckedResult, Compiler, CompilerDiedError, Compiling, Task
 from ..edge import EdgeMethod
-from ..edge.precompiled import is_precompiled, precompiled
+from ..edge.precompiled import called_module, is_precompiled
 from ..partition import Partition, PartitionedMethod, PartitionPlan
 from ..plugins import blaming
 from .delegates import ChosenBackend, Delegate, LoweredMethod
@@ -118,7 +118,7 @@ def _assemble(edge: EdgeMethod, plan: PartitionPlan, delegates: Mapping[int, Del
 
 def _embedded(call: Node) -> Delegate:
     """The delegate of a lowered module, for this call of it."""
-    delegate: Delegate = precompiled(call).delegate
+    delegate: Delegate = called_module(call).delegate
     inputs: Any = call.args[0]
     handle = call.meta["debug_handle"]
     return replace(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from .ask import ask_backends, keep_operators
-from .assemble import assemble
+from .assembly import assemble
 from .assigned import PartitionFunction
 from .foreign_sizes import lost_in_set
 from .grow import partition
 from .placement import Placement
 from .plan import Decomposition, Partition, PartitionedMethod, PartitionPlan
+from .rounds import Asked, settle
 from .selection import Selection, Selectors
-from .settle import Asked, settle
 from .state import StateOwners
 
 __all__ = [

@@ -20,7 +20,7 @@ from delegatekit_api.nodes import describe_node
 
 from ..edge import EdgeMethod
 from .ask import ask_backends
-from .assemble import assemble
+from .assembly import assemble
 from .clusters import Clusters, join_groups, join_proposals
 from .foreign_sizes import lost_in_set
 from .order import topological

@@ -10,8 +10,8 @@ from .answers import check_answer, operator_times
 from .backend import BackendInfo, LoadedBackend
 from .blame import PluginWarning, blaming, fault, shown, warn
 from .carried import described, restored
+from .declared import BACKEND_GROUP, EXAMPLES_GROUP, OBSERVER_GROUP, entry_points
 from .discovery import ask_all, backends, get_backend, state_of
-from .entry_points import BACKEND_GROUP, EXAMPLES_GROUP, OBSERVER_GROUP, entry_points
 from .first_import import FIRST_IMPORTS
 from .observers import add_observer, extra_conformance_cases, notify
 from .owners import OwnerError, find_by_delegate_id

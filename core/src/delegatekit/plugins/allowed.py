@@ -7,7 +7,7 @@ from typing import Final
 
 import importlib_metadata as metadata
 
-from .entry_points import BACKEND_GROUP, entry_points, normalized, owner
+from .declared import BACKEND_GROUP, entry_points, normalized, owner
 
 #: Environment variable with the names of the only backends, observers and commands to import, separated by commas.
 ALLOW_LIST: Final = "DELEGATEKIT_BACKENDS"

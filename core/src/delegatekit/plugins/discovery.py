@@ -20,12 +20,12 @@ from delegatekit_api import ApiVersion, BackendDescription, BackendSpec, PluginE
 from delegatekit_api.versions import PROJECT, incompatibility
 
 from ..errors.misuse import UnknownBackendError
-from . import entry_points, first_import, observers
+from . import declared, first_import, observers
 from .allowed import ALLOW_LIST, is_allowed
 from .answers import check_answer
 from .backend import BackendInfo, LoadedBackend
 from .blame import fault, shown, warn
-from .entry_points import BACKEND_GROUP, normalized, owner
+from .declared import BACKEND_GROUP, normalized, owner
 
 #: Stands for the backends that run here, placed by measurement, where a program is lowered.
 AUTO: Final = "auto"
@@ -144,7 +144,7 @@ def of_owner(distribution: str) -> list[LoadedBackend | BackendInfo]:
 
 def refresh() -> None:
     """Forget what was found, so that packages installed since are seen."""
-    entry_points.refresh()
+    declared.refresh()
     _candidates.cache_clear()
     _load.cache_clear()
     observers.refresh()
@@ -153,7 +153,7 @@ def refresh() -> None:
 @cache
 def _candidates() -> Mapping[str, tuple[metadata.EntryPoint, ...]]:
     found: dict[str, list[metadata.EntryPoint]] = {}
-    for entry_point in entry_points.entry_points(BACKEND_GROUP):
+    for entry_point in declared.entry_points(BACKEND_GROUP):
         known = found.setdefault(entry_point.name, [])
         # The same distribution may be seen twice, through two entries of sys.path.
         if not any(owner(other) == owner(entry_point) and other.value == entry_point.value for other in known):

@@ -18,7 +18,7 @@ import importlib_metadata as metadata
 
 from ..processes import Ended, Process
 from . import remembered
-from .entry_points import owner
+from .declared import owner
 
 #: Environment variable that turns first imports in a process of their own off, for sandboxes without processes.
 FIRST_IMPORTS: Final = "DELEGATEKIT_FIRST_IMPORTS"

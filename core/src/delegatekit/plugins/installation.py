@@ -14,8 +14,8 @@ import importlib_metadata
 
 from delegatekit_toolkit.processes import search_path
 
+from .declared import BACKEND_GROUP, COMMAND_GROUP, OBSERVER_GROUP, entry_points, owner
 from .discovery import backends
-from .entry_points import BACKEND_GROUP, COMMAND_GROUP, OBSERVER_GROUP, entry_points, owner
 from .requirements import Need, extras, needed
 from .runtimes import TIME_LIMIT, CheckedBackend, check_backends
 

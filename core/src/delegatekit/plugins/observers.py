@@ -18,7 +18,7 @@ from delegatekit_api.versions import PROJECT
 from . import first_import
 from .allowed import forbidden
 from .blame import fault, shown, warn
-from .entry_points import OBSERVER_GROUP, entry_points, owner
+from .declared import OBSERVER_GROUP, entry_points, owner
 
 
 def notify(event: StageEvent) -> None:

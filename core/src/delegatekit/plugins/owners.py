@@ -8,8 +8,8 @@ from delegatekit_api import PluginError
 
 from .allowed import is_allowed
 from .backend import BackendInfo, LoadedBackend
+from .declared import normalized
 from .discovery import backends, get_backend, look_up, of_owner
-from .entry_points import normalized
 
 
 class OwnerError(PluginError):

@@ -35,8 +35,8 @@ def main(step: str, *arguments: str) -> None:
 def _import(answer: Callable[[Any], None], group: str, name: str, module: str) -> None:
     import importlib_metadata
 
+    from .declared import BACKEND_GROUP
     from .discovery import load_backend
-    from .entry_points import BACKEND_GROUP
 
     entry_point = importlib_metadata.EntryPoint(name, module, group)
     try:

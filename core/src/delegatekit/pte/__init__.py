@@ -13,7 +13,7 @@ from .ptd_schema import PTD_IDENTIFIER, TensorLayout
 from .ptd_writer import ptd_to_bytes, write_ptd
 from .reader import Header, PteFile, naming, read
 from .segments import Data, data_size
-from .validate import validate
+from .validation import validate
 from .writer import to_bytes, write, write_to
 
 __all__ = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch.fx import Node
 
-from delegatekit.edge import EdgeMethod, is_precompiled, precompiled
+from delegatekit.edge import EdgeMethod, called_module, is_precompiled
 from delegatekit.fallback import kernel_of, refusal
 from delegatekit.lowering import is_work
 from delegatekit.partition import Decomposition, PartitionPlan
@@ -77,7 +77,7 @@ def rows_of(name: str, method: EdgeMethod, plan: PartitionPlan) -> Iterator[tupl
     for node in filter(is_work, method.graph.nodes):
         taker, verdicts = plan.taker.get(node), plan.verdicts[node]
         if is_precompiled(node):
-            taker = precompiled(node).delegate.chosen.backend.name
+            taker = called_module(node).delegate.chosen.backend.name
         if taker is not None:
             reasons = {backend: answer.reason for backend, answer in verdicts.items() if not answer.supported}
             yield node, _row(name, node, taker, None, reasons)
