@@ -84,7 +84,7 @@ class FileDelegate:
     @property
     def made_by(self) -> str:
         """Its owner, "delegatekit-NAME 0.1.0"; its id where the file does not name the owner."""
-        return self.id if self.owner == Owner() else f"{self.owner.distribution} {self.owner.version}"
+        return self.owner.maker(self.id)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,10 @@ class Owner:
         """The distribution; None where the file does not name it."""
         return None if self.distribution == Owner().distribution else self.distribution
 
+    def maker(self, delegate_id: str) -> str:
+        """Who made a delegate of this id: "delegatekit-NAME 0.1.0"; the id where the file does not name the owner."""
+        return delegate_id if self == Owner() else f"{self.distribution} {self.version}"
+
     @classmethod
     def from_json(cls, item: Mapping[str, Any]) -> Owner:
         """The owner of a delegate, as the manifest has it."""
@@ -139,5 +143,5 @@ def owners_of(manifest: Manifest, plan: schema.ExecutionPlan) -> dict[int, str]:
         if isinstance(call, schema.DelegateCall):
             owner = manifest.owner(str(plan.name), call.delegate_index)
             table = (plan.delegates or [])[call.delegate_index]
-            found[position] = str(table.id) if owner == Owner() else f"{owner.distribution} {owner.version}"
+            found[position] = owner.maker(str(table.id))
     return found

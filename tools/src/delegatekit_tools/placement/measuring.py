@@ -15,7 +15,7 @@ from delegatekit.plugins import LoadedBackend, backends, get_backend
 from delegatekit_api import DelegateKitError, LoweringError
 
 from .clock import EngineMeasurer
-from .measurements import Candidate, Measurements, Tuned, check_fitting, machine_facts, version_of
+from .measurements import Measurements, Tuned, check_fitting, machine_facts, version_of
 from .trials import Tuning, example_inputs
 
 #: What seconds can be: those of a clock, or those that this process computed.
@@ -71,8 +71,8 @@ def best(
     measurements: Measurements,
     names: Sequence[str] | None,
     options: _Options,
-) -> tuple[Tuned, Candidate]:
-    """What was measured of programs, and the placement of it that was the fastest, among the backends of these names.
+) -> Tuned:
+    """What was measured of programs, among the backends of these names; `chosen` of it was the fastest.
 
     Raises FormatError for measurements that do not fit the program or the versions, and WrongArgumentError for options
     or backends that are not those that were measured.
@@ -89,7 +89,7 @@ def best(
             raise WrongArgumentError(what, where="measurements", hint=_AGAIN)
     tuned = tuned.among(loaded)
     check_fitting(measurements, tuned, {name: loaded[name] for name in tuned.chosen.backends})
-    return tuned, tuned.chosen
+    return tuned
 
 
 _AGAIN: Final = "tune again with these backends and options"

@@ -67,7 +67,8 @@ def placement(
     if not isinstance(measurements, Measurements):
         measurements = Measurements.load(measurements)
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, nullcontext())
-    tuned, chosen = best(programs, measurements, backends, options or {})
+    tuned = best(programs, measurements, backends, options or {})
+    chosen = tuned.chosen
     return {
         "backends": chosen.backends,
         "options": {name: tuned.options[name] for name in chosen.backends},
