@@ -218,7 +218,9 @@ def test_the_command_writes_table_page_and_json(command: Callable[..., Any], tmp
     assert "--retry is for" in command("sweep", "models:make", "-b", "xnnpack", "--retry", code=2).err
 
 
-def test_tune_and_lower_by_command(command: Callable[..., Any], tmp_path: Path) -> None:
+def test_tune_and_lower_by_command(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = command("tune", "models:make", "-b", "xnnpack,reference", "-o", "m.json", "--runs", "2", "--units")
     assert "wrote m.json" in told.out and "xnnpack alone" in told.out and "aten.linear" in told.out
     assert "tuned in" in told.err
@@ -230,6 +232,10 @@ def test_tune_and_lower_by_command(command: Callable[..., Any], tmp_path: Path) 
     wrong = command("lower", "models:make", "-b", "xnnpack", "--measurements", "m.json", code=2)
     assert "--measurements is for -b auto" in wrong.err
     assert "neither wall nor CPU" in command("tune", "models:make", "-b", "auto", "--clock", "sun", code=2).err
+    monkeypatch.setenv("DELEGATEKIT_BACKENDS", "reference")
+    alone = command("tune", "models:make", "-b", "auto", "-o", "all.json", "--runs", "1")
+    assert "reference alone" in alone.out and "xnnpack" not in alone.out
+    monkeypatch.delenv("DELEGATEKIT_BACKENDS")
     (tmp_path / "m.json").write_text("{}")
     assert "holds no measurements" in command("tune", "models:make", "-b", "xnnpack", "-o", "m.json", code=1).err
 

@@ -56,7 +56,7 @@ _CORE = {
     "quantize": "quantization",
     "to_backend": "pipeline",
 }
-#: Name -> the room of `delegatekit-tools` that has it; the functions have commands of their names.
+#: Name -> the room of `delegatekit-tools` that has it; some functions have commands of their names.
 TOOLS = {
     "BundledProgram": "bundles",
     "Case": "bundles",

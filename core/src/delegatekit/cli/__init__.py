@@ -22,6 +22,7 @@ from .arguments import (
     settings,
     split_names,
 )
+from .auto import tuned, without_auto
 from .command_line import application, main
 from .console import is_narrow, print_json, progress, remark, say, show, usage
 from .dynamic import DynamicOption, with_dynamic_shapes
@@ -74,6 +75,8 @@ __all__ = [
     "settings",
     "show",
     "split_names",
+    "tuned",
     "usage",
     "with_dynamic_shapes",
+    "without_auto",
 ]

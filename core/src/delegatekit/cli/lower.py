@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from ..errors.misuse import MissingToolsError
 from ..json_text import to_json
+from ..plugins.discovery import AUTO
 from .arguments import (
     BackendOption,
     JsonOption,
@@ -25,7 +25,8 @@ from .arguments import (
     selectors,
     settings,
 )
-from .console import is_narrow, print_json, progress, remark, say, show, usage, warn
+from .auto import tuned, without_auto
+from .console import is_narrow, print_json, progress, say, show, usage, warn
 from .dynamic import DynamicOption, with_dynamic_shapes
 from .model import files_of, read_model
 from .passes import PassOption, read_passes
@@ -108,18 +109,18 @@ def lower(
 
     place = default_place(model, ".pte") if output is None else output
     limits, outside = _budget(budget), _External(external)
-    if measurements is not None and "auto" not in backend:
+    if measurements is not None and AUTO not in backend:
         usage("--measurements is for -b auto", f"delegatekit lower {model} -b auto --measurements {measurements}")
     _check_outputs(model, place, debug_map, etrecord, html, external)
-    if "auto" in backend and (only or skip or passes):
+    if AUTO in backend and (only or skip or passes):
         usage("-b auto places the whole model as measured, and --only, --skip and --passes change it", _NOT_AUTO)
     tools = _Tools(html=html, etrecord=etrecord, memory_report=memory_report, as_json=as_json)
     wanted = read_passes(passes)
     given = with_dynamic_shapes(read_model(model, trust=trust), dynamic)
-    options = settings(option, [name for name in backend if name != "auto"])
+    options = settings(option, without_auto(backend))
     chosen: dict[str, Any] = {"backends": backend, "options": options}
-    if "auto" in backend:
-        chosen = _placed(given, [name for name in backend if name != "auto"], options, measurements)
+    if AUTO in backend:
+        chosen = _placed(given, without_auto(backend), options, measurements)
     with progress():
         program = lower_model(
             **given,
@@ -139,7 +140,7 @@ def lower(
             beside[debug_map] = to_json(program.debug_map())
         written = program.save(place, beside=beside)
     # Measurements may well leave nothing to a backend.
-    tools.show(program, idle="auto" not in backend)
+    tools.show(program, idle=AUTO not in backend)
     if not as_json:
         for path in written:
             say(f"wrote {path} ({path.stat().st_size:,} bytes)")
@@ -152,14 +153,12 @@ def _placed(
     model: Mapping[str, Any], backends: Sequence[str], options: Mapping[str, Mapping[str, Any]], file: Path | None
 ) -> dict[str, Any]:
     """The arguments of `lower` that measurements give: those of a file, or of the model, which is tuned now."""
-    from .. import placement, tune
+    from .. import placement
 
     measurements: Any = file
     if file is None:
         warn("the model is tuned first; `delegatekit tune` writes measurements that `--measurements` reads")
-        start = monotonic()
-        measurements = tune(**model, backends=backends, options=options, say=lambda text: remark(text, "dim"))
-        remark(f"tuned in {monotonic() - start:.1f} s", "dim")
+        measurements = tuned(model, backends, options=options)
     return placement(**model, measurements=measurements, backends=backends, options=options)
 
 

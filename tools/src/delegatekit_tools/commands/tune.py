@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,17 +19,15 @@ from delegatekit.cli import (
     print_json,
     question_place,
     read_model,
-    remark,
     results_alone,
     say,
     settings,
     show,
+    tuned,
     usage,
     with_dynamic_shapes,
+    without_auto,
 )
-
-if TYPE_CHECKING:
-    from ..placement import Measurements
 
 
 @results_alone
@@ -61,16 +57,18 @@ def tune(
     """Time a model's operators on backends that run here (-b auto: all), for `lower -b auto --measurements FILE`."""
     from delegatekit.files import JSON, check_outputs
 
-    from ..placement import Measurements
+    from ..placement import CLOCKS, Measurements
 
     place = default_place(model, "-measurements.json") if output is None else output
     check_outputs(place, inputs=files_of(model))
     question_place("--output", place, JSON)
     known = Measurements.load(place) if place.is_file() else None
-    found = measured(
+    if clock not in CLOCKS:
+        usage(f"--clock {clock!r} is neither {' nor '.join(CLOCKS)}")
+    found = tuned(
         with_dynamic_shapes(read_model(model, trust=trust), dynamic),
         backend,
-        settings(option, [name for name in backend if name != "auto"]),
+        options=settings(option, without_auto(backend)),
         runs=runs,
         warm_up=warm_up,
         clock=clock,
@@ -83,21 +81,3 @@ def tune(
     if units:
         show(found, Measurements.units_text)
     say(f"wrote {place}")
-
-
-def measured(
-    model: Mapping[str, Any], backends: Sequence[str], options: Mapping[str, Mapping[str, Any]], **more: Any
-) -> Measurements:
-    """What `delegatekit.tune` measures; tells on stderr what it does, and how long it took."""
-    from delegatekit import tune as tune_model
-
-    if more.get("clock", "wall") not in ("wall", "CPU"):
-        usage(f"--clock {more['clock']!r} is neither wall nor CPU")
-    start = monotonic()
-
-    def tell(text: str) -> None:
-        remark(text, "dim")
-
-    found = tune_model(**model, backends=backends, options=options, say=tell, **more)
-    tell(f"tuned in {monotonic() - start:.1f} s")
-    return found

@@ -1,0 +1,31 @@
+"""`-b auto`: backends that measurements choose, for `tune` and `lower`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from ..plugins.discovery import AUTO
+from .console import remark
+
+if TYPE_CHECKING:
+    from .. import Measurements
+
+
+def without_auto(backends: Sequence[str]) -> list[str]:
+    """The backends that are named; none for `-b auto` alone, which means all."""
+    return [name for name in backends if name != AUTO]
+
+
+def tuned(model: Mapping[str, Any], backends: Sequence[str], **more: Any) -> Measurements:
+    """What `delegatekit.tune` measures on the named backends; tells on stderr what it does, and how long it took.
+
+    Raises MissingToolsError where the tools are not installed.
+    """
+    from .. import tune
+
+    start = monotonic()
+    found = tune(**model, backends=without_auto(backends), say=lambda text: remark(text, "dim"), **more)
+    remark(f"tuned in {monotonic() - start:.1f} s", "dim")
+    return found
