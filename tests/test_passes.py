@@ -335,7 +335,7 @@ MISBEHAVIOUR = [
     (grow, r"output 0 was float32\[3\], and is float32\[6\] after it"),
     (endless, "wrote more than 10.* nodes into a graph of 3"),
     (late, "reads relu_default before it is computed"),
-    (drop_input, "the input .* is gone"),
+    (drop_input, "the input .* was removed"),
     (stranger, "more is a new placeholder without a value"),
     (in_place, "calls aten.relu_.default, which writes in place"),
     (python, "calls print, which is not an operator"),

@@ -176,7 +176,7 @@ def test_a_small_file_that_asks_for_much_is_refused_or_handled_in_time_and_memor
     ("name", "words"),
     [
         ("one_list_in_many_calls", "lists of tensors unfold to far more"),
-        ("one_table_for_many_values", "unfolds to far more data"),
+        ("one_table_for_many_values", "expands to far more data"),
         ("much_planned_memory", "the method needs .* bytes of memory or more"),
         ("many_large_outputs", "the method needs .* bytes of memory or more"),
     ],

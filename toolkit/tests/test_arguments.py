@@ -1,4 +1,4 @@
-"""Axes and window settings, in all the spellings that PyTorch allows."""
+"""Axes and window settings, in all the forms that PyTorch accepts."""
 
 from __future__ import annotations
 

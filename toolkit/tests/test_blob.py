@@ -1,4 +1,4 @@
-"""A sealed blob is read back as it was, or not at all."""
+"""A sealed blob is read back unchanged, or not at all."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from delegatekit_toolkit.testing import view_of
 
 
 class Numbered(PartitionBuilder[int]):
-    """Values are numbers, in the order in which they are made; `log` says what was made."""
+    """Values are numbers, in order of creation; `log` records what was made."""
 
     def __init__(self, program: ProgramView) -> None:
         super().__init__(program)

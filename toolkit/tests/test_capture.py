@@ -1,4 +1,4 @@
-"""What libraries print goes to stderr, at the level of file descriptors."""
+"""Redirection of what libraries print to stderr, at the level of file descriptors."""
 
 from __future__ import annotations
 

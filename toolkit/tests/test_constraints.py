@@ -1,4 +1,4 @@
-"""Constraints refuse what they say, and nothing else."""
+"""Constraints refuse what they document, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of constants are made of their elements, and nothing else; loading looks at every byte."""
+"""Keys of constants depend on their elements alone; loading verifies every byte."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_names_of_dtypes_lead_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "nn", "load", "Tensor", "float", "__doc__"])
 def test_names_from_a_file_are_safe(name: str) -> None:
-    if name == "float":  # torch has it as a name for float32
+    if name == "float":  # torch's alias of float32
         assert dtype_of(name) is torch.float32
         return
     with pytest.raises(FormatError, match=r"my blob: .* is not a dtype"):

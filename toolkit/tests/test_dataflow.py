@@ -1,4 +1,4 @@
-"""What a blob says of its values: sources, sizes, data, memory."""
+"""Checks of a blob's values: sources, sizes, data, memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page of the documentation says of a support table follows from its rows."""
+"""A support table's documentation page follows from its rows."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ _C = pytest.importorskip("executorch.extension.pybindings._C", reason="the stock
 
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """What the stock runtime writes about two calls of a program of two operators."""
+    """The stock runtime's ETDump of two calls of a program of two operators."""
     delegatekit = pytest.importorskip("delegatekit")
     module = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh())
-    data = delegatekit.lower(module, (torch.ones(2, 3),), backends=[]).buffer  # the binding does not keep it
+    data = delegatekit.lower(module, (torch.ones(2, 3),), backends=[]).buffer  # the binding does not keep it alive
     loaded = _C._load_for_executorch_from_buffer(data, enable_etdump=True)
     for _ in range(2):
         loaded.run_method("forward", (torch.ones(2, 3),))

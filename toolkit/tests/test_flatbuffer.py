@@ -1,4 +1,4 @@
-"""The flatbuffers codec: other readers read what it writes, and it believes nothing that it reads unchecked."""
+"""The flatbuffers codec: other readers read its output, and it checks everything that it reads."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def test_a_table_written_by_hand_reads() -> None:
 
 @pytest.mark.parametrize("extent", [8, 16, 60000])
 def test_a_table_with_the_vtable_of_one_of_another_size_reads(extent: int) -> None:
-    # Builders before flatbuffers 25.12 do not look at the table's size (the second number of the vtable) when they
-    # look for a vtable to share, and the runtime's verifier does not either.
+    # Builders before flatbuffers 25.12 ignore the table's size (the second number of the vtable) when they search for a
+    # vtable to share, and so does the runtime's verifier.
     data = struct.pack("<I4sHHHHiiI", 16, ID, 8, extent, 4, 8, 8, 42, 4) + struct.pack("<I2sxx", 2, b"ok")
     assert fb.parse(Leaf, data, (ID,)) == Leaf(42, "ok")
 
@@ -224,13 +224,13 @@ def leaf_with(number: int = 4, text: int = 8, distance: int = 8, step: int = 4, 
     ("data", "words"),
     [
         (leaf_with(number=10), "Leaf.number at offset 26: a field of 4 bytes is not aligned"),
-        (leaf_with(number=2), "Leaf.number at offset 18: a field lies on its table's head"),
+        (leaf_with(number=2), "Leaf.number at offset 18: a field overlaps its table's header"),
         (leaf_with(text=60000), "Leaf.text at offset 60016: a field lies outside the file"),
         (leaf_with(distance=100), "vtable lies outside"),
         (leaf_with(distance=-2000), "vtable lies outside"),
         (leaf_with(step=0), "points outside the file"),
         (leaf_with(step=0xFFFFFFFF), "Leaf.text at offset 24: an offset points outside the file"),
-        (leaf_with(length=0xFFFFFFFF), "4294967295 elements reaches beyond the file"),
+        (leaf_with(length=0xFFFFFFFF), "4294967295 elements extends past the end of the file"),
         (leaf_with().replace(b"ok", b"\xff\xfe"), "Leaf.text at offset 28: a string is not UTF-8"),
     ],
 )
@@ -255,7 +255,7 @@ class Tree(fb.Table):
 
 
 def shared_tree(depth: int, width: int) -> bytes:
-    """`depth` tables, each with a vector that names the next one `width` times: width ** depth paths."""
+    """`depth` tables, each with a vector that refers to the next one `width` times: width ** depth paths."""
     vtable = struct.pack("<HHH", 6, 8, 4) + b"\0\0"
     data = bytearray(struct.pack("<I4s", 16, ID) + vtable)
     for level in range(depth):
@@ -276,7 +276,7 @@ def test_files_that_unfold_without_end_are_refused_at_once(depth: int, width: in
     data = shared_tree(depth, width)
     tracemalloc.start()
     start = time.process_time()
-    with pytest.raises(FormatError, match=r"unfolds to far more|nested too deeply"):
+    with pytest.raises(FormatError, match=r"expands to far more|nested too deeply"):
         fb.parse(Tree, data, (ID,))
     assert time.process_time() - start < 10
     assert tracemalloc.get_traced_memory()[1] < 64 * len(data) + (4 << 20)
@@ -285,7 +285,7 @@ def test_files_that_unfold_without_end_are_refused_at_once(depth: int, width: in
 
 def test_a_table_that_contains_itself_is_refused() -> None:
     data = struct.pack("<I4sHHHxxiIII", 16, ID, 6, 8, 4, 8, 4, 1, 0)
-    # The vector's one offset would have to be negative: the nearest a file can come is an offset that wraps around.
+    # The vector's one offset would have to be negative: the nearest possible case is an offset that wraps around.
     data = data[:-4] + struct.pack("<i", -12)
     with pytest.raises(FormatError, match="points outside"):
         fb.parse(Tree, data, (ID,))

@@ -1,4 +1,4 @@
-"""Orders of axes, permutations and regroupings, against what PyTorch does with the elements."""
+"""Orders of axes, permutations and regroupings, compared with PyTorch's results."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_every_run_is_a_reshape_of_its_own(units: bool) -> None:
             assert [axis for run in axes for axis in run] == kept
         for left, right in runs:
             assert math.prod(before[axis] for axis in left) == math.prod(after[axis] for axis in right)
-            if not units and len(left) > 1 and len(right) > 1:  # no smaller run would do
+            if not units and len(left) > 1 and len(right) > 1:  # no smaller run is possible
                 ends = [
                     {math.prod(s[axis] for axis in run[: i + 1]) for i in range(len(run) - 1)}
                     for s, run in ((before, left), (after, right))

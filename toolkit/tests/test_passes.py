@@ -1,4 +1,4 @@
-"""Passes run in their order, and a graph that one of them breaks is laid at its door."""
+"""Passes run in order, and an error in a graph names the pass that caused it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that answer: what becomes of those that die, hang, print, or outlive the one that asked."""
+"""Worker processes that die, hang, print, or outlive their parent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def started(reply: str, seconds: float = 60.0) -> Answering:
 
 @pytest.fixture
 def echo() -> Iterator[Answering]:
-    """A process that gives back what it is asked."""
+    """A process that returns its questions."""
     process = started("data")
     yield process
     process.end()
@@ -104,7 +104,7 @@ def test_one_that_hangs_ends_although_who_asked_was_killed() -> None:
     assert wait_for(lambda: not runs(number))
 
 
-#: Starts a process in a session of its own, and one below that; prints the numbers of all, then sleeps.
+#: Starts a process in a session of its own, and one below that; prints their process ids, then sleeps.
 _FAMILY = """
 import os, subprocess, sys, time
 below = "import os, subprocess, sys, time; {}; print(os.getpid(), flush=True); time.sleep(1000)"
@@ -113,7 +113,7 @@ deep = f"subprocess.Popen([sys.executable, '-I', '-c', {code!r}])"
 subprocess.Popen([sys.executable, "-I", "-c", below.format(deep)], start_new_session=True)
 print(os.getpid(), flush=True)
 """
-#: `nohup` leaves SIGHUP ignored in all that it starts.
+#: `nohup` leaves SIGHUP ignored in all its descendants.
 _OWNER = """
 import signal, subprocess, sys, time
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -125,7 +125,7 @@ time.sleep(1000)
 
 
 def wait_for(happened: Callable[[], bool], seconds: float = 120.0) -> bool:
-    """Whether something happens in time."""
+    """Return whether something happens in time."""
     end = time.monotonic() + seconds
     while not happened() and time.monotonic() < end:
         time.sleep(0.05)
@@ -133,14 +133,14 @@ def wait_for(happened: Callable[[], bool], seconds: float = 120.0) -> bool:
 
 
 def runs(number: int) -> bool:
-    """Whether a process is there and has not ended."""
+    """True if a process exists and has not ended."""
     try:
         return Path(f"/proc/{number}/stat").read_text("utf-8").rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
 
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere what begins a session of its own is not found")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process in a session of its own is not found")
 
 
 @linux
@@ -161,11 +161,11 @@ def test_what_a_guarded_command_has_started_ends_with_the_process_that_started_t
 
 @linux
 def test_what_a_guarded_command_leaves_ends_with_it() -> None:
-    code = _FAMILY + "time.sleep(1)"  # the others may start meanwhile, or not: none is left
+    code = _FAMILY + "time.sleep(1)"  # the others may have started meanwhile or not: none is left
     process = subprocess.Popen(
         guarded([sys.executable, "-I", "-c", code]), start_new_session=True, stdout=subprocess.PIPE, text=True
     )
-    printed, _ = process.communicate(timeout=120)  # ends when the last that has the pipe ends
+    printed, _ = process.communicate(timeout=120)  # ends when the last process with the pipe ends
     assert process.returncode == 0
     assert not any(runs(int(line)) for line in printed.split())
 

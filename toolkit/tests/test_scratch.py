@@ -1,4 +1,4 @@
-"""Scratch folders: gone at the end, and those of killed processes at the next start; nothing else is removed."""
+"""Scratch folders: removed at the end, and those of killed processes at the next start; nothing else is removed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delegatekit_toolkit import scratch as scratches
 from delegatekit_toolkit.processes import search_path
 from delegatekit_toolkit.scratch import remove_abandoned, scratch
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs locks of files")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs file locks")
 
 #: Makes a folder with something in it, prints its path, and waits.
 _OWNER = """
@@ -32,7 +32,7 @@ with scratch() as folder:
 
 @pytest.fixture
 def top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder of temporary files, in which nobody has looked."""
+    """An empty folder of temporary files that no process has searched yet."""
     found = tmp_path / "temporary"
     found.mkdir()
     monkeypatch.setenv("TMPDIR", str(found))
@@ -43,7 +43,7 @@ def top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def owned(target: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """A process with a scratch folder that has a link to `target` in it."""
+    """A process with a scratch folder that contains a link to `target`."""
     command = [sys.executable, "-c", _OWNER, str(target)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=search_path(), text=True

@@ -46,7 +46,7 @@ def test_sizes_of_one_expression_have_one_symbol() -> None:
     (last,) = (node for node in view.outputs if node is not None)
     result = bounds.type_of(view.operand(last))
     assert (x.dtype, y.dtype) == ("float32", "float32")
-    # Sizes from 2 on may be 0 and 1, too: PyTorch says so in no other way.
+    # Sizes from 2 on may be 0 and 1, too: PyTorch has no other way to express it.
     assert x.shape == (Range(3, 9, 0), Range(0, 5, 1)) and y.shape == (Range(3, 9, 0), 2)
     assert result.shape == (Range(0, 63, 2),)
     assert result.is_dynamic and result.largest == (63,)

@@ -1,4 +1,4 @@
-"""Sizes that change: the same arithmetic as numbers, and no equality that does not hold in every call."""
+"""Sizes that change: the arithmetic of numbers, and no equality that does not hold in every call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_size_is_its_bounds_at_least():
     size = size_of(symbol(3, 9))
     assert isinstance(size, Dynamic)
     assert (largest(size), smallest(size)) == (9, 3)
-    assert set(size.calls) == set(range(3, 10))  # a range as small as this is seen whole
+    assert set(size.calls) == set(range(3, 10))  # a range this small is sampled completely
     assert repr(size) == "3..9"
 
 
@@ -39,7 +39,7 @@ def test_a_size_with_one_value_is_a_number():
 
 
 def test_a_size_that_may_be_0_or_1_is_1_at_least():
-    # PyTorch exports for 2 on and uses the program for 0 and 1, too.
+    # PyTorch exports for 2 and above and uses the program for 0 and 1, too.
     assert [smallest(size_of(symbol(least, 9))) for least in (0, 1, 2, 3)] == [1, 1, 1, 3]
 
 

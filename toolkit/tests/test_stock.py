@@ -1,4 +1,4 @@
-"""Whether stock ExecuTorch is there and has a delegate; plugins' tests run delegates in it."""
+"""The check for stock ExecuTorch and its delegates; plugins' tests run delegates in it."""
 
 from __future__ import annotations
 

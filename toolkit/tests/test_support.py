@@ -1,4 +1,4 @@
-"""Support tables: which rows answer for which nodes, in which order constraints count, and what users leave out."""
+"""Support tables: rows of nodes, the order of constraints, and operators that users leave out."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def no_relu(call: Call) -> str | None:
 
 
 def never(call: Call) -> str | None:
-    """Refuses all."""
+    """Refuses everything."""
     return f"never: {call.program.method}"
 
 
 def lower(call: Call) -> str:
-    """A lowering that names its operator."""
+    """A lowering that returns the operator's name."""
     return call.operator
 
 

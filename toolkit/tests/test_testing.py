@@ -1,4 +1,4 @@
-"""The helpers of tests say what they are asked, and let nothing pass that they should not."""
+"""The test helpers return what they are asked for, and accept nothing wrong."""
 
 from __future__ import annotations
 

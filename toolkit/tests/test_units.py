@@ -1,4 +1,4 @@
-"""What of a quantized program is one unit, and why the rest is none."""
+"""Units of a quantized program, and the reasons why other parts are none."""
 
 from __future__ import annotations
 

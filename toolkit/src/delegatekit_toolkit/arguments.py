@@ -1,4 +1,4 @@
-"""Arguments that PyTorch lets be written in several ways: axes, pads, and settings of windows."""
+"""Arguments that PyTorch accepts in several forms: axes, pads, and settings of windows."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def axis_of(dim: int, rank: int) -> int:
 
 
 def axes_of(dims: Any, rank: int) -> tuple[int, ...]:
-    """Dimensions counted from the front, ascending; None, an empty list, and a single number are understood.
+    """Dimensions counted from the front, ascending; also accepts None, an empty list, and a single number.
 
     >>> axes_of([-1, 1], 4), axes_of(None, 2)
     ((1, 3), (0, 1))
     """
     if isinstance(dims, int):
         dims = [dims]
-    if rank == 0:  # PyTorch lets it have an axis 0
+    if rank == 0:  # PyTorch accepts axis 0 of a scalar
         return ()
     return tuple(sorted({dim % rank for dim in dims})) if dims else tuple(range(rank))
 
 
 def per_axis(setting: Any, axes: int, default: int | None = None) -> tuple[int, ...]:
-    """A window setting for each spatial axis: PyTorch allows one number for all, and nothing for the default.
+    """A window setting for each spatial axis: PyTorch allows one number for all, and an empty list for the default.
 
     >>> per_axis(2, 2), per_axis([], 2, default=1)
     ((2, 2), (1, 1))
@@ -41,7 +41,7 @@ def per_axis(setting: Any, axes: int, default: int | None = None) -> tuple[int, 
 
 
 def pads_of(pads: Sequence[int], rank: int) -> list[tuple[int, int]]:
-    """What is added before and after each axis, the first axis first. PyTorch lists the last axis first.
+    """Padding before and after each axis, the first axis first. PyTorch lists the last axis first.
 
     >>> pads_of([1, 2, 3, 4], 3)
     [(0, 0), (3, 4), (1, 2)]

@@ -1,4 +1,4 @@
-"""Blobs of a backend's own format: sealed so that damage is noticed, and read with what the file has beside them.
+"""Blobs of a backend's own format: sealed so that damage is detected; access to the data stored beside them.
 
 SEAL = Seal(b"MYBLOB\\0\\0", version=1, name="MyBackend blob", hint="install the delegatekit-mine that made the file")
 blob = SEAL.wrap(body)          # in preprocess
@@ -22,7 +22,7 @@ _LENGTH: Final = struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class Seal:
-    """A header in front of a blob's body: whose it is, its version, its length and a checksum.
+    """The header of a blob: magic, version, length and a checksum.
 
         offset  bytes  what (little endian)
         0       8      magic
@@ -31,7 +31,7 @@ class Seal:
         16      8      length of the body in bytes
         24             the body, to the end of the blob
 
-    A backend whose blobs are sealed may say `integrity_check=True` of itself if its constants are checked, too
+    A backend whose blobs are sealed may declare `integrity_check=True` if its constants are checked, too
     (`content.load_constant` does).
 
     >>> seal = Seal(b"DEMOBLOB", version=2, name="demo blob")
@@ -43,11 +43,11 @@ class Seal:
     delegatekit_api._errors.FormatError: demo blob: has 4 bytes instead of 5: cut off, or something was appended
     """
 
-    #: 8 bytes with which the blobs begin.
+    #: The first 8 bytes of the blobs.
     magic: bytes
     #: Changes whenever an older runtime would misread a blob.
     version: int
-    #: What messages call the blob.
+    #: The blob's name in messages.
     name: str
     #: What to do about a blob of another version.
     hint: str | None = None
@@ -68,7 +68,7 @@ class Seal:
         return b"".join((start, _CHECKSUM.pack(_checksum(start, length, body)), length, body))
 
     def unwrap(self, blob: bytes | bytearray | memoryview) -> memoryview:
-        """The body, without a copy. Raises FormatError if a single bit of the blob is not as it was written."""
+        """The body, without a copy. Raises FormatError if any bit of the blob differs from what was written."""
         data = memoryview(blob).cast("B")
         if len(data) < self.header_size:
             raise self._refused(f"{len(data)} bytes are too few: the header has {self.header_size}")
@@ -114,7 +114,7 @@ def compile_spec(payload: DelegatePayload, key: str, where: str = "delegate") ->
 
 
 def check_specs(payload: DelegatePayload, known: Collection[str], where: str = "delegate") -> None:
-    """Raise FormatError for a compile spec that the runtime does not know: it may change what the blob means.
+    """Raise FormatError for a compile spec unknown to the runtime: it may change what the blob means.
 
     >>> from delegatekit_api import CompileSpec
     >>> payload = DelegatePayload("Mine", memoryview(b""), (CompileSpec("mode", b""),), (), (), {}, bytes)

@@ -1,7 +1,7 @@
-"""The walk over a partition: each operator call is lowered by its row, and what became of each tensor is remembered.
+"""The walk over a partition: lowers each operator call by its row and records the value of each tensor.
 
-A backend derives its graph builder from `PartitionBuilder`, says how its inputs, constants and outputs are made, and
-gives it the support table: rows join operators and lowering functions.
+A backend derives its graph builder from `PartitionBuilder`, defines how inputs, constants and outputs are made, and
+passes in the support table: rows join operators and lowering functions.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .support import Row
 if TYPE_CHECKING:
     import torch
 
-#: What a tensor of the program is in the backend's graph.
+#: The backend graph's counterpart of a tensor.
 ValueT = TypeVar("ValueT")
-#: A node, a value, or whatever else is to be made once only.
+#: A node, a value, or whatever else is to be made only once.
 MadeT = TypeVar("MadeT")
 
 
 class DebugHandles:
-    """Which operators of the program each instruction of a blob came from, as `PreprocessResult` wants to know.
+    """The program's operators behind each instruction of a blob, in the form of `PreprocessResult`.
 
     >>> handles = DebugHandles()
     >>> handles.add(0, 7); handles.add(0, 5); handles.add(0, 7); handles.add("conv", None)
@@ -36,19 +36,19 @@ class DebugHandles:
         self._found: dict[int | str, dict[int, None]] = {}
 
     def add(self, instruction: int | str, *handles: int | None) -> None:
-        """Note that an instruction came (also) from calls with these handles; None is none."""
+        """Record that an instruction came (also) from calls with these handles; None is ignored."""
         known = [handle for handle in handles if handle is not None]
         if known:
             self._found.setdefault(instruction, {}).update(dict.fromkeys(known))
 
     @property
     def mapping(self) -> dict[int | str, tuple[int, ...]]:
-        """What goes into `PreprocessResult.debug_handle_map`."""
+        """The content of `PreprocessResult.debug_handle_map`."""
         return {instruction: tuple(handles) for instruction, handles in self._found.items()}
 
 
 class Merging(Generic[MadeT]):
-    """Makes equal things once: `key` has all that tells them apart.
+    """Makes equal things once: `key` has everything that distinguishes them.
 
     >>> nodes: Merging[list[str]] = Merging()
     >>> first = nodes.once(("add", 0, 1), lambda: ["a node"])
@@ -60,7 +60,7 @@ class Merging(Generic[MadeT]):
         self._made: dict[Hashable, MadeT] = {}
 
     def once(self, key: Hashable, make: Callable[[], MadeT]) -> MadeT:
-        """What was made for an equal key, or now is."""
+        """The item made earlier for an equal key, or a new one."""
         found = self._made.get(key)
         if found is None:
             found = self._made[key] = make()
@@ -68,9 +68,9 @@ class Merging(Generic[MadeT]):
 
 
 class PartitionBuilder(Generic[ValueT]):
-    """Base of a graph builder. A subclass has `make_input`, `make_constant` and `make_output`, and what lowering
-    functions build with; these are called as `lower(builder, call)`, and return the value of the call's result (a tuple
-    for several results).
+    """Base of a graph builder. A subclass has `make_input`, `make_constant` and `make_output`, and the methods that
+    lowering functions call; these are called as `lower(builder, call)` and return the value of the call's result (a
+    tuple for several results).
 
     >>> from delegatekit_toolkit.support import SupportTable, row
     >>> from delegatekit_toolkit.testing import view_of
@@ -98,7 +98,7 @@ class PartitionBuilder(Generic[ValueT]):
         self.debug_handle: int | None = None
         self._values: dict[Operand, ValueT] = {}
 
-    # -- what a backend says ------------------------------------------------------------------------------------------
+    # -- what a backend defines --------------------------------------------------------------------------------------
 
     def make_input(self, operand: Operand) -> ValueT:
         """The value of the partition's next input."""
@@ -113,13 +113,13 @@ class PartitionBuilder(Generic[ValueT]):
         raise NotImplementedError
 
     def begin(self, call: Call, entry: Row[Any]) -> None:
-        """A call is lowered next, by this row. Replacements call this one."""
+        """Called before a call is lowered by this row. Overrides must call this one."""
         self.debug_handle = call.debug_handle
 
     # -- what lowering functions use ----------------------------------------------------------------------------------
 
     def value(self, operand: Operand) -> ValueT:
-        """What a tensor has become: an input, a constant, or a result. Raises LoweringError for others."""
+        """The value of an input, a constant, or a result. Raises LoweringError for others."""
         place = _place(operand)
         found = self._values.get(place)
         if found is None:
@@ -130,17 +130,17 @@ class PartitionBuilder(Generic[ValueT]):
         return found
 
     def values(self, operands: Iterable[Operand]) -> tuple[ValueT, ...]:
-        """What several tensors have become."""
+        """The values of several tensors."""
         return tuple(map(self.value, operands))
 
     def define(self, operand: Operand, value: ValueT) -> None:
-        """Say what a tensor has become. The walk does it for results; a replacement may check the shape."""
+        """Set the value of a tensor. The walk does it for results; an override may check the shape."""
         self._values[_place(operand)] = value
 
     # -- the walk -----------------------------------------------------------------------------------------------------
 
     def build(self, table: Mapping[str, Row[Any]], *, skip: Callable[[Call], bool] = lambda call: False) -> None:
-        """Inputs, calls in execution order, outputs. Calls that `skip` holds of are part of another one's lowering.
+        """Lower inputs, calls in execution order, outputs. Calls for which `skip` is true belong to another lowering.
 
         Raises LoweringError for an operator that has no row, and for an output that is not computed.
         """
@@ -182,7 +182,7 @@ class PartitionBuilder(Generic[ValueT]):
 
 
 def _place(operand: Operand) -> Operand:
-    """One of several results as such, whether it is reached by its `getitem` or not."""
+    """One of several results as a result of the call, even if a `getitem` reads it."""
     node = operand.node
     if node.target is not getitem:
         return operand

@@ -1,4 +1,4 @@
-"""Keeps stdout free of what a vendor's library prints there, as a program may write JSON on it; and stderr of noise."""
+"""Redirects the stdout of vendors' libraries, since a program may write JSON on it, and filters their stderr."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LOCK = threading.RLock()
 
 @contextlib.contextmanager
 def quiet(*unwanted: str, descriptor: int = 1, lines: list[str] | None = None) -> Iterator[None]:
-    """What is printed inside on file descriptor 1 goes to stderr; lines that begin with one of `unwanted` are dropped.
+    """Send what is written inside to file descriptor 1 to stderr, without lines that begin with one of `unwanted`.
 
-    With `descriptor=2` it is what is printed on stderr that is filtered. The lines that go there are added to `lines`.
-    The descriptor belongs to the whole process: calls of several threads wait for each other; in one thread they may be
-    nested. One that is closed stays closed.
+    With `descriptor=2`, stderr is filtered instead. The lines that are kept are appended to `lines`. The descriptor
+    belongs to the whole process: calls of several threads wait for each other; in one thread they may be nested. A
+    descriptor that is closed stays closed.
 
     >>> import os
     >>> with quiet("Warning:"):
@@ -49,7 +49,7 @@ def quiet(*unwanted: str, descriptor: int = 1, lines: list[str] | None = None) -
 
 
 def _flush() -> None:
-    """Write out what Python and the C library still hold back."""
+    """Flush the buffers of Python and the C library."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()

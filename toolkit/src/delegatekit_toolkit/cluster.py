@@ -1,4 +1,4 @@
-"""Runs functions on the workers of a Dask cluster: each task on a worker that has the resource which it needs."""
+"""Runs functions on the workers of a Dask cluster: each task on a worker with the resource that it needs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class Lost:
-    """The workers that ran a task were lost, again and again: it takes whole machines down."""
+    """The workers that ran a task were lost repeatedly: it takes whole machines down."""
 
-    #: What Dask says of it.
+    #: Dask's message.
     words: str
 
 
@@ -29,14 +29,14 @@ class Lost:
 class ClusterTask(Generic[T]):
     """A call of a function."""
 
-    #: What its result is yielded with.
+    #: The name that its result is yielded with.
     name: T
-    #: As the cluster knows it, different for each task of each run.
+    #: Its key in the cluster, different for each task of each run.
     key: str
     arguments: tuple[Any, ...]
-    #: Only workers that have it are given the task.
+    #: Only workers with this resource run the task.
     resource: str
-    #: Larger ones are begun first.
+    #: Tasks with larger values are started first.
     priority: float = 0.0
 
 
@@ -44,7 +44,7 @@ class ClusterTask(Generic[T]):
 def connected(address: str, *, extra: str, patience: float | None = None) -> Iterator[Any]:
     """A client of the scheduler at `address`.
 
-    `extra` names what to install where Dask is missing ("PACKAGE[EXTRA]"). Raises OptionError if it is missing or the
+    `extra` is the package to install if Dask is missing ("PACKAGE[EXTRA]"). Raises OptionError if it is missing or the
     scheduler does not answer.
     """
     try:
@@ -81,7 +81,7 @@ def able_workers(client: Any, resource: str, address: str, *, patience: float | 
 def run_tasks(
     client: Any, function: Callable[..., Any], tasks: Sequence[ClusterTask[T]]
 ) -> Iterator[tuple[T, Any | Lost]]:
-    """The name and the result of each task, as they come. Raises what a task raises."""
+    """Yield the name and the result of each task, in order of completion. Raises what a task raises."""
     from distributed import KilledWorker, as_completed
 
     futures = {
@@ -104,10 +104,10 @@ def run_tasks(
 
 
 def allow_children() -> None:
-    """Let this process start others, if it is a Dask worker.
+    """Let this process start child processes, if it is a Dask worker.
 
-    Dask's nanny marks its workers as daemons, which multiprocessing lets have no children since these would outlive
-    them: the caller sees to it that its own do not.
+    Dask's nanny marks its workers as daemons, and multiprocessing forbids daemons to have children, which would outlive
+    them: the caller ensures that its own do not.
     """
     config: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     config.pop("daemon", None)

@@ -3,8 +3,8 @@
     TABLE = SupportTable(ROWS, common=(dtypes("float32"), elements(), max_rank(4)))
     row("convolution.default", _convolution, constant("weight", "bias"))
 
-A constraint takes a `Call` and says why it is refused, or None. The first line of its docstring documents it in the
-generated tables; the constraints made here have one.
+A constraint takes a `Call` and returns the reason for refusing it, or None. The first line of its docstring documents
+it in the generated tables; the constraints made here have one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from delegatekit_api import Call, Operand
 
 from .support import Constraint
 
-#: The largest number of float32.
+#: The largest float32 number.
 FLOAT32_MAX = 3.4028234663852886e38
 
 
@@ -94,7 +94,7 @@ def max_rank(most: int) -> Constraint:
 
 
 def rank(name: str, *allowed: int) -> Constraint:
-    """A tensor argument has one of these numbers of axes; one that is left out passes.
+    """A tensor argument has one of these numbers of axes; an omitted one passes.
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of
@@ -164,7 +164,7 @@ def static_sizes() -> Constraint:
 
 
 def constant(*names: str) -> Constraint:
-    """The named tensor arguments are constants, or constant integers that a dequantize makes numbers of, or left out.
+    """The named tensor arguments are constants, or dequantized from constant integers, or omitted.
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of
@@ -215,7 +215,7 @@ def equals(name: str, *allowed: Any) -> Constraint:
 
 
 def finite(*names: str, largest: float = FLOAT32_MAX) -> Constraint:
-    """The named arguments are finite numbers, and not beyond `largest`; one that is left out (None) passes.
+    """The named arguments are finite numbers, not beyond `largest`; an omitted one (None) passes.
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of
@@ -234,7 +234,7 @@ def finite(*names: str, largest: float = FLOAT32_MAX) -> Constraint:
 
 
 def finite_constants() -> Constraint:
-    """Constant operands have neither NaN nor infinity in them.
+    """Constant operands contain neither NaN nor infinity.
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of
@@ -254,9 +254,9 @@ def finite_constants() -> Constraint:
 
 
 def nearest_pixels() -> Constraint:
-    """Upsampling to the nearest pixel, from static sizes, takes the exact ones.
+    """Nearest-neighbor upsampling from static sizes selects the exact pixels.
 
-    PyTorch computes places in single precision: for a few sizes it takes the pixel before.
+    PyTorch computes positions in single precision: for a few sizes it selects the pixel before.
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of
@@ -278,7 +278,7 @@ def nearest_pixels() -> Constraint:
 
 
 def element_count(operand: Operand) -> int | None:
-    """How many elements a tensor has; None if that changes from call to call.
+    """The number of elements of a tensor; None if it changes from call to call.
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of

@@ -1,4 +1,4 @@
-"""Constants as named data: keys that are made of the content, so that equal constants are stored once per file."""
+"""Constants as named data: keys are hashes of the content, so that equal constants are stored once per file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def content_key(data: torch.Tensor | bytes | bytearray | memoryview) -> str:
 
 
 def elements(data: torch.Tensor) -> torch.Tensor:
-    """The bytes of a tensor's elements in row-major order; on the tensor's memory if they lie there so.
+    """The bytes of a tensor's elements in row-major order; a view if the tensor's memory has them in that order.
 
     >>> elements(torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8).T).tolist()
     [1, 3, 2, 4]
@@ -37,9 +37,9 @@ def elements(data: torch.Tensor) -> torch.Tensor:
 
 
 def storage_key(data: torch.Tensor) -> Hashable:
-    """Equal for tensors that show the same memory in the same way. Valid as long as one of them is alive.
+    """A key that is equal for tensors that view the same memory in the same way. Valid while one of them is alive.
 
-    Much quicker than `content_key`: for tables of what was made of a constant already.
+    Much faster than `content_key`: for tables of what was already made of a constant.
 
     >>> weight = torch.zeros(2, 3)
     >>> storage_key(weight) == storage_key(weight.detach()), storage_key(weight) == storage_key(weight.T)
@@ -51,8 +51,8 @@ def storage_key(data: torch.Tensor) -> Hashable:
 class ConstantStore:
     """Collects the constants of one blob as named data, each content once.
 
-    `prefix` goes before each key: "mine_" keeps keys apart from other backends' (equal keys must mean equal bytes, so
-    that this is only a courtesy). `alignment` is that of the data in the file, in bytes.
+    `prefix` goes before each key: "mine_" distinguishes keys from other backends' (optional, since equal keys always
+    mean equal bytes). `alignment` is that of the data in the file, in bytes.
 
     >>> store = ConstantStore("demo_")
     >>> store.add(torch.zeros(2, 3)) == store.add(torch.zeros(3, 2))
@@ -67,7 +67,7 @@ class ConstantStore:
         self._found: dict[str, NamedData] = {}
 
     def add(self, data: torch.Tensor) -> str:
-        """The key under which the tensor's elements lie in the file. The tensor is kept, and not copied."""
+        """The key of the tensor's elements in the file. The store keeps a reference to the tensor, not a copy."""
         key = self._prefix + content_key(data)
         if key not in self._found:
             self._found[key] = NamedData(key, data.detach(), self._alignment)
@@ -75,7 +75,7 @@ class ConstantStore:
 
     @property
     def named_data(self) -> tuple[NamedData, ...]:
-        """What goes into `PreprocessResult.named_data`, in the order of first use."""
+        """The content of `PreprocessResult.named_data`, in the order of first use."""
         return tuple(self._found.values())
 
 
@@ -88,9 +88,9 @@ def load_constant(
     prefix: str = "",
     where: str = "blob",
 ) -> torch.Tensor:
-    """A constant of a loaded file, on the file's own memory where that is aligned, after a look at every byte of it.
+    """A constant of a loaded file, on the file's own memory if that is aligned, after verifying its checksum.
 
-    `key` is what `ConstantStore.add` gave. The tensor must not be written to. A constant without elements needs no
+    `key` is the result of `ConstantStore.add`. The tensor must not be written to. A constant without elements needs no
     data. Raises FormatError if the data is missing, has another size, or was changed since it was written.
 
     >>> key = content_key(torch.ones(2))
@@ -112,7 +112,7 @@ def load_constant(
 
 
 def shown(data: memoryview, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
-    """A tensor on the bytes of a file, or on a copy where they are not aligned; it must not be written to.
+    """A tensor on the bytes of a file, or on a copy if they are not aligned; it must not be written to.
 
     >>> shown(memoryview(bytes(8)), torch.float32, (1, 2))
     tensor([[0., 0.]])

@@ -10,22 +10,22 @@ from torch.fx import Graph, Node
 
 from delegatekit_api import LoweringError
 
-#: Metadata of where a node stands in the user's model: what replaces a node has that of the node.
+#: Metadata of a node's position in the user's model: a replacement takes that of the node that it replaces.
 PLACE: Final = ("debug_handle", "source_operator", "stack_trace", "nn_module_stack")
-#: A pass may write so many nodes for each that it found, and so many anyway.
+#: A pass may write this many nodes for each that it found, and this many in any case.
 _GROWTH: Final = 50
 _FLOOR: Final = 10_000
 
 
 class CopiedGraph(Graph):
-    """A copy of a graph, which ends a pass that goes on writing for ever."""
+    """A copy of a graph that stops a pass which never stops adding nodes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.copies: dict[Node, Node] = {}
-        #: The nodes that were there before the pass, and what they were copied from.
+        #: The nodes before the pass, and what they were copied from.
         self.originals: dict[Node, Node] = {}
-        #: What it returned before the pass.
+        #: The graph's results before the pass.
         self.returned: tuple[Any, ...] = ()
         self._left: int | None = None
 
@@ -40,7 +40,7 @@ class CopiedGraph(Graph):
         return graph
 
     def finish(self, outputs: Sequence[Any]) -> Node:
-        """Add the output node, and begin to count."""
+        """Add the output node, and start counting."""
         self.returned = tuple(torch.fx.map_arg(list(outputs), self.copies.__getitem__))
         node: Node = self.output(self.returned)
         self._left = _FLOOR + _GROWTH * len(self.copies)
@@ -53,19 +53,19 @@ class CopiedGraph(Graph):
             if self._left < 0:
                 raise LoweringError(
                     f"wrote more than {_FLOOR + _GROWTH * len(self.copies)} nodes into a graph of {len(self.copies)}",
-                    hint="does it rewrite what it wrote itself, again and again?",
+                    hint="does it keep rewriting its own output?",
                 )
         node: Node = super().create_node(*args, **kwargs)
-        # It stands in the model where the node stands that it was inserted before, or else after.
+        # Its position in the model is that of the node that it is inserted before, or else after.
         near = next((item.meta for item in (node.next, node.prev) if "debug_handle" in item.meta), {})
         node.meta.update({key: near[key] for key in PLACE if key in near})
         return node
 
 
 class CopiedConstants(Mapping[Node, torch.Tensor]):
-    """The constants of a program under the nodes of its copy. Nothing reads those that the pass does not read.
+    """The constants of a program under the nodes of its copy. Only those that the pass reads are read.
 
-    So large ones that are computed when they are read, weights with a batch norm folded in, take memory one by one.
+    So large ones that are computed when they are read, weights with a batch norm folded in, take memory one at a time.
     """
 
     def __init__(self, given: Mapping[Node, torch.Tensor], graph: CopiedGraph) -> None:

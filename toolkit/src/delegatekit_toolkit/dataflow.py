@@ -1,11 +1,11 @@
-"""Checks of what a blob says of its values, before a library trusts it: one writer for each, sizes, data, memory.
+"""Checks of a blob's values before a library trusts it: a single writer for each, sizes, data, memory.
 
     flow = Dataflow(inputs=graph.inputs, constants=graph.constants)
     for index, step in enumerate(graph.steps):
         flow.step(step.reads, step.writes, where=f"step {index}")
     flow.check_outputs(graph.outputs)
 
-A reader of blobs uses them for whatever comes from the file. All raise FormatError.
+For readers of blobs, on data from the file. All raise FormatError.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Final
 
 from delegatekit_api import FormatError
 
-#: No value of a delegate is larger, in bytes: as much as the core gives to all of a method.
+#: The maximum size of a delegate's value, in bytes: the core's limit for all of a method.
 MOST_BYTES: Final = 64 << 30
 
 
 class Dataflow:
-    """Follows a blob's steps in their order: a value is there before it is read, and has one source only.
+    """Follows a blob's steps in order: a value is defined before it is read, and only once.
 
     Values are named by anything hashable: numbers, names, objects.
 
@@ -45,7 +45,7 @@ class Dataflow:
                 self._define(value, source, f"has {source}", where)
 
     def step(self, reads: Iterable[Hashable], writes: Iterable[Hashable], where: str) -> None:
-        """Go over the next step, called `where` in messages."""
+        """Check the next step, called `where` in messages."""
         for value in reads:
             if value not in self._sources:
                 raise FormatError(f"reads {value!r:.80}, which is not computed before", where=where)
@@ -53,7 +53,7 @@ class Dataflow:
             self._define(value, f"the result of {where}", "writes", where)
 
     def check_outputs(self, outputs: Iterable[Hashable]) -> None:
-        """After the last step: every output is there."""
+        """Check, after the last step, that every output is defined."""
         for value in outputs:
             if value not in self._sources:
                 raise FormatError(f"returns {value!r:.80}, which is never computed", where=self._where)
@@ -65,9 +65,9 @@ class Dataflow:
 
 
 def element_count(shape: Sequence[int], where: str, *, item_bytes: int = 1, least: int = 1) -> int:
-    """How many elements a value has, after a look at its sizes: each at least `least`, in all at most `MOST_BYTES`.
+    """The number of elements of a value, after checking its sizes: each at least `least`, in all at most `MOST_BYTES`.
 
-    Libraries multiply sizes in 64 bits, where a product that is too large looks small.
+    Libraries multiply sizes in 64 bits, where a product that is too large wraps to a small one.
 
     >>> element_count((2, 3), "value 0", item_bytes=4)
     6
@@ -79,7 +79,7 @@ def element_count(shape: Sequence[int], where: str, *, item_bytes: int = 1, leas
     if min(shape, default=least) < least:
         raise FormatError(f"has the sizes {_short(shape)}: each must be at least {least}", where=where)
     count = math.prod(shape)
-    # Sizes of 0 do not make the others harmless: some products leave them out.
+    # Sizes of 0 do not make the others harmless: some products omit them.
     if math.prod(max(size, 1) for size in shape) * item_bytes > MOST_BYTES:
         raise FormatError(f"has the sizes {_short(shape)}: more than {MOST_BYTES >> 30} GiB", where=where)
     return count
@@ -101,7 +101,7 @@ def section(data: memoryview, offset: int, size: int, where: str) -> memoryview:
 
 
 def check_disjoint(extents: Iterable[tuple[int, int, str]]) -> None:
-    """Raise FormatError unless all extents (first byte, size in bytes, what messages call it) lie apart.
+    """Raise FormatError unless all extents (first byte, size in bytes, name for messages) are disjoint.
 
     >>> check_disjoint([(0, 16, "input 0"), (16, 4, "input 1")])
     >>> check_disjoint([(0, 16, "input 0"), (8, 16, "input 1")])

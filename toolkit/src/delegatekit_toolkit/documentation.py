@@ -1,4 +1,4 @@
-"""Support tables as the plain data that a backend's page of the documentation is made of.
+"""Support tables as the plain data of a backend's documentation page.
 
 @hookimpl
 def documentation() -> BackendDocumentation:
@@ -16,10 +16,10 @@ from .support import Constraint, Row, SupportTable
 
 
 def operator_table(tables: Mapping[str, SupportTable[Any]]) -> OperatorTable:
-    """Support tables of the same operators side by side: title of the column -> table, one for each family of devices.
+    """Support tables of the same operators side by side: column title -> table, one for each family of devices.
 
-    What holds for every operator, and what each row says beside its conditions, is that of the first table. Raises
-    ValueError if the tables have different operators, or if a constraint has no docstring.
+    Common constraints, and a row's notes beside its conditions, are those of the first table. Raises ValueError if the
+    tables have different operators, or if a constraint has no docstring.
     """
     first, *others = tables.values()
     if any(other.keys() != first.keys() for other in others):

@@ -1,4 +1,4 @@
-"""Dtypes by torch's names, as `TensorSpec` and blobs have them: "float32"."""
+"""Dtypes by torch's names, as in `TensorSpec` and blobs: "float32"."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def dtype_of(name: str, where: str = "dtype") -> torch.dtype:
-    """The dtype that a name stands for; names that come from a file are safe to give.
+    """The dtype of a name; safe for names that come from a file.
 
     Raises FormatError, with `where`, for any other name.
 

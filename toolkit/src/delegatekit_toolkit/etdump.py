@@ -1,4 +1,4 @@
-"""ETDump, as ExecuTorch 1.5 writes it: what it tells about the time of its runs, and no more of it."""
+"""Profiling events of an ETDump, as ExecuTorch 1.5 writes it; nothing else of it is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .flatbuffer import ref as table
 
 #: File identifier of an ETDump.
 IDENTIFIER = b"ED00"
-#: The file's size without this number, the root table's place, the identifier.
+#: The fields before the data: size without this number, root table's position, identifier.
 _START: Final = struct.Struct("<II4s")
 _SIZE: Final = 4
 #: The event that encloses one call of a method.
@@ -20,13 +20,13 @@ EXECUTE = "Method::execute"
 
 
 class ProfileEvent(Table):
-    """Something that took time. Times are nanoseconds on hosts with a clock of the C++ library."""
+    """A timed event. Times are nanoseconds on hosts with a clock of the C++ library."""
 
     name: str | None = string()
     chain_index: int = i32()
     #: Position of the instruction in its chain; -1: none.
     instruction_id: int = i32(-1)
-    #: What a delegate calls its operator: a number (-1: none) or a text.
+    #: The delegate's identifier of its operator: a number (-1: none) or a text.
     delegate_debug_id_int: int = i32(-1)
     delegate_debug_id_str: str | None = string()
     delegate_debug_metadata: None = deprecated()
@@ -35,7 +35,7 @@ class ProfileEvent(Table):
 
 
 class Event(Table):
-    """One event; those that are no `profile_event` are not read."""
+    """One event; those without `profile_event` are skipped."""
 
     profile_event: ProfileEvent | None = table(lambda: ProfileEvent)
 
@@ -57,7 +57,7 @@ class EtDump(Table):
 
 
 def read_events(data: bytes) -> list[ProfileEvent]:
-    """All events with times, in the order of the file. Raises FormatError for what is no ETDump."""
+    """All events with times, in the order of the file. Raises FormatError if the data is not an ETDump."""
     return [event for run in read_runs(data) for event in times_of(run)]
 
 
@@ -67,10 +67,10 @@ def times_of(run: RunData) -> list[ProfileEvent]:
 
 
 def read_runs(data: bytes) -> list[RunData]:
-    """The blocks of the file, at least one. Raises FormatError for what is no ETDump."""
+    """The blocks of the file, at least one. Raises FormatError if the data is not an ETDump."""
     if len(data) < _START.size:
         raise FormatError(f"has {len(data)} bytes, too few for an ETDump", where="ETDump")
-    # The table's place counts from behind the size, but everything is aligned by its place in the file.
+    # The table's position counts from after the size, but alignment is relative to the start of the file.
     size, place, identifier = _START.unpack_from(data)
     if size > len(data) - _SIZE:
         raise FormatError(f"has {len(data) - _SIZE} of {size} bytes: it was cut off", where="ETDump")

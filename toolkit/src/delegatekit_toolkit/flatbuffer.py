@@ -5,8 +5,8 @@
         size: int = u64()
 
 The order of the fields is the order of the vtable slots (a union takes two). `serialize` writes a table with the
-`flatbuffers` package's Builder; `parse` reads one back and checks every offset and length before it trusts it, so
-that hostile bytes give a FormatError and nothing else. Format: the flatbuffers binary format (internals document).
+`flatbuffers` package's Builder; `parse` reads one and checks every offset and length before using it, so that hostile
+bytes only raise FormatError. Format: the flatbuffers binary format (internals document).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform() -> Callable[[type], type]:
-        """A mark for type checkers, which Python 3.10 does not have."""
+        """A marker for type checkers, which Python 3.10 lacks."""
         return lambda table: table
 
 
@@ -57,7 +57,7 @@ _PREPEND: Final = {
     "f32": "PrependFloat32Slot",
     "f64": "PrependFloat64Slot",
 }
-#: Tables nest this deep at most.
+#: Maximum nesting depth of tables.
 _MAX_DEPTH: Final = 64
 
 
@@ -70,7 +70,7 @@ class _Kind:
     align: int = 1
     default: Any = None
     tables: Callable[[], Any] | None = None
-    #: Whether a vector of u8 is read as a view of the buffer instead of a copy.
+    #: True if a vector of u8 is read as a view of the buffer instead of a copy.
     viewed: bool = False
 
 
@@ -122,7 +122,7 @@ def tables(table: Callable[[], type[Table]]) -> Any:
 
 
 def union(members: Callable[[], Sequence[type[Table]]]) -> Any:
-    """One of several tables, or None; the code in the file is the position among `members`, counted from 1."""
+    """One of several tables, or None; the code in the file is the index in `members`, counted from 1."""
     return _field(_Kind("union", tables=members))
 
 
@@ -168,7 +168,7 @@ def _slots(table: type[Table]) -> tuple[tuple[_Slot, ...], int]:
 
 
 def _members(kind: _Kind) -> Any:
-    """What a kind refers to: a table, or the tuple of a union's members."""
+    """The type that a kind refers to: a table, or the tuple of a union's members."""
     assert kind.tables is not None
     return kind.tables()
 
@@ -179,8 +179,8 @@ def _members(kind: _Kind) -> Any:
 def serialize(root: Table, identifier: bytes | None = None) -> bytes:
     """The finished flatbuffer with `root` as its root table and a 4-byte file identifier, if the format has one.
 
-    Equal strings and equal vectors of numbers are stored once. Raises FormatError for a value that its field cannot
-    hold, with the field's name.
+    Equal strings and equal vectors of numbers are stored once. Raises FormatError, with the field's name, for a value
+    that its field cannot hold.
 
     >>> class Segment(Table):
     ...     name: str | None = string()
@@ -224,10 +224,10 @@ class _Writer:
         return offset
 
     def _child(self, slot: _Slot, content: Any, filled: list[tuple[int, str, Any, Any]]) -> None:
-        """Write what the field points to and note what goes into the table itself."""
+        """Write the field's target and record the field for the table itself."""
         kind = slot.kind
         if kind.form == "scalar":
-            # Negative zero equals the default, but is not it.
+            # Negative zero compares equal to the default but differs from it.
             negative_zero = content == 0 and isinstance(content, float) and math.copysign(1.0, content) < 0
             default = None if negative_zero else kind.default
             filled.append((slot.slot, _PREPEND[kind.scalar], content, default))
@@ -293,10 +293,10 @@ def _width(item: tuple[int, str, Any, Any]) -> int:
 
 
 def parse(table: type[_TableT], buffer: bytes | bytearray | memoryview, identifiers: Sequence[bytes] = ()) -> _TableT:
-    """Read the root table of a flatbuffer, everything checked.
+    """Read the root table of a flatbuffer, with all checks.
 
-    `identifiers` are the file identifiers allowed (none: not looked at). Raises FormatError with table, field and
-    offset. Work and memory stay within a small multiple of the buffer's size, whatever the offsets say.
+    `identifiers` are the file identifiers allowed (none: not checked). Raises FormatError with table, field and offset.
+    Work and memory stay within a small multiple of the buffer's size, whatever the offsets are.
     """
     view = memoryview(buffer).cast("B")
     if len(view) < 8:
@@ -314,7 +314,7 @@ class _Reader:
     def __init__(self, view: memoryview) -> None:
         self.view = view
         self.size = len(view)
-        # Tables may be shared, but a file that unfolds to much more than it holds is an attack.
+        # Tables may be shared, but a file that expands to much more than its size is an attack.
         self.budget = 4 * len(view) + 4096
         #: Strings by position: writers share them (file names in stack traces), and each counts once.
         self.strings: dict[int, str] = {}
@@ -325,7 +325,7 @@ class _Reader:
     def spend(self, amount: int, where: str, offset: int) -> None:
         self.budget -= amount
         if self.budget < 0:
-            raise self.fail("the file unfolds to far more data than it holds", where, offset)
+            raise self.fail("the file expands to far more data than it holds", where, offset)
 
     def follow(self, position: int, where: str) -> int:
         """The target of the offset stored at `position`."""
@@ -344,8 +344,8 @@ class _Reader:
         vtable = position - back
         if vtable < 0 or vtable + 4 > self.size:
             raise self.fail("the table's vtable lies outside the file", where, position)
-        # The length is followed by the size of the table, which readers ignore: tables whose fields lie alike share a
-        # vtable, and Builders before flatbuffers 25.12 let tables of different sizes share one.
+        # The length is followed by the size of the table, which readers ignore: tables with the same field layout share
+        # a vtable, and Builders before flatbuffers 25.12 let tables of different sizes share one.
         (length,) = struct.unpack_from("<H", self.view, vtable)
         if length < 4 or length % 2 or vtable + length > self.size:
             raise self.fail("the table's vtable is malformed", where, position)
@@ -363,10 +363,11 @@ class _Reader:
         return table(**values)
 
     def place(self, position: int, entry: int, size: int, where: str) -> int:
-        """Where a field of `size` bytes of the table at `position` lies, checked as flatbuffers' own verifier does."""
+        """The position of a field of `size` bytes of the table at `position`, checked as in flatbuffers' own
+        verifier."""
         place = position + entry
         if entry < 4:
-            raise self.fail("a field lies on its table's head", where, place)
+            raise self.fail("a field overlaps its table's header", where, place)
         if place + size > self.size:
             raise self.fail("a field lies outside the file", where, place)
         if place % size:
@@ -420,7 +421,7 @@ class _Reader:
         """Start and length of the vector at `position`, whose elements have `size` bytes."""
         (count,) = struct.unpack_from("<I", self.view, position)
         if position + 4 + int(count) * size > self.size:
-            raise self.fail(f"a vector of {count} elements reaches beyond the file", where, position)
+            raise self.fail(f"a vector of {count} elements extends past the end of the file", where, position)
         self.spend(4 + int(count) * size, where, position)
         return position + 4, int(count)
 

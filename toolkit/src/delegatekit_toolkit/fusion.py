@@ -1,4 +1,4 @@
-"""Fusion by example: a function as it is written before, one that computes the same after, and a pass that replaces."""
+"""Fusion by example: a pass that replaces what one function computes with what another one computes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from delegatekit_api.nodes import argument, operator_name
 from .passes import Change, Pass, PassResult
 from .rewriting import EditableProgram, Traced
 
-#: Operators whose first two tensors may change places.
+#: Operators whose first two operands commute.
 COMMUTATIVE: Final = frozenset(
     f"aten.{name}"
     for name in (
@@ -27,30 +27,30 @@ COMMUTATIVE: Final = frozenset(
     )
 )
 
-#: What stands for the nodes and placeholders of a pattern: nodes of the program, and numbers.
+#: The counterparts of a pattern's nodes and placeholders: nodes of the program, and numbers.
 Binding: TypeAlias = dict[Any, Any]
 
 
 @dataclass(frozen=True)
 class Fusion(Pass[EditableProgram]):
-    """Replaces what one function computes by what another one does, wherever a program computes the first.
+    """Replaces what one function computes with what another one computes, wherever a program computes the first.
 
-    `before` and `after` take the same arguments: tensors, and numbers that may be any (an epsilon, a slope). `example`
-    has one of each: a tensor's rank and dtype count, its sizes and elements do not; a number must be one that the
-    function does not use otherwise. Both functions return one tensor, or equally long tuples: then the first value
-    must be computed from everything else that `before` computes.
+    `before` and `after` take the same arguments: tensors, and numbers that may vary (an epsilon, a slope). `example`
+    has one of each: a tensor's rank and dtype matter, its sizes and elements do not; a number must be one that the
+    function does not use otherwise. Both functions return one tensor, or equally long tuples: then the first value must
+    be computed from everything else that `before` computes.
 
-    A place in the program matches if it computes `before`, traced for the sizes, dtypes and numbers there, operator by
+    A part of the program matches if it computes `before`, traced for the sizes, dtypes and numbers there, operator by
     operator, whatever the order of an addition's or a product's operands. No value in between may be read from outside.
-    `where` is asked about each place, with its operands and numbers by the names of the parameters, and may refuse it.
+    `where` is called for each match, with its operands and numbers by the names of the parameters, and may refuse it.
 
-    What is written has the source line, module and debug handle of the last operator that it replaces.
+    New nodes have the source line, module and debug handle of the last operator that they replace.
     """
 
     before: Callable[..., Any]
     after: Callable[..., Any]
     example: tuple[Any, ...]
-    #: What messages call it.
+    #: Its name in messages.
     name: str = ""
     where: Callable[[Mapping[str, Any]], bool] | None = None
 
@@ -60,7 +60,7 @@ class Fusion(Pass[EditableProgram]):
         )
 
     def __call__(self, program: EditableProgram) -> PassResult[EditableProgram]:
-        """Replace all places, in graph order."""
+        """Replace all matches, in graph order."""
         pattern = _Pattern.of(self.before, self.example, program)
         changes: list[Change] = []
         gone: set[Node] = set()
@@ -102,7 +102,7 @@ class Fusion(Pass[EditableProgram]):
         for old, new in zip(place.outputs, created, strict=True):
             yield program.replace(old, new, f"{parts} became {names}")
         for node in reversed(place.ordered):
-            program.graph.erase_node(node)  # a dead reader would be in the way of the next place
+            program.graph.erase_node(node)  # a dead reader would prevent the next match
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class _Place:
 
     given: Sequence[Any]
     outputs: tuple[Node, ...]
-    #: The operator calls, as the pattern has them in order.
+    #: The operator calls, in the pattern's order.
     ordered: tuple[Node, ...]
 
     @property
@@ -120,12 +120,12 @@ class _Place:
 
     @property
     def last(self) -> Node:
-        """The call of which the first output is the result: all others are before it."""
+        """The call whose first output is the result: all others are before it."""
         return self.outputs[0]
 
     @classmethod
     def of(cls, pattern: _Pattern, bound: Binding, given: Sequence[Any]) -> _Place | None:
-        """The place, if nothing outside needs a value that is gone, or one before it is written."""
+        """The match; None if something outside reads a value that would be removed, or one before it is computed."""
         calls = tuple(sorted({bound[node] for node in pattern.calls}))
         outputs = tuple(bound[item] for item in pattern.traced.outputs)
         inner, last = set(calls), outputs[0]
@@ -143,7 +143,7 @@ class _Pattern:
     """A function in the dialect of a program."""
 
     traced: Traced
-    #: What stands for each parameter: its placeholder, or the places of a number among the arguments.
+    #: The counterpart of each parameter: its placeholder, or the places of a number among the arguments.
     parameters: tuple[Any, ...]
     #: Node and position of an argument -> the parameter whose number it is.
     numbers: Mapping[tuple[Node, str], int]
@@ -159,7 +159,7 @@ class _Pattern:
 
     @classmethod
     def of(cls, function: Callable[..., Any], example: Sequence[Any], program: EditableProgram) -> _Pattern:
-        """The pattern for values like those of an example. Raises LoweringError for a function that cannot be one."""
+        """The pattern for values like those of an example. Raises LoweringError for an unsuitable function."""
         first = program.trace(function, example, dialect=True)
         others = [_other(item) if _is_number(item) else item for item in example]
         second = program.trace(function, others, dialect=True)
@@ -171,7 +171,7 @@ class _Pattern:
 
     @classmethod
     def of_values(cls, function: Callable[..., Any], given: Sequence[Any], program: EditableProgram) -> _Pattern | None:
-        """The pattern for the values of a place; None if the function does not take them."""
+        """The pattern for the values of a match; None if the function does not accept them."""
         values = [item.meta["val"] if isinstance(item, Node) else item for item in given]
         try:
             return cls(program.trace(function, values, dialect=True), (), {})
@@ -202,7 +202,7 @@ class _Pattern:
                 )
 
     def matches(self, node: Node, program: EditableProgram, *, exact: bool) -> Iterator[Binding]:
-        """How the pattern's nodes can stand for nodes of the program, its root for `node`.
+        """All bindings of the pattern's nodes to nodes of the program, its root to `node`.
 
         Arguments that are not tensors are compared only if `exact`.
         """
@@ -225,7 +225,7 @@ class _Matcher:
         self._view = program.view
 
     def node(self, wanted: Node, found: Any, bound: Binding) -> Iterator[Binding]:
-        """All ways in which a node of the pattern, and all before it, can stand for one of the program."""
+        """All bindings of a node of the pattern, and all before it, to one of the program."""
         if wanted in bound:
             if bound[wanted] is found:
                 yield bound
@@ -278,7 +278,7 @@ class _Matcher:
 
 
 def _is_work(node: Node) -> bool:
-    """Whether a node computes a tensor, or several."""
+    """True if a node computes one or several tensors."""
     value = node.meta.get("val")
     return node.op == "call_function" and (hasattr(value, "dtype") or isinstance(value, tuple | list))
 
@@ -288,7 +288,7 @@ def _is_number(item: Any) -> bool:
 
 
 def _other(number: float) -> float:
-    """Another number of the same type, to see where it goes."""
+    """Another number of the same type, to trace where it is used."""
     return number + 1 if isinstance(number, int) else number * 1.25 + 0.001
 
 
@@ -312,7 +312,7 @@ def _orders(node: Node) -> list[list[str]]:
 def _number_places(
     first: Traced, second: Traced, example: Sequence[Any], others: Sequence[Any]
 ) -> tuple[list[Any], dict[tuple[Node, str], int]]:
-    """For each parameter a key of its number (None for a tensor), and the arguments that are the number of one."""
+    """For each parameter a key of its number (None for a tensor), and the arguments that take a parameter's number."""
     parameters = [_Number(index) if _is_number(item) else None for index, item in enumerate(example)]
     numbers: dict[tuple[Node, str], int] = {}
     for ours, theirs in itertools.zip_longest(first.graph.nodes, second.graph.nodes):

@@ -1,10 +1,10 @@
-"""The process between an owner and a command: ends the command, and all that it has started, with the owner.
+"""The process between an owner and a command: ends the command and all its descendants when the owner ends.
 
     python -I -S guard.py OWNER COMMAND [ARGUMENT ...]
 
 OWNER is the process that started this one. However the owner ends, every process below this one is killed; the same
-happens when this one gets SIGTERM, and when the command ends by itself. The exit code or signal is the command's. Where
-the guard itself is killed, the system kills the command (Linux). Of the standard library little is imported.
+happens on SIGTERM, and when the command ends. The exit code or signal is the command's. If the guard itself is killed,
+the system kills the command (Linux). Few modules of the standard library are imported.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-#: Linux's prctl: a signal comes when the parent ends; orphans below this process become its children.
+#: Linux's prctl: send a signal when the parent ends; become the parent of orphans below this process.
 _PARENT_DEATH_SIGNAL: Final = 1
 _CHILD_SUBREAPER: Final = 36
-#: Signals that have this process end the command.
+#: Signals on which this process ends the command.
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-#: Milliseconds between two looks at the owner, where the system does not tell of its end.
+#: Milliseconds between checks of the owner, if the system does not report its end.
 _PERIOD: Final = 500
 #: Exit code of a command that cannot be started.
 _NOT_STARTED: Final = 127
 
 
 def main(owner: int, command: Sequence[str]) -> NoReturn:
-    """Run the command, and end as it ends."""
+    """Run the command, and end with its status."""
     signals = _signals()
     prctl = _prctl()
     prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -44,7 +44,7 @@ def main(owner: int, command: Sequence[str]) -> NoReturn:
 
 
 def _signals() -> tuple[int, int]:
-    """The ends of a pipe that tells which signals came."""
+    """The ends of a pipe that reports signals."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
@@ -63,7 +63,7 @@ def _prctl() -> Any:
 
 
 def _watched(owner: int) -> tuple[int, ...]:
-    """A descriptor that becomes readable when the owner ends, on systems that have such a thing."""
+    """A descriptor that becomes readable when the owner ends, if the system has one."""
     try:
         return (os.pidfd_open(owner),)
     except (AttributeError, OSError):
@@ -86,7 +86,7 @@ def _become(command: Sequence[str], guard: int, prctl: Any) -> NoReturn:
 
 
 def _let_go(kept: Sequence[int]) -> None:
-    """Close what is the command's: its readers and writers learn of its end from the system."""
+    """Close the command's pipes: its readers and writers then get end-of-file from the system."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nothing, number)
@@ -97,7 +97,7 @@ def _let_go(kept: Sequence[int]) -> None:
 
 
 def _ended(worker: int, owner: int, signals: int, watched: Sequence[int]) -> int | None:
-    """The command's status when it has ended; None if it is to be ended."""
+    """The command's status when it has ended; None if it must be ended."""
     poll = select.poll()
     for descriptor in (signals, *watched):
         poll.register(descriptor, select.POLLIN)
@@ -122,7 +122,7 @@ def _reaped() -> Iterator[tuple[int, int]]:
 def _ended_all(worker: int) -> int | None:
     """Kill everything below this process until nothing is left; the worker's status, if it was reaped here.
 
-    What is killed hands its own children on to this process (Linux); elsewhere the worker's group is killed.
+    A killed process's children are reparented to this process (Linux); elsewhere the worker's group is killed.
     """
     status: int | None = None
     if sys.platform != "linux":
@@ -135,7 +135,7 @@ def _ended_all(worker: int) -> int | None:
                 killed = [child for child in _children() if _killed(child)]
                 if not killed and (sys.platform == "linux" or status is not None):
                     break  # those that are left belong to other users
-                # Whichever ends first: others may have come meanwhile.
+                # Whichever ends first: others may have started meanwhile.
                 process, found = os.waitpid(-1, 0)
             if process == worker:
                 status = found
@@ -156,13 +156,13 @@ def _children() -> Iterator[int]:
     for name in os.listdir("/proc") if sys.platform == "linux" else ():  # noqa: PTH208
         if name.isdigit():
             with suppress(OSError, IndexError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
-                # "NUMBER (NAME) STATE PARENT": the name may have spaces and brackets in it.
+                # "NUMBER (NAME) STATE PARENT": the name may contain spaces and brackets.
                 if file.read().rpartition(b")")[2].split()[1].decode() == this:
                     yield int(name)
 
 
 def _end_like(status: int | None, worker: int) -> NoReturn:
-    """End as the command did, after all that it has left."""
+    """End as the command did, after all its descendants."""
     _ended_all(worker)
     if status is None:
         os._exit(1)

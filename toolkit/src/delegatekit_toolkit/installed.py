@@ -1,4 +1,4 @@
-"""Whether the Python package of a vendor's tool is there, without importing it."""
+"""Checks for the Python package of a vendor's tool without importing it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from delegatekit_api import Availability
 
 
 def installed(module: str, words: str, install: str) -> Availability:
-    """What the hook `compiler_availability` answers for a tool that is a module at the top of a package.
+    """The answer to the hook `compiler_availability` for a tool that is a top-level module.
 
-    `words` is what a message calls it, `install` the line that gets it.
+    `words` is the tool's name in messages, `install` the command that installs it.
 
     >>> installed("json", "JSON", "pip install json")
     Availability(available=True, reason='')

@@ -1,6 +1,6 @@
-"""Orders of axes: what permutations and reshapes do to elements in memory, so that many of them need not run.
+"""Orders of axes: the effect of permutations and reshapes on elements in memory, so that many of them need not run.
 
-An order is what `torch.permute` takes: axis i of the result is axis `order[i]` of what is permuted. Sizes may change
+An order is what `torch.permute` takes: axis i of the result is axis `order[i]` of the input. Sizes may change
 from call to call (`sizes.Size`) where a function says so.
 """
 
@@ -65,7 +65,7 @@ def permuted(shape: Sequence[Size], order: Sequence[int]) -> tuple[Size, ...]:
 
 
 def moves_elements(shape: Sequence[Size], order: Sequence[int]) -> bool:
-    """Whether a permutation changes the order of elements in memory: axes of size 1 move for free. Sizes may change.
+    """True if a permutation changes the order of elements in memory: axes of size 1 move for free. Sizes may change.
 
     >>> moves_elements((2, 3, 4), (0, 2, 1)), moves_elements((2, 1, 4), (0, 2, 1))
     (True, False)
@@ -77,7 +77,7 @@ def moves_elements(shape: Sequence[Size], order: Sequence[int]) -> bool:
 def merged(shape: Sequence[Any], order: Sequence[int]) -> tuple[tuple[Any, ...], Order]:
     """A shape and its permutation with the fewest axes that move the same elements.
 
-    Axes that stay neighbors become one, those of size 1 go. Sizes may change.
+    Axes that stay neighbors are merged, those of size 1 dropped. Sizes may change.
 
     >>> merged((1, 3, 224, 225), to_channels_last(4))
     ((3, 50400), (1, 0))
@@ -104,8 +104,8 @@ def composed(
 ) -> tuple[tuple[int, ...], Order] | None:
     """A permutation, a reshape of its result to `middle`, and another permutation, as one permutation of one shape.
 
-    None if the reshape cuts axes so that no single permutation does it. The answer is `merged`: reshape the source to
-    the shape, permute it, and reshape to what is wanted. Sizes are numbers.
+    None if the reshape splits axes so that no single permutation does it. The answer is `merged`: reshape the source to
+    the shape, permute it, and reshape to the wanted shape. Sizes are numbers.
 
     >>> composed((2, 3, 4), (0, 2, 1), (2, 2, 2, 3), (0, 3, 1, 2))  # the second undoes the first
     ((24,), (0,))
@@ -139,9 +139,9 @@ def regroupings(
 ) -> list[tuple[list[int], list[int]]]:
     """A reshape as the smallest runs of neighboring axes whose products agree: (axes before, axes after) for each run.
 
-    Axes of size 1 are left out, or with `units` distributed as they are met (a run may then have axes on one side
-    only). Sizes may change: two products agree if they do in every call. Raises ValueError for shapes that have not as
-    many elements, or none.
+    Axes of size 1 are left out, or with `units` assigned as they are met (a run may then have axes on one side only).
+    Sizes may change: two products agree if they do in every call. Raises ValueError for shapes with different numbers
+    of elements, or none.
 
     >>> regroupings((6, 1, 4), (2, 3, 4))
     [([0], [0, 1]), ([2], [2])]

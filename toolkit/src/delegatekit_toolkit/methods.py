@@ -13,9 +13,9 @@ def by_position(
     methods: Mapping[str, Sequence[_PartitionT]],
     compile_group: Callable[[Mapping[str, _PartitionT]], Mapping[str, _ResultT]],
 ) -> dict[str, list[_ResultT]]:
-    """The first partitions of all methods go to `compile_group`, then the second ones, and so on; by their methods.
+    """Pass the first partitions of all methods to `compile_group`, then the second ones, and so on; results by method.
 
-    What the hook `preprocess_methods` returns, where partitions at one position belong together.
+    The return value of the hook `preprocess_methods` if partitions at one position belong together.
 
     >>> by_position({"prefill": ["a", "b"], "decode": ["c"]}, lambda group: {name: "".join(group) for name in group})
     {'prefill': ['prefilldecode', 'prefill'], 'decode': ['prefilldecode']}

@@ -1,4 +1,4 @@
-"""Which modules of the user's model a call comes from, and patterns that name modules."""
+"""The modules of the user's model that a call comes from, and patterns that name modules."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 
 from delegatekit_api import Call, OptionError
 
-#: Modules that an error lists.
+#: The maximum number of modules that an error lists.
 _SHOWN = 8
 
 
 def module_paths(call: Call) -> tuple[str, ...]:
-    """The paths of the modules that a call is in, the outermost first, as far as the export recorded them.
+    """The paths of the modules that contain a call, the outermost first, as far as the export recorded them.
 
     >>> from delegatekit_toolkit.testing import call_of
     >>> import torch
@@ -25,8 +25,8 @@ def module_paths(call: Call) -> tuple[str, ...]:
 
 
 def is_inside(path: str, pattern: str) -> bool:
-    """Whether a module is one that a pattern names, or is inside of one. In a part of a pattern "*" is any text; the
-    part "**" stands for any number of parts.
+    """True if a pattern names the module or one that contains it. In a part of a pattern "*" matches any text; the part
+    "**" matches any number of parts.
 
     >>> is_inside("encoder.layers.3.norm", "encoder.layers"), is_inside("encoder.layers.3.norm", "**.norm")
     (True, True)
@@ -58,7 +58,7 @@ def check_modules(what: str, patterns: Iterable[str], calls: Iterable[Call], bac
 
 
 def _begins(pattern: Sequence[str], path: Sequence[str]) -> bool:
-    """Whether the first parts of a path fit a pattern."""
+    """True if the first parts of a path match a pattern."""
     if not pattern:
         return True
     if pattern[0] == "**":

@@ -1,4 +1,4 @@
-"""Numbers that hardware cannot hold, int64 in 32 bits above all: constraints, and what they mean for results."""
+"""Numbers that hardware cannot represent, int64 in 32 bits above all: constraints, and the effect on results."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from delegatekit_api import Call, Operand
 
 INT32_MIN: Final = -(1 << 31)
 INT32_MAX: Final = (1 << 31) - 1
-#: Arguments that stand beside the elements of tensors.
+#: Arguments that are combined with the elements of tensors.
 _NUMBERS: Final = ("other", "alpha", "min", "max", "exponent", "value", "fill_value", "negative_slope", "scale")
-#: The largest number of float16.
+#: The largest float16 number.
 _FLOAT16_MAX: Final = 65504.0
 
 
 def wide_number(tensor: torch.Tensor) -> int | None:
-    """An element of int64 that 32 bits cannot hold; None if there is none.
+    """An element of int64 that does not fit 32 bits; None if there is none.
 
     >>> wide_number(torch.tensor([1, 1 << 40]))
     1099511627776
@@ -47,7 +47,7 @@ def narrow_constants(call: Call) -> str | None:
 
 
 def numbers_fit(call: Call) -> str | None:
-    """A number beside integers fits 32 bits, one beside float16 fits float16.
+    """A number combined with integers fits 32 bits, one combined with float16 fits float16.
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of
@@ -67,7 +67,7 @@ def numbers_fit(call: Call) -> str | None:
 
 
 def narrow_product(call: Call) -> str | None:
-    """int64 is multiplied by constants and by what is 0 or 1: other products soon leave the device's 32 bits.
+    """int64 is multiplied by constants and by values that are 0 or 1: other products soon exceed the device's 32 bits.
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of
@@ -83,7 +83,7 @@ def narrow_product(call: Call) -> str | None:
 
 
 def may_be_large(factor: Operand | float) -> bool:
-    """Whether integers may be any: they are neither constants, nor numbers, nor made of booleans.
+    """True if integers may have any value: they are neither constants, nor numbers, nor made of booleans.
 
     >>> may_be_large(3)
     False
@@ -95,7 +95,7 @@ def may_be_large(factor: Operand | float) -> bool:
 
 
 def narrowed(call: Call) -> str:
-    """What int64 means on the device, as the special values of a row; "" for a call that does not compute any.
+    """The special values of a row for int64, which the device narrows; "" for a call that does not compute any.
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of

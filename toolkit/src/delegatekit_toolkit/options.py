@@ -9,7 +9,7 @@ from delegatekit_api import option
 
 
 def leave_out_option() -> Any:
-    """The option `leave_out`: operators that the user keeps from the backend. `TablePartitioner` obeys it.
+    """The option `leave_out`: operators that the user withholds from the backend. `TablePartitioner` applies it.
 
     >>> from dataclasses import dataclass
     >>> from delegatekit_api import BackendOptions
@@ -26,7 +26,7 @@ def leave_out_option() -> Any:
 
 
 def whole_graph_option() -> Any:
-    """The option `whole_graph`: a program that is not one delegate is refused. `TablePartitioner` obeys it.
+    """The option `whole_graph`: a program that is not one delegate is refused. `TablePartitioner` applies it.
 
     >>> from dataclasses import dataclass
     >>> from delegatekit_api import BackendOptions

@@ -1,4 +1,4 @@
-"""What a pass is, and what runs a list of them: on a program before it is partitioned, and on a backend's own graph."""
+"""Passes, and the runner of a list of them: on a program before it is partitioned, and on a backend's own graph."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ GraphT = TypeVar("GraphT")
 
 @dataclass(frozen=True)
 class Property(Generic[GraphT]):
-    """Something that holds for a graph, or does not: what passes require and ensure.
+    """A condition that holds for a graph or not: passes require and ensure such properties.
 
     >>> ordered = Property("is in order", lambda numbers: None if sorted(numbers) == numbers else f"{numbers} is not")
     >>> ordered.fault([2, 1])
     '[2, 1] is not'
     """
 
-    #: In words that follow "the graph": "has no aten.permute_copy.default".
+    #: Completes a sentence that begins with "the graph": "has no aten.permute_copy.default".
     says: str
-    #: Why it does not hold for a graph; None if it does.
+    #: The reason why it does not hold for a graph; None if it does.
     fault: Callable[[GraphT], str | None]
 
 
@@ -35,11 +35,11 @@ class Property(Generic[GraphT]):
 class Change:
     """One thing that a pass changed."""
 
-    #: The node, as `Call.description` tells it: "aten.mul.Tensor (mul_3) in layers.0 at model.py:12: `x * y`".
+    #: The node, as `Call.description` shows it: "aten.mul.Tensor (mul_3) in layers.0 at model.py:12: `x * y`".
     where: str
-    #: What it became and why, in words.
+    #: The replacement and the reason, in words.
     reason: str
-    #: The pass that did it; the runner fills it in.
+    #: The pass that made the change; set by the runner.
     by: str = ""
 
     def __str__(self) -> str:
@@ -48,14 +48,14 @@ class Change:
 
 @dataclass(frozen=True)
 class PassResult(Generic[GraphT]):
-    """The graph after a pass, or after several, and what was changed."""
+    """The graph after one or several passes, and the changes."""
 
     graph: GraphT
     changes: tuple[Change, ...] = ()
 
     @property
     def changed(self) -> bool:
-        """Whether anything was changed."""
+        """True if anything was changed."""
         return bool(self.changes)
 
 
@@ -75,24 +75,24 @@ class Pass(ABC, Generic[GraphT]):
     ([3], Change(where='2', reason='is too small', by='DropBelow(limit=3)'))
     """
 
-    #: What must hold for the graph before the pass: it is refused otherwise.
+    #: Conditions on the graph before the pass: it is refused otherwise.
     requires: ClassVar[Sequence[Property[Any]]] = ()
-    #: What holds for the graph after it: checked with `--debug`.
+    #: Conditions that hold for the graph after the pass: checked with `--debug`.
     ensures: ClassVar[Sequence[Property[Any]]] = ()
 
     @abstractmethod
     def __call__(self, graph: GraphT) -> PassResult[GraphT]:
-        """Change the graph, in place or by making another one, and return it with what was changed."""
+        """Change the graph, in place or by making another one, and return it with the changes."""
 
 
-#: A pass, or the simplest form of one: a function with nothing to declare, which changes the graph in place or returns
-#: another one. What it changed is not known.
+#: A pass, or its simplest form: a function without declarations, which changes the graph in place or returns another
+#: one. Its changes are not recorded.
 PassLike: TypeAlias = "Pass[GraphT] | Callable[[GraphT], PassResult[GraphT] | GraphT | None]"
 
 
 @dataclass(frozen=True)
 class Repeat(Pass[GraphT]):
-    """Passes that make room for each other: all of them in order, again and again until none changes anything.
+    """Passes that enable each other: all of them in order, repeated until none changes anything.
 
     Raises LoweringError if `most` rounds are not enough.
     """
@@ -112,19 +112,18 @@ class Repeat(Pass[GraphT]):
         names = ", ".join(dict.fromkeys(change.by for change in result.changes))
         raise LoweringError(
             f"{names} still changed something in round {self.most}: {result.changes[0].where}",
-            hint="do its passes undo each other's work? Or give Repeat a larger `most`",
+            hint="check whether its passes undo each other's work, or give Repeat a larger `most`",
         )
 
 
 def run_passes(
     graph: GraphT, passes: Iterable[PassLike[GraphT]], verify: Callable[[GraphT], Any] | None = None
 ) -> PassResult[GraphT]:
-    """The graph after all passes, in order, and all that they told about their changes.
+    """The graph after all passes, in order, and all reported changes.
 
-    `verify` raises if the graph is not sound. It is called before the first pass and after each one if the environment
+    `verify` raises if the graph is not valid. It is called before the first pass and after each one if the environment
     variable DELEGATEKIT_VERIFY is set, as it is in tests and with `--debug`; so are the properties that passes ensure.
-    Raises LoweringError, which names the pass, where one of these does not hold, and where a pass requires what does
-    not.
+    Raises LoweringError, which names the pass, if one of these does not hold, or if a pass's requirement is not met.
 
     >>> def drop_zeros(numbers: list[int]) -> list[int]:
     ...     return [number for number in numbers if number]
@@ -143,7 +142,7 @@ def run_passes(
                 raise LoweringError(
                     f"requires a graph that {wanted.says}: {fault}",
                     where=f"before the pass {name}",
-                    hint="run a pass that makes it so before this one",
+                    hint="run a pass that ensures it before this one",
                 )
         made = apply(graph)
         if isinstance(made, PassResult):
@@ -160,7 +159,7 @@ def run_passes(
 
 
 def pass_name(apply: Any) -> str:
-    """What messages call a pass: its `name` if it has one, else the class with the options, or the function's name."""
+    """The name of a pass in messages: its `name` if it has one, else the class with the options, or the function."""
     named = getattr(apply, "name", None)
     if isinstance(apply, Pass):
         return named if isinstance(named, str) and named else repr(apply)

@@ -1,9 +1,9 @@
-"""Processes for libraries that end, hang or print where a user's process must not: started, asked, ended with this one.
+"""Worker processes for libraries that may exit, hang or print: start, ask, end with this process.
 
-A command that `guarded` gives ends with this process, however that ends, and with it all that it has started; `stop`
-ends it before. `Answering` starts a process that answers questions, `answer` is what that process does. A message is a
-length (uint64, little-endian), how many seconds the answer may take (float64) and so many bytes. Only the standard
-library is imported: such a process starts fast.
+A command from `guarded` ends with this process, however that ends, and so do all its descendants; `stop` ends it
+earlier. `Answering` starts a process that answers questions, and `answer` is the loop in that process. A message is a
+length (uint64, little-endian), the number of seconds that the answer may take (float64) and that many bytes. Only the
+standard library is imported: such a process starts fast.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 _HEAD: Final = struct.Struct("<Qd")
-#: Seconds that a process has for ending by itself, once nobody asks it anything.
+#: Seconds for a process to end by itself after the last question.
 _REST: Final = 0.2
-#: Seconds by which a process, which nobody may be left to end, is later with ending itself.
+#: Grace in seconds before a process ends itself for lateness, in case no parent is left to end it.
 _LATER: Final = 1
 _GUARD: Final = Path(__file__).with_name("guard.py")
-#: Seconds that a guard has for killing what it guards, and between two signals to it.
+#: Seconds for a guard to kill its descendants, and between two signals to it.
 _PATIENCE: Final = 10.0
 _PERIOD: Final = 0.5
 
 
 class EndedError(Exception):
-    """The process ended instead of answering; the text says how, as of `ending`."""
+    """The process ended instead of answering; the text is that of `ending`."""
 
 
 class Answering:
-    """A process that answers; it ends when nothing refers to it, and with this process. For one thread at a time.
+    """A process that answers questions; it ends when nothing refers to it, and with this process. Not thread-safe.
 
-    It belongs to the process that started it: a fork has to start its own (`foreign` tells).
+    It belongs to the process that started it: a fork must start its own (see `foreign`).
 
     >>> with_length = "from delegatekit_toolkit.processes import answer; answer(lambda data: b'%d' % len(data))"
     >>> process = Answering([sys.executable, "-c", with_length], seconds=60, environment=search_path())
@@ -49,9 +49,9 @@ class Answering:
     """
 
     def __init__(self, command: Sequence[str], *, seconds: float, environment: Mapping[str, str] | None = None) -> None:
-        """Start the command. An answer may take so many `seconds`, then the process is ended.
+        """Start the command. An answer may take this many `seconds`, then the process is ended.
 
-        `environment` replaces that of this process. What the process prints on stderr is not seen.
+        `environment` replaces that of this process. The process's stderr is discarded.
         """
         self._seconds: Final = seconds
         self._owner: Final = os.getpid()
@@ -67,12 +67,12 @@ class Answering:
 
     @property
     def foreign(self) -> bool:
-        """Whether this is a fork of the process that started it."""
+        """True in a fork of the process that started it."""
         return self._owner != os.getpid()
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """True if it has not ended."""
         return self._process.poll() is None
 
     def ask(self, question: bytes) -> bytes:
@@ -92,15 +92,15 @@ class Answering:
             limit.cancel()
 
     def end(self) -> str:
-        """End it, if it has not; twice is harmless. Returns how it ended."""
+        """End it, if it has not ended; calling twice is harmless. Returns how it ended."""
         self._finish()
         return ending(self._process.returncode or 0)
 
 
 def answer(reply: Callable[[bytes], bytes]) -> None:
-    """Answer questions with `reply` until there are no more: what such a process does.
+    """Answer questions with `reply` until there are no more: the main loop of such a process.
 
-    What is printed meanwhile does not come among the answers. An answer that takes too long ends the process.
+    Output printed meanwhile is kept out of the answers. An answer that takes too long ends the process.
     """
     alarm = getattr(signal, "alarm", lambda seconds: None)
     answers = os.fdopen(os.dup(1), "wb")
@@ -117,10 +117,10 @@ def answer(reply: Callable[[bytes], bytes]) -> None:
 
 
 def guarded(command: Sequence[str]) -> list[str]:
-    """The command that runs another and ends it, with all that it has started, when this process ends.
+    """The command that runs another and ends it, with all its descendants, when this process ends.
 
-    To be started by this process in a session of its own; its exit code or signal is that of `command`. `stop` ends it.
-    Where the system has no fork the command stays as it is.
+    It must be started by this process in a session of its own; its exit code or signal is that of `command`. `stop`
+    ends it. If the system has no fork, the command is returned unchanged.
 
     >>> import subprocess
     >>> subprocess.run(guarded([sys.executable, "-c", "exit(3)"]), start_new_session=True).returncode
@@ -132,12 +132,12 @@ def guarded(command: Sequence[str]) -> list[str]:
 
 
 def stop(process: subprocess.Popen[Any]) -> None:
-    """End a guarded command and all that it has started, and wait for it; twice is harmless."""
+    """End a guarded command and all its descendants, and wait for it; calling twice is harmless."""
     for _ in range(int(_PATIENCE / _PERIOD)):
         process.terminate()
         try:
             process.wait(_PERIOD)
-        except subprocess.TimeoutExpired:  # a guard that was about to start may have missed the signal
+        except subprocess.TimeoutExpired:  # a guard that was just starting may have missed the signal
             continue
         return
     process.kill()
@@ -145,12 +145,12 @@ def stop(process: subprocess.Popen[Any]) -> None:
 
 
 def search_path() -> dict[str, str]:
-    """The environment for a process that finds the modules which this one finds."""
+    """The environment in which a process finds the same modules as this one."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def ending(code: int) -> str:
-    """How a process ended, after what it did: by its return code, which is negative for a signal.
+    """The end of a process in words, by its return code, which is negative for a signal.
 
     >>> ending(3), ending(-9)
     ('ended the process with exit code 3', 'crashed (SIGKILL)')
@@ -159,7 +159,7 @@ def ending(code: int) -> str:
 
 
 def signal_name(number: int) -> str:
-    """The name of a signal; signals of real time have none.
+    """The name of a signal; real-time signals have none.
 
     >>> signal_name(11), signal_name(40)
     ('SIGSEGV', 'signal 40')
@@ -169,10 +169,10 @@ def signal_name(number: int) -> str:
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:
-    """End a process of this one; a fork leaves it to its parent."""
+    """End a process started by this one; a fork leaves it to its parent."""
     if owner != os.getpid():
         return
-    # One that died is not killed: what counts is how it died.
+    # A process that crashed is not killed: its own exit status counts.
     try:
         process.communicate(timeout=_REST)
     except (subprocess.TimeoutExpired, OSError, ValueError):

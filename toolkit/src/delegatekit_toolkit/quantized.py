@@ -1,6 +1,6 @@
-"""Quantized tensors: what constant integers stand for, and quantization whose scales are found in each call.
+"""Quantized tensors: the values of constant integers, and quantization whose scales are computed in each call.
 
-Parameters that are known beforehand are read by `Call.quantization` of the plugin API.
+Parameters that are known at lowering time are read by `Call.quantization` of the plugin API.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def real_numbers(
     axis: int | None = None,
     group: int | None = None,
 ) -> torch.Tensor:
-    """What integers stand for, scale * (integers - zero_point), as float32; the parameters as those of `Quantization`.
+    """Dequantized values, scale * (integers - zero_point), as float32; the parameters as those of `Quantization`.
 
     >>> import torch
     >>> real_numbers(torch.tensor([[2, 4], [6, 8]], dtype=torch.int8), torch.tensor([0.5, 0.25]), axis=0).tolist()
@@ -50,7 +50,7 @@ def real_numbers(
 
 
 def numbers_of(integers: torch.Tensor, own: Quantization) -> torch.Tensor:
-    """What integers that are quantized so stand for, as float32.
+    """Dequantized values of integers with this quantization, as float32.
 
     >>> import torch
     >>> from delegatekit_api.quantization import Quantization
@@ -61,7 +61,7 @@ def numbers_of(integers: torch.Tensor, own: Quantization) -> torch.Tensor:
 
 
 def known_data(operand: Operand) -> tuple[torch.Tensor, Quantization | None]:
-    """An operand that is known (`Operand.is_known`): its elements; or the integers that they are made of, and how.
+    """The elements of a known operand (`Operand.is_known`), or the integers that it is dequantized from and how.
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of
@@ -78,7 +78,7 @@ def known_data(operand: Operand) -> tuple[torch.Tensor, Quantization | None]:
 def pack_nibbles(integers: torch.Tensor, multiple: int = 2) -> torch.Tensor:
     """Integers -8 to 7 of shape (rows, columns), two in a byte: the first in the low half, 8 added to each.
 
-    Rows are filled up with zeros to a multiple of so many columns.
+    Rows are padded with zeros to a multiple of this many columns.
 
     >>> import torch
     >>> pack_nibbles(torch.tensor([[-8, 7, 0]], dtype=torch.int8)).tolist()
@@ -91,12 +91,12 @@ def pack_nibbles(integers: torch.Tensor, multiple: int = 2) -> torch.Tensor:
     return nibbles[:, 0::2] | (nibbles[:, 1::2] << 4)
 
 
-# -- scales that are found in each call --------------------------------------------------------------------------------
+# -- scales that are computed in each call -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class DynamicQuantization:
-    """Numbers rounded to integers whose scales and zero points are found anew in every call."""
+    """Numbers rounded to integers whose scales and zero points are computed in every call."""
 
     #: The numbers.
     source: Operand
@@ -106,14 +106,14 @@ class DynamicQuantization:
     #: The dimensions along which all elements share a scale and zero point; those of size 1 are left out. Rows have the
     #: last dimension, samples all but the first, pixels of (N, C, H, W) dimension 1.
     axes: tuple[int, ...]
-    #: All nodes from the search for the parameters to the dequantize: they stand or fall together.
+    #: All nodes from the computation of the parameters to the dequantize: they are lowered together or not at all.
     nodes: tuple[Node, ...]
 
 
 def dynamic_quantization_of(call: Call) -> DynamicQuantization | None:
-    """The chain that ends in this dequantize, from the search for parameters in every call.
+    """The chain that ends in this dequantize, from the computation of the parameters in every call.
 
-    None for other calls, and for chains that mean something else than numbers rounded and read back.
+    None for other calls, and for chains that do not simply quantize and dequantize.
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of
@@ -147,18 +147,18 @@ def dynamic_quantization_of(call: Call) -> DynamicQuantization | None:
 
 
 def _bounds(call: Call, dtype: str) -> tuple[torch.dtype, Any, Any]:
-    """The integers' type and the range that they are kept in; `dtype` is the name of its argument."""
+    """The integers' type and range; `dtype` is the name of its argument."""
     return call[dtype], call["quant_min"], call["quant_max"]
 
 
 def _shared_axes(block: Sequence[Any], shape: Sequence[Any]) -> tuple[int, ...] | None:
-    """The dimensions, but for those of size 1, that blocks cover as a whole; None if they cover a part of one."""
+    """The dimensions, except those of size 1, that blocks cover as a whole; None if they cover a part of one."""
     found = []
     for axis, (size, full) in enumerate(zip(block, shape, strict=True)):
         if isinstance(size, int) and size == 1:
             continue
         both_known = isinstance(size, int) and isinstance(full, int)
-        if not (size == full if both_known else str(size) == str(full)):  # == would fix a size that changes
+        if not (size == full if both_known else str(size) == str(full)):  # == would specialize a size that changes
             return None
         found.append(axis)
     return tuple(found)

@@ -1,4 +1,4 @@
-"""A program that passes may change before it is partitioned: operators are added, values replaced, changes told."""
+"""A program that passes may change before it is partitioned: add operators, replace values, report changes."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from .passes import Change, Pass, Property
 
 @dataclass(frozen=True)
 class Traced:
-    """A function as a graph: of the operators that it calls, or of the dialect that programs are in."""
+    """A traced function as a graph: of the operators that it calls, or of the dialect of edge programs."""
 
     graph: Graph
-    #: The placeholders of the tensors that it was given, in order.
+    #: The placeholders of its tensor arguments, in order.
     inputs: tuple[Node, ...]
-    #: What it returns: nodes, or literals.
+    #: Its results: nodes, or literals.
     outputs: tuple[Any, ...]
     #: Placeholders of tensors that were computed from numbers alone.
     constants: Mapping[Node, torch.Tensor]
 
 
-#: `trace(function, values, dialect)`: the function called with numbers, and with fake tensors in place of tensors.
+#: `trace(function, values, dialect)`: traces the function with numbers, and with fake tensors in place of tensors.
 Trace: TypeAlias = Callable[[Callable[..., Any], Sequence[Any], bool], Traced]
 
 
 class EditableProgram:
-    """A method in the edge dialect, in a copy that a pass changes as it likes: `graph` is an ordinary torch.fx.Graph.
+    """A method in the edge dialect, in a copy that a pass may change: `graph` is an ordinary torch.fx.Graph.
 
-    New nodes need no metadata and no canonical form: what a pass leaves is translated to the dialect again, with
-    constants folded and what nothing reads dropped. A pass must not add or drop inputs, nor change what the method
-    returns but by values of the same shapes and dtypes.
+    New nodes need no metadata and no canonical form: after a pass the graph is translated to the dialect again, with
+    constants folded and dead nodes dropped. A pass must not add or drop inputs, and may replace the method's results
+    only by values of the same shapes and dtypes.
     """
 
     def __init__(self, view: ProgramView, outputs: Sequence[Any], trace: Trace) -> None:
-        """The program of a view whose graph may be changed, and what the graph returns: new values of its buffers, then
-        the method's outputs."""
+        """The program of a view with a mutable graph, and the graph's results: new values of its buffers, then the
+        method's outputs."""
         self.graph: Final = CopiedGraph.of(view.graph)
         self.name: Final = view.method
         self.inputs: Final = tuple(map(self.graph.copies.__getitem__, view.inputs))
@@ -60,7 +60,7 @@ class EditableProgram:
 
     @property
     def view(self) -> ProgramView:
-        """The program as it is now, to read."""
+        """A read-only view of the program in its current state."""
         updated = dict(zip(self._buffers, self.results, strict=False))
         buffers = {
             node: MutableState(state.name, state.initial, updated[node]) for node, state in self._buffers.items()
@@ -70,13 +70,13 @@ class EditableProgram:
 
     @property
     def results(self) -> tuple[Any, ...]:
-        """What the graph returns: new values of its buffers, then the method's outputs."""
+        """The graph's results: new values of its buffers, then the method's outputs."""
         return tuple(self._output.args[0])  # type: ignore[arg-type]
 
     def calls(self, *operators: str) -> list[Call]:
         """The calls in order: all, or those of operators by name: `program.calls("aten.relu.default")`.
 
-        Calls that nothing reads, because they were replaced, are not among them.
+        Dead calls, which were replaced, are left out.
         """
         read: set[Node] = set(self._output.all_input_nodes)
         for node in reversed(self.graph.nodes):
@@ -86,7 +86,7 @@ class EditableProgram:
         return [call for call in found if not operators or call.operator in operators]
 
     def call(self, at: Call | Node, target: Any, *args: Any, **kwargs: Any) -> Node:
-        """Add an operator call (`torch.ops.aten.relu.default`) before a node, in the place of the model that has."""
+        """Add an operator call (`torch.ops.aten.relu.default`) before a node, with its position in the model."""
         node = at.node if isinstance(at, Call) else at
         with self.graph.inserting_before(node):
             created = self.graph.create_node("call_function", target, _bare(args), _bare(kwargs))
@@ -120,7 +120,7 @@ class EditableProgram:
         return node
 
     def inline(self, at: Call | Node, function: Callable[..., Any], *values: Any) -> tuple[Any, ...]:
-        """Add the operators that a function calls before a node, and return what it returns.
+        """Add the operators that a function calls before a node, and return the function's results.
 
         The values are nodes, operands and numbers: the function is traced with tensors of their shapes and dtypes.
         """
@@ -139,18 +139,18 @@ class EditableProgram:
 
     def trace(self, function: Callable[..., Any], values: Sequence[Any], *, dialect: bool) -> Traced:
         """A function as a graph, called with numbers and with fake tensors: of the operators that it calls, or, with
-        `dialect`, of those that they are in this program. Raises LoweringError for a function that cannot be traced.
+        `dialect`, of their translation in this program. Raises LoweringError for a function that cannot be traced.
         """
         return self._trace(function, values, dialect)
 
     def replace(self, old: Call | Node, new: Any, reason: str) -> Change:
-        """Let everything that reads a value read another one, and say so."""
+        """Redirect all readers of a value to another one, and report the change."""
         node, value = (item.node if isinstance(item, Call) else item for item in (old, _bare(new)))
         node.replace_all_uses_with(value)
         return Change(describe_node(node), reason)
 
     def complete(self, node: Node) -> None:
-        """Give a node that was added to the graph without `call` what it lacks."""
+        """Add the missing metadata to a node that was added to the graph without `call`."""
         if node.op != "call_function" or node in self.graph.originals:
             return
         node.meta.setdefault("debug_handle", 0)
@@ -158,18 +158,18 @@ class EditableProgram:
             node.meta["val"] = self._computed(node)
 
     def verify(self) -> None:
-        """Check what must hold whatever a pass does. Raises LoweringError that names the node."""
+        """Check the invariants that every pass must keep. Raises LoweringError that names the node."""
         nodes = list(self.graph.nodes)
         for node in nodes:
             self._verify_node(node)
         missing = next((node for node in (*self.inputs, *self._buffers) if node not in set(nodes)), None)
         if missing is not None:
-            raise LoweringError(f"the input {missing.name} is gone", hint="an input may be unused, but it stays")
+            raise LoweringError(f"the input {missing.name} was removed", hint="an input may be unused, but must stay")
         seen: set[Node] = set()
         for node in nodes:
             late = next((item for item in node.all_input_nodes if item not in seen), None)
             if late is not None:
-                what = "before it is computed" if late in set(nodes) else "that is gone"
+                what = "before it is computed" if late in set(nodes) else "that was removed"
                 raise LoweringError(f"reads {late.name} {what}", where=describe_node(node))
             seen.add(node)
 

@@ -1,7 +1,7 @@
-"""Folders for temporary files, removed also where the process that made one was killed: by the next that makes another.
+"""Temporary folders, removed even if their process was killed: by the next process that makes one.
 
-Each has a file that its owner keeps locked as long as it lives. A folder is only removed if it has such a file that
-nobody has locked, and both belong to this user; no link is followed. On systems without such locks nobody's is removed.
+Each has a file that its owner keeps locked while it lives. A folder is only removed if it has such a file, unlocked,
+and both belong to this user; no link is followed. On systems without such locks nothing is removed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAME: Final = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
 #: The locked file.
 _OWNER: Final = "delegatekit.owner"
 _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
-#: The folders in which this process has looked for what others left.
+#: The folders in which this process has looked for abandoned ones.
 _cleaned: Final[set[str]] = set()
 
 
@@ -36,7 +36,7 @@ _cleaned: Final[set[str]] = set()
 def scratch() -> Iterator[Path]:
     """A new folder for this user alone in the folder of temporary files, removed at the end.
 
-    The first call in a process also removes what killed processes left there. Raises OSError if it cannot be made.
+    The first call in a process also removes folders left by killed processes. Raises OSError if it cannot be made.
 
     >>> with scratch() as folder:
     ...     size = (folder / "constants.bin").write_bytes(bytes(8))
@@ -58,7 +58,7 @@ def scratch() -> Iterator[Path]:
 
 
 def remove_abandoned(top: Path) -> None:
-    """Remove the scratch folders in a folder whose owners do not live any more; those that cannot be removed stay."""
+    """Remove the scratch folders in a folder whose owners have died; those that cannot be removed stay."""
     if fcntl is None or os.scandir not in os.supports_fd:
         return
     found: list[Path] = []
@@ -77,12 +77,12 @@ def _made(top: str) -> tuple[Path, int]:
         with suppress(FileNotFoundError):
             handle = os.open(folder / _OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600)
             if fcntl is not None:
-                with suppress(OSError):  # a file system without locks: nobody can lock it, so nobody removes it
+                with suppress(OSError):  # a file system without locks: never locked, so never removed
                     fcntl.flock(handle, fcntl.LOCK_EX)
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), os.lstat(folder / _OWNER)):
                     return folder, handle
-            os.close(handle)  # another process took it for an abandoned one before it was locked
+            os.close(handle)  # another process removed it as abandoned before it was locked
 
 
 def _remove_if_abandoned(folder: Path) -> None:
@@ -100,7 +100,7 @@ def _remove_if_abandoned(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder of this process, the locked file last: one that is killed meanwhile leaves what is recognized."""
+    """Remove a folder of this process, the locked file last: if killed meanwhile, the rest can still be recognized."""
     with suppress(OSError, RecursionError):
         inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _NO_LINK)
         with _closing(inside):
@@ -117,7 +117,7 @@ def _closing(descriptor: int) -> Iterator[None]:
 
 
 def _empty(folder: int) -> None:
-    """Remove what is in an open folder, the locked file last; links themselves, not what they lead to."""
+    """Remove the contents of an open folder, the locked file last; links themselves, not their targets."""
     with os.scandir(folder) as entries:
         found = sorted((entry.name == _OWNER, entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
     for _, name, is_folder in found:

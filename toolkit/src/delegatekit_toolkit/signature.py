@@ -1,8 +1,8 @@
-"""What a delegate is called with: dtypes and sizes of its inputs and outputs, and the checks that a runtime owes.
+"""The signature of a delegate: dtypes and sizes of its inputs and outputs, and the checks that a runtime must make.
 
 A backend writes a `Signature` into its blob. Its runtime compares it with the program's (`check_payload`), each call's
-tensors with it (`check_call`), and stores the results (`store_results`). A blob without one takes the program's word:
-`Signature.of_payload(payload)`.
+tensors with it (`check_call`), and stores the results (`store_results`). Without one in the blob, the program's is
+used: `Signature.of_payload(payload)`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Range:
         return f"s{self.symbol}={self.low}..{self.high}"
 
 
-#: Bytes; PyTorch's own allocator gives tensors at multiples of this.
+#: Bytes; PyTorch's own allocator aligns tensors to multiples of this.
 _ALIGNMENT: Final = 64
 #: A size in a blob.
 Extent: TypeAlias = int | Range
@@ -66,12 +66,12 @@ class TensorType:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether a size changes from call to call."""
+        """True if a size changes from call to call."""
         return any(isinstance(size, Range) for size in self.shape)
 
     @property
     def spec(self) -> TensorSpec:
-        """As core would describe it to the runtime.
+        """The description that the core passes to the runtime.
 
         >>> TensorType("float32", (Range(1, 8, 0), 3)).spec
         TensorSpec(dtype='float32', shape=(8, 3), dynamic=True)
@@ -88,7 +88,7 @@ class Signature:
 
     @classmethod
     def of_payload(cls, payload: DelegatePayload) -> Signature:
-        """As the program says: a tensor that is `dynamic` may be smaller on any axis."""
+        """The program's signature: a tensor that is `dynamic` may be smaller on any axis."""
         count = 0
 
         def described(spec: TensorSpec) -> TensorType:
@@ -103,7 +103,7 @@ class Signature:
 
 
 def check_payload(payload: DelegatePayload, signature: Signature, where: str = "blob") -> None:
-    """Raise FormatError unless the program calls the delegate with what its blob was made for.
+    """Raise FormatError unless the program's inputs and outputs match those of its blob.
 
     >>> wanted = Signature((TensorType("float32", (2, 3)),), ())
     >>> payload = DelegatePayload("Mine", memoryview(b""), (), (TensorSpec("float32", (2, 4)),), (), {}, bytes)
@@ -129,7 +129,7 @@ def check_payload(payload: DelegatePayload, signature: Signature, where: str = "
 def check_call(
     signature: Signature, inputs: Sequence[object], outputs: Sequence[torch.Tensor], where: str = "delegate"
 ) -> dict[int, int]:
-    """Raise ExecutionError unless a call's tensors are as described; else the sizes of this call by symbol.
+    """Raise ExecutionError unless a call's tensors match the signature; return the sizes of this call by symbol.
 
     Inputs have the sizes of the call, outputs the largest ones.
 
@@ -157,9 +157,9 @@ def check_call(
 def check_tensors(
     what: str, wanted: Sequence[TensorType], given: Sequence[object], sizes: dict[int, int], where: str = "delegate"
 ) -> None:
-    """Raise ExecutionError unless `given` are CPU tensors as described; `what` names one of them in the message.
+    """Raise ExecutionError unless `given` are CPU tensors of these types; `what` names one of them in the message.
 
-    `sizes` has the sizes of this call by symbol, and gets those that are met first here.
+    `sizes` has the sizes of this call by symbol, and receives those that occur first here.
 
     >>> import torch
     >>> sizes = {0: 2}
@@ -181,7 +181,7 @@ def check_tensors(
 
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor where PyTorch itself would have put it: some of its kernels round differently at other addresses.
+    """A tensor at an address aligned like PyTorch's own: some of its kernels round differently at other addresses.
 
     >>> import torch
     >>> x = torch.arange(20.0)
@@ -192,9 +192,9 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def store_results(outputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
-    """Write results into the caller's outputs, which take the results' sizes.
+    """Write results into the caller's outputs, which are resized to the results.
 
-    Check the results first (`check_tensors`) if what computes them is not trusted.
+    Check the results first (`check_tensors`) if their source is not trusted.
 
     >>> import torch
     >>> output = torch.empty(4, 3)

@@ -1,9 +1,8 @@
-"""Sizes that change from call to call: known by what they are in a few sample calls.
+"""Sizes that change from call to call, represented by their values in a few sample calls.
 
-A runtime that propagates sizes by itself, call by call, needs to be told little: all that must be known of a size that
-changes is whether it equals another one, and what it is in the largest call, which the blob declares. Both follow from
-its value in some calls that stand for all: whichever way PyTorch and a backend write a size down, equal sizes have
-equal values.
+A runtime that propagates sizes by itself, call by call, needs little information: whether a size that changes equals
+another one, and its value in the largest call, which the blob declares. Both follow from its values in some
+representative calls: however PyTorch and a backend write a size, equal sizes have equal values.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
-#: How many calls stand for all: the largest, the smallest, and others in between. Two sizes that are independent of
-#: each other are taken for equal with probability 2^-30 at most.
+#: The number of sample calls: the largest, the smallest, and others in between. The probability that two independent
+#: sizes are taken for equal is at most 2^-30.
 CALLS: Final = 32
 
 
 class Dynamic:
     """A size that changes from call to call: its value in each of the sample calls, of which the first is the largest.
 
-    It computes as an int does. It equals only a size that is the same in every call, and never an int. It has no order:
-    see `largest`, `smallest` and `at_most`.
+    It supports the arithmetic of int. It equals only a size that is the same in every call, and never an int. It has no
+    order: see `largest`, `smallest` and `at_most`.
 
     >>> rows = Dynamic((8, 1, 5))
     >>> 2 * rows + 1, rows - rows, rows == 8
@@ -78,7 +77,7 @@ def _combined(function: Callable[[int, int], int], left: Size, right: Size) -> S
 
 
 def size_in(calls: tuple[int, ...]) -> Size:
-    """A size that is this in the sample calls: an int where it is the same in all."""
+    """The size with these values in the sample calls: an int if all are equal."""
     return calls[0] if len(set(calls)) == 1 else Dynamic(calls)
 
 
@@ -96,7 +95,7 @@ def largest(size: Size) -> int:
 
 
 def smallest(size: Size) -> int:
-    """The least that the size is in any call.
+    """The smallest value of the size in any call.
 
     >>> smallest(Dynamic((8, 1, 5)))
     1
@@ -105,7 +104,7 @@ def smallest(size: Size) -> int:
 
 
 def minimum(left: Size, right: Size) -> Size:
-    """The lesser of two sizes, call by call.
+    """The smaller of two sizes, call by call.
 
     >>> minimum(Dynamic((8, 1, 5)), 4).calls
     (4, 1, 4)
@@ -114,7 +113,7 @@ def minimum(left: Size, right: Size) -> Size:
 
 
 def at_most(left: Size, right: Size) -> bool:
-    """Whether `left` exceeds `right` in no call.
+    """True if `left` exceeds `right` in no call.
 
     >>> at_most(Dynamic((8, 1, 5)), 8)
     True
@@ -123,7 +122,7 @@ def at_most(left: Size, right: Size) -> bool:
 
 
 def dynamic_count(shape: Iterable[Size]) -> int:
-    """How many sizes of a shape change.
+    """The number of sizes of a shape that change.
 
     >>> dynamic_count((Dynamic((8, 1, 5)), 3))
     1

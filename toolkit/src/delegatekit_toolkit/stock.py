@@ -1,6 +1,6 @@
-"""Runs a delegate in stock ExecuTorch, for backends whose delegate is inside that library.
+"""Runs a delegate in stock ExecuTorch, for backends whose delegate is built into that library.
 
-It is ExecuTorch's low-level binding that is used: its Python layer would import the whole stock stack.
+ExecuTorch's low-level binding is used: its Python layer would import the whole stock stack.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import torch
 
-#: ExecuTorch's error codes, as far as they mean the same for every delegate.
+#: ExecuTorch's error codes, if they mean the same for every delegate.
 _ERRORS: Final = {
     0x01: "internal error",
     0x10: "not supported: the result's shape is not the declared one",
@@ -38,7 +38,7 @@ _ERRORS: Final = {
 
 
 class StockDelegate:
-    """A delegate that stock ExecuTorch has loaded. It does not keep the program's bytes alive: we do."""
+    """A delegate loaded by stock ExecuTorch. It does not keep the program's bytes alive: this object does."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class StockDelegate:
         change: Callable[[bytes], bytes] = bytes,
         watched: Callable[[bytes], bytes] | None = None,
     ) -> None:
-        """`keys` are the named data that it reads; `errors` says what codes mean for this delegate; `change` is what
-        is done to the program's bytes before they are loaded, `watched` what is done to them instead before they are
-        loaded so that the delegate tells about its runs.
+        """`keys` are the named data that it reads; `errors` maps codes to their meaning for this delegate; `change` is
+        applied to the program's bytes before they are loaded, `watched` is applied instead to load a delegate that
+        reports its runs.
 
-        Raises FormatError, which names `where`, for what stock ExecuTorch does not load.
+        Raises FormatError, which names `where`, for data that stock ExecuTorch does not load.
         """
         self._where: Final = where
         self._errors: Final = _ERRORS | dict(errors or {})
@@ -71,13 +71,13 @@ class StockDelegate:
             raise FormatError(f"does not load: {self._explained(error)}", where=where) from error
 
     def execute(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
-        """Run once; results may be smaller than `outputs` where these are dynamic. Raises ExecutionError."""
+        """Run once; results may be smaller than `outputs` if these are dynamic. Raises ExecutionError."""
         self._run(lambda: self._method(tuple(inputs), clone_outputs=False), outputs)
 
     def profile(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> list[OperatorTime]:
-        """As `execute`, and what the delegate's operators took, by the delegate's own names for them.
+        """As `execute`, and the times of the delegate's operators, by the delegate's own names for them.
 
-        The delegate is loaded a second time for it, which lasts as long as this one. Raises ExecutionError.
+        The delegate is loaded a second time for this and stays loaded as long as this one. Raises ExecutionError.
         """
         return [
             OperatorTime(event.delegate_debug_id_str, (event.end_time - event.start_time) * 1e-9)
@@ -86,14 +86,14 @@ class StockDelegate:
         ]
 
     def events(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> list[ProfileEvent]:
-        """As `profile`, but all that was told, as it was: what a delegate's times mean is its own affair."""
+        """As `profile`, but all events unprocessed: the meaning of a delegate's times is specific to it."""
         self._run(lambda: self._watched().run_method(self._name, tuple(inputs), clone_outputs=False), outputs)
         with NamedTemporaryFile(prefix="delegatekit-") as file:
             self._watched().write_etdump_result_to_file(file.name)
             return read_events(file.read())
 
     def _watched(self) -> Any:
-        """The program, loaded so that it tells about its runs."""
+        """The program, loaded so that it reports its runs."""
         if self._watching is None:
             self._watched_data = self._data if self._change_watched is None else self._change_watched()
             self._watching = _binding()._load_for_executorch_from_buffer(self._watched_data, enable_etdump=True)
@@ -115,7 +115,7 @@ class StockDelegate:
         store_results(outputs, results)
 
     def destroy(self) -> None:
-        """Release it; twice is harmless."""
+        """Release it; calling twice is harmless."""
         self._method = self._program = self._watching = None
         self._data = self._watched_data = b""
 
@@ -127,10 +127,10 @@ class StockDelegate:
 
 
 def stock_has(delegate_id: str, install: str) -> Availability:
-    """Whether stock ExecuTorch is installed and has a delegate; `install` says how to get it."""
+    """Check that stock ExecuTorch is installed and has a delegate; `install` is the command that installs it."""
     try:
         registered = _binding()._get_registered_backend_names()
-    except Exception as error:  # whatever a broken installation raises: the caller wants an answer
+    except Exception as error:  # whatever a broken installation raises: the caller needs an answer
         return Availability(False, f"executorch cannot be imported ({error}): {install}")
     if delegate_id not in registered:
         return Availability(False, f"the installed executorch was built without {delegate_id}")
@@ -147,6 +147,6 @@ def _binding() -> Any:
 
 @cache
 def _start_threads(binding: Any) -> None:
-    """Start the library's threads now: it tells on stderr how it found out about the CPU, which helps nobody."""
+    """Start the library's threads now: it reports its CPU detection on stderr, which is noise."""
     with quiet("[cpuinfo_utils.cpp:", descriptor=2):
         binding._threadpool_get_thread_count()

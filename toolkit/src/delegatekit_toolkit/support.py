@@ -23,41 +23,41 @@ from delegatekit_api import Call, MethodPlan, OptionError, ProgramView, Verdict
 if TYPE_CHECKING:
     from torch.fx import Node
 
-#: Says why a call is refused, or None. The first line of its docstring documents it in the tables.
+#: Returns the reason for refusing a call, or None. The first line of its docstring documents it in the tables.
 Constraint: TypeAlias = Callable[[Call], "str | None"]
 
-#: What lowers a call: a function of the backend's own signature.
+#: A lowering function for a call, with the backend's own signature.
 LoweringT = TypeVar("LoweringT")
 
 
 @dataclass(frozen=True)
 class Row(Generic[LoweringT]):
-    """What a backend says of some operators that it treats alike."""
+    """A backend's declaration for some operators that it treats alike."""
 
     #: Full names of overloads: "aten.add.Tensor".
     operators: tuple[str, ...]
-    #: What lowers a call of one of them.
+    #: The function that lowers a call of one of them.
     lower: LoweringT
-    #: Asked in order, after those that hold for all rows; the first refusal counts.
+    #: Checked in order, after those that hold for all rows; the first refusal counts.
     constraints: tuple[Constraint, ...] = ()
     #: Ask the core not to decompose the operators.
     keep: bool = False
-    #: Take a call only in a partition with one that is not a passenger; a function decides it for each call.
+    #: Take a call only in a partition with one that is not a passenger; a function decides for each call.
     passenger: bool | Callable[[Call], bool] = False
     #: Refuse calls with sizes that change from call to call (for backends that take such sizes in other operators).
     static_only: bool = False
-    #: For which inputs the results are not PyTorch's (NaN, infinity, very large numbers), in words: "" if for none. A
-    #: function decides it for each call.
+    #: The inputs for which the results differ from PyTorch's (NaN, infinity, very large numbers), in words: "" if there
+    #: are none. A function decides for each call.
     special_values: str | Callable[[Call], str] = ""
-    #: What else the backend wants to know of the operators, by name; the table passes it on unread.
+    #: Further facts about the operators for the backend, by name; the table passes them on unread.
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def is_passenger(self, call: Call) -> bool:
-        """Whether this call is one."""
+        """True if this call is a passenger."""
         return self.passenger if isinstance(self.passenger, bool) else self.passenger(call)
 
     def special_value(self, call: Call) -> str:
-        """For which inputs the results of this call are not PyTorch's; "" if for none."""
+        """The inputs for which the results of this call differ from PyTorch's; "" if there are none."""
         return _said(self.special_values, call)
 
 
@@ -71,7 +71,7 @@ def row(
     special_values: str | Callable[[Call], str] = "",
     **facts: Any,
 ) -> Row[LoweringT]:
-    """A row, written short: `operators` are names with spaces between them; "abs.default" means "aten.abs.default".
+    """A row in short form: `operators` are names separated by spaces; "abs.default" means "aten.abs.default".
 
     >>> row("mm.default bmm.default", print).operators
     ('aten.mm.default', 'aten.bmm.default')
@@ -85,10 +85,10 @@ def _said(special_values: str | Callable[[Call], str], call: Call) -> str:
 
 
 class SupportTable(Mapping[str, Row[LoweringT]]):
-    """Operator name -> row, with constraints and special values that hold for all of them.
+    """Operator name -> row, with constraints and special values common to all rows.
 
-    Raises ValueError if two rows name the same operator. With `foreign_sizes` the backend computes sizes that are
-    arguments from those of any input of its delegate; without, a call takes the sizes of its own tensors only.
+    Raises ValueError if two rows name the same operator. With `foreign_sizes` the backend computes size arguments from
+    those of any input of its delegate; without, a call takes the sizes of its own tensors only.
 
     >>> from delegatekit_toolkit.constraints import dtypes
     >>> from delegatekit_toolkit.testing import call_of
@@ -128,7 +128,7 @@ class SupportTable(Mapping[str, Row[LoweringT]]):
         return len(self._rows)
 
     def special_value(self, call: Call) -> str:
-        """For which inputs the results of a call are not PyTorch's, by its row and for all rows; "" if for none."""
+        """The inputs for which a call's results differ from PyTorch's, by its row and for all rows; "" for none."""
         said = (self._rows[call.operator].special_value(call), _said(self.special_values, call))
         return "; ".join(dict.fromkeys(filter(None, said)))
 
@@ -151,7 +151,7 @@ class SupportTable(Mapping[str, Row[LoweringT]]):
 
 
 def own_sizes(call: Call) -> str | None:
-    """Sizes among the arguments are made of what the sizes of the call's own tensors are made of.
+    """Size arguments depend only on the symbols in the sizes of the call's own tensors.
 
     >>> from delegatekit_toolkit.testing import call_of
     >>> import torch
@@ -167,15 +167,15 @@ def own_sizes(call: Call) -> str | None:
 
 
 def _symbols(size: Any) -> set[Any]:
-    """The symbols of a size that changes; none of anything else."""
+    """The symbols of a size that changes; none for anything else."""
     return size.node.expr.free_symbols if hasattr(size, "node") else set()
 
 
 class TablePartitioner:
-    """A `Partitioner` that is nothing but a support table, less the operators that the user leaves out.
+    """A `Partitioner` based on a support table alone, without the operators that the user leaves out.
 
     With `whole_graph` it refuses methods that are not one delegate. Raises OptionError for a name in `leave_out` that
-    is none of the table's operators; `backend` is for its message.
+    matches none of the table's operators; `backend` is for its message.
 
     >>> table = SupportTable([row("add.Tensor", print), row("gelu.default", print, keep=True)])
     >>> TablePartitioner(table).keep_operators(), TablePartitioner(table, leave_out=["gelu"]).keep_operators()
@@ -206,9 +206,9 @@ class TablePartitioner:
         return self.table.check(call)
 
     def special_values(self, call: Call) -> str:
-        """For which inputs the results of a call are not PyTorch's, by the table; "" if for none.
+        """The inputs for which the results of a call differ from PyTorch's, by the table; "" if there are none.
 
-        The conformance suite asks this where a result is wrong. A partitioner without a table may have such a method,
+        The conformance suite calls this if a result is wrong. A partitioner without a table may have such a method,
         too.
         """
         entry = self.table.get(call.operator)
@@ -219,7 +219,7 @@ class TablePartitioner:
         return None
 
     def plan_reason(self, plan: MethodPlan) -> str | None:
-        """Why a method is refused: with `whole_graph` it must be one delegate."""
+        """The reason for refusing a method: with `whole_graph` it must be one delegate."""
         if not self._whole_graph or plan.is_whole:
             return None
         if plan.outside:
@@ -227,7 +227,7 @@ class TablePartitioner:
         return f"whole_graph is set, and the method would be {plan.delegates} delegates"
 
     def is_left_out(self, operator: str) -> bool:
-        """Whether the user leaves the operator out."""
+        """True if the user leaves the operator out."""
         return bool(self._left_out & leavable_names(operator))
 
 
@@ -242,7 +242,7 @@ def leavable_names(operator: str) -> frozenset[str]:
 
 
 def check_left_out(leave_out: Collection[str], operators: Iterable[str], backend: str = "") -> None:
-    """Raise OptionError for the first name in `leave_out` that is none of the backend's operators.
+    """Raise OptionError for the first name in `leave_out` that matches none of the backend's operators.
 
     >>> check_left_out(["relu"], ["aten.add.Tensor"], "mine")
     Traceback (most recent call last):

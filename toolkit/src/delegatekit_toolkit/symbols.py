@@ -1,6 +1,6 @@
-"""Sizes of torch.export's programs, read as what they are in the sample calls (`delegatekit_toolkit.sizes`).
+"""Sizes of torch.export's programs as their values in the sample calls (`delegatekit_toolkit.sizes`).
 
-A room of its own, since sympy takes half a second to import: what runs a blob needs `sizes` alone.
+A separate module, since sympy takes half a second to import: what runs a blob needs only `sizes`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from delegatekit_api import LoweringError, Operand
 from .signature import Extent, Range, TensorType
 from .sizes import CALLS, Size, size_in
 
-#: Sizes beyond this have no bound worth the name.
+#: Larger bounds count as no bound.
 _LIMIT: Final = 1 << 31
 
 
 def size_of(size: Any) -> Size:
-    """An int as it is, a torch.SymInt as what it is in the sample calls.
+    """An int unchanged, a torch.SymInt as its values in the sample calls.
 
-    A size that may be 0 is taken to be 1 at least: calls without elements are refused at run time. Raises
-    LoweringError for a size without an upper bound.
+    A size that may be 0 is taken as 1 or more: calls without elements are refused at run time. Raises LoweringError for
+    a size without an upper bound.
 
     >>> size_of(7)
     7
@@ -46,7 +46,7 @@ def shape_of(operand: Operand) -> tuple[Size, ...]:
 def most(size: Any) -> int | None:
     """The largest value of an int or SymInt; None if it has no upper bound.
 
-    A size that shrinks where another one grows is largest where that is least, which PyTorch takes for 2 or more.
+    A size that shrinks where another one grows is largest where that is smallest, which PyTorch takes for 2 or more.
 
     >>> most(7)
     7
@@ -54,7 +54,7 @@ def most(size: Any) -> int | None:
     if isinstance(size, int):
         return size
     environment, expression = size.node.shape_env, size.node.expr
-    # Where nothing is divided by it, a size may be 0.
+    # If nothing is divided by it, a size may be 0.
     for least in (0, 1):
         ranges = {}
         for symbol in expression.free_symbols:
@@ -67,7 +67,7 @@ def most(size: Any) -> int | None:
 
 
 def is_bounded(size: Any) -> bool:
-    """Whether an int or SymInt has an upper bound.
+    """True if an int or SymInt has an upper bound.
 
     >>> is_bounded(7)
     True
@@ -92,7 +92,7 @@ def _sampled(expression: sympy.Expr, ranges: tuple[tuple[sympy.Symbol, Any, Any]
 
 
 def _least(lower: Any) -> int:
-    """The least value of a symbol: PyTorch says 2 where the program was exported for 0 or 1 on."""
+    """The smallest value of a symbol: PyTorch reports 2 if the program was exported for 0 or 1 and above."""
     return 1 if lower <= 2 else int(lower)
 
 
@@ -125,7 +125,7 @@ class SizeBounds:
         upper = most(size)
         if upper is None:
             raise LoweringError(f"has a size without an upper bound: {size}", where=operand.description)
-        # PyTorch traces changing sizes as if they were at least 2, whatever the user's range: that is not a bound.
+        # PyTorch traces changing sizes as at least 2, whatever the user's range: that is not a bound.
         lower = int(bounds.lower) if expression.is_Symbol and bounds.lower.is_Integer and bounds.lower > 2 else 0
         symbol = self._symbols.setdefault(expression, len(self._symbols))
         return Range(lower, upper, symbol)

@@ -1,6 +1,6 @@
-"""For tests of a backend's parts: calls to ask constraints and lowerings about, payloads for its runtime, comparisons.
+"""Test helpers for a backend's parts: calls for constraints and lowerings, payloads for its runtime, comparisons.
 
-What lowers, runs and compares whole modules needs the core and lives with the conformance suite:
+Lowering, running and comparing whole modules needs the core and is part of the conformance suite:
 `delegatekit_conformance.testkit`.
 """
 
@@ -27,7 +27,7 @@ class Apply(torch.nn.Module):
         self.function = function
 
     def forward(self, *arguments: Any) -> Any:
-        """What the function gives."""
+        """The function's result."""
         return self.function(*arguments)
 
 
@@ -41,7 +41,7 @@ def as_module(model: Any) -> torch.nn.Module:
 
 
 def view_of(model: Any, *inputs: Any, dynamic_shapes: Any = None) -> ProgramView:
-    """The view of an exported module or function; as `torch.export` writes it, which the core has not decomposed yet.
+    """The view of an exported module or function, as written by `torch.export`, before the core decomposes it.
 
     `dynamic_shapes` is that of `torch.export`; a function's inputs are one argument there: `(({0: batch}, None),)`.
 
@@ -71,9 +71,9 @@ def payload_of(
     named_data: Mapping[str, bytes] | None = None,
     delegate_id: str = "Test",
 ) -> DelegatePayload:
-    """What the core would hand to a runtime for a compiled partition, or a blob alone.
+    """The payload that the core would pass to a runtime for a compiled partition, or for a blob alone.
 
-    `named_data` comes in addition to that of the partition. There is no `as_program`: it raises NotImplementedError.
+    `named_data` is added to that of the partition. There is no `as_program`: it raises NotImplementedError.
 
     >>> payload = payload_of(b"a blob", [TensorSpec("float32", (2, 3))])
     >>> bytes(payload.blob), payload.inputs
@@ -121,7 +121,7 @@ def assert_same_bits(got: torch.Tensor, want: torch.Tensor) -> None:
 
 
 def float32_tolerance(terms: int = 1) -> float:
-    """The error allowed for float32 results of size 1: 8 units in the last place, and what sums of `terms` terms lose.
+    """The error allowed for float32 results of size 1: 8 units in the last place, and the loss of sums of `terms`.
 
     Rounding errors of a sum of n terms grow like sqrt(n); the factor 2 leaves room for their tail.
 
@@ -132,7 +132,7 @@ def float32_tolerance(terms: int = 1) -> float:
 
 
 def signal_to_noise(got: torch.Tensor, want: torch.Tensor) -> float:
-    """How far the wanted numbers stand out of the error, in dB; infinite if there is none.
+    """The signal-to-noise ratio in dB, where the noise is the difference from `want`; infinite if there is none.
 
     >>> round(signal_to_noise(torch.tensor([1.1]), torch.tensor([1.0])))
     20

@@ -1,12 +1,12 @@
-"""Cuts a quantized program into units: what lies between dequantizes and a quantize becomes operations on integers.
+"""Cuts a quantized program into units: the calls between dequantizes and a quantize become integer operations.
 
 A unit is an operator with the dequantizes of its operands, perhaps a clamp after it, and the quantizes of its result;
-or an operator that gives booleans, with its dequantizes; or two operators that the backend computes as one; or any
-number of pointwise operators whose only input is one quantized tensor (a table, say); or a quantize that directly
-follows a dequantize. What lies in no unit computes on float numbers, and stays outside.
+or an operator that returns booleans, with its dequantizes; or two operators that the backend computes as one; or any
+number of pointwise operators whose only input is one quantized tensor (a lookup table, say); or a quantize that
+directly follows a dequantize. Calls outside units compute on float numbers, and stay outside the delegate.
 
-For backends that compute on integers. A backend with operators on numbers beside those on integers decides operator by
-operator, and needs no units.
+For backends that compute on integers. A backend that also has floating-point operators decides operator by operator,
+and needs no units.
 
 >>> import torch.ao.quantization.fx._decomposed
 >>> from delegatekit_toolkit.testing import view_of
@@ -42,7 +42,7 @@ from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, Quantization
 if TYPE_CHECKING:
     from torch.fx import Node
 
-#: The kinds of units that do not stand for one operator.
+#: The kinds of units that do not represent one operator.
 FUNCTION: Final = "function of single values"
 REQUANTIZE: Final = "quantize of a dequantize"
 
@@ -57,32 +57,32 @@ def _any_function(calls: Sequence[Call], quantization: Quantization) -> bool:
 
 @dataclass(frozen=True)
 class UnitRules:
-    """What a backend makes units of. Operators are names: "aten.add.Tensor"."""
+    """A backend's rules for forming units. Operators are names: "aten.add.Tensor"."""
 
-    #: What the messages call the hardware: "the NPU".
+    #: The name of the hardware in messages: "the NPU".
     device: str
-    #: Operators that compute a unit by themselves.
+    #: Operators that form a unit by themselves.
     anchors: Collection[str]
-    #: Why a tensor that is quantized like this is not one for the device; None if it is. It gets None for a tensor
-    #: whose scale is found in each call.
+    #: The reason why a tensor with this quantization does not fit the device; None if it does. The argument is None for
+    #: a tensor whose scale is computed in each call.
     activation: Callable[[Quantization | None], str | None]
-    #: Operators that saturation, or two bounds, replace: they may stand between another operator and its quantize.
+    #: Operators that saturation, or two bounds, replace: they may occur between another operator and its quantize.
     clamps: Collection[str] = ()
-    #: Operator -> the one before it that is computed with it as one unit: {softmax: the selection that hides scores}.
+    #: Operator -> the preceding one that is computed with it as one unit: {softmax: the selection that masks scores}.
     pairs: Mapping[str, str] = field(default_factory=dict)
-    #: Operators of which any number, on one quantized tensor, are a unit of kind FUNCTION.
+    #: Operators of which any number, on one quantized tensor, form a unit of kind FUNCTION.
     pointwise: Collection[str] = ()
-    #: Whether these pointwise operators, on a tensor of this quantization, are such a unit.
+    #: True if these pointwise operators, on a tensor of this quantization, form such a unit.
     is_function: Callable[[Sequence[Call], Quantization], bool] = _any_function
-    #: Why a pointwise operator that is no such unit is refused, where more can be said than that it has no lowering.
+    #: The reason why a pointwise operator is no such unit, if it is more specific than that it has no lowering.
     function_obstacle: Callable[[Call], str | None] = _nothing
-    #: Operators that give booleans: no quantize follows them.
+    #: Operators that return booleans: no quantize follows them.
     truths: Collection[str] = ()
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Calls that stand or fall together."""
+    """Calls that are lowered together or not at all."""
 
     #: The operator of the anchor, or FUNCTION or REQUANTIZE.
     kind: str
@@ -92,7 +92,7 @@ class Unit:
     operands: tuple[Operand, ...]
     #: All calls that compute, the clamp included.
     inner: tuple[Call, ...]
-    #: The quantizes of its result; none of booleans.
+    #: The quantizes of its result; none for booleans.
     results: tuple[Call, ...]
     #: The clamp after the operator, if there is one.
     clamp: Call | None = None
@@ -104,10 +104,10 @@ class Unit:
 
 
 class Units:
-    """The units of a program, and for each operator in none of them the reason."""
+    """The units of a program, and the reason for each operator in none of them."""
 
     def __init__(self, program: ProgramView, rules: UnitRules) -> None:
-        #: Node -> why it is in no unit, as far as there is a reason of its own.
+        #: Node -> a specific reason why it is in no unit.
         self.reasons: dict[Node, str] = {}
         self.units: list[Unit] = []
         self._of: dict[Node, list[Unit]] = {}
@@ -130,7 +130,7 @@ class Units:
         self._index()
 
     def of(self, node: Node) -> list[Unit]:
-        """The units that a node belongs to: several may read a dequantize."""
+        """The units of a node: several may read a dequantize."""
         return self._of.get(node, [])
 
     def settle(self, obstacle: Callable[[Unit], str | None]) -> None:
@@ -145,7 +145,7 @@ class Units:
             self._drop(lost)
 
     def _drop(self, reasons: Mapping[int, str]) -> None:
-        """Remove units, by their place in the list, because of `reasons`."""
+        """Remove units, by their index, for these reasons."""
         for place, reason in reasons.items():
             for node in self.units[place].nodes:
                 self.reasons.setdefault(node, reason)
@@ -153,7 +153,7 @@ class Units:
         self._index()
 
     def _shared(self, unit: Unit) -> str | None:
-        """A delegate gives integers only: what reads its numbers must be in a unit, too."""
+        """A delegate returns integers only: every reader of its numbers must be in a unit, too."""
         for operand in unit.operands:
             strangers = [user for user in operand.node.users if not self.of(user)]
             if strangers:
@@ -171,7 +171,7 @@ class Units:
         return tuple(Call(node, self._program) for node in sorted(nodes, key=self._order.__getitem__))
 
     def _find(self, quantize: Node) -> Unit | str:
-        """The unit that ends in a quantize and in all others of the same numbers; in words, why there is none."""
+        """The unit that ends in a quantize and in all others of the same numbers; or the reason why there is none."""
         last: Node = quantize.args[0]  # type: ignore[assignment]
         reason = self._rules.activation(Call(quantize, self._program).quantization)
         if reason is not None:
@@ -204,13 +204,13 @@ class Units:
             is_pointwise = anchor.operator in rules.pointwise
             obstacle = rules.function_obstacle(anchor) if is_pointwise else None
             reason = obstacle or f"{anchor.operator} has no lowering for {rules.device}"
-            # What could be one: its operand is not quantized, which is said of the operator itself.
+            # Candidates whose operand is not quantized, which is reported for the operator itself.
             return reason if is_pointwise and obstacle is None else self._refuse(anchor.node, reason)
         clamp = last if is_clamp and anchor != last else None
         return Unit(anchor.operator, anchor, _dequantized(anchor), inner, results, clamp)
 
     def _is_one_with(self, before: Call, last: Call) -> bool:
-        """Whether an operator and the clamp after it, or a pair, are one unit."""
+        """True if an operator and the clamp after it, or a pair, form one unit."""
         partner = self._rules.pairs.get(last.operator)
         return before.operator not in DEQUANTIZE if partner is None else before.operator == partner
 
@@ -219,9 +219,9 @@ class Units:
         return reason
 
     def _function(self, last: Call, results: tuple[Call, ...]) -> Unit | str | None:
-        """The unit of pointwise operators that make `last` of one tensor alone; None if they do not.
+        """The unit of pointwise operators that compute `last` from one tensor alone; None if there is none.
 
-        In words, why the device does not take that tensor.
+        If the device does not take that tensor, the reason in words.
         """
         inner: set[Node] = set()
         operands: set[Node] = set()
@@ -260,7 +260,7 @@ class Units:
         return Unit(FUNCTION, last, read, calls, results)
 
     def _is_number(self, dequantize: Node) -> bool:
-        """Whether a dequantize makes one number, known now, of a constant."""
+        """True if a dequantize turns a constant into one number, known now."""
         operand = self._program.operand(dequantize)
         data = None if operand.integers is None else operand.integers.constant
         found = operand.quantization
@@ -268,7 +268,7 @@ class Units:
 
 
 def _dequantized(call: Call) -> tuple[Operand, ...]:
-    """The operands of a call that a dequantize makes."""
+    """The operands of a call that come from a dequantize."""
     return tuple(operand for operand in call.operands if operator_name(operand.node) in DEQUANTIZE)
 
 

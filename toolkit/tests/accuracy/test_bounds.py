@@ -1,4 +1,4 @@
-"""Right and wrong: the tolerance, and the comparison with NaN, infinities, shapes and dtypes."""
+"""The tolerance, and the comparison with NaN, infinities, shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_honest_float32_sums_pass_with_room_and_half_precision_fails(length: int
     terms = torch.randn(64, length, generator=generator)
     terms = terms if signed else terms.abs()
     total, coarse = torch.zeros(64), torch.zeros(64, dtype=torch.float16)
-    for column in terms.T:  # one rounding after the other: the worst order of summation
+    for column in terms.T:  # sequential rounding: the worst order of summation
         total, coarse = total + column, coarse + column.half()
     honest = compare([total], [terms.double().sum(1)], [terms.sum(1)], "float32", Accuracy(length))
     assert honest.agrees

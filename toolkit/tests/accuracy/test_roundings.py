@@ -1,4 +1,4 @@
-"""How many roundings lead to a result, by the exported graph."""
+"""Roundings that lead to a result, counted in the exported graph."""
 
 from __future__ import annotations
 

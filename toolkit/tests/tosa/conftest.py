@@ -1,4 +1,4 @@
-"""What the tests of TOSA share: the example's graph and its file."""
+"""Shared fixtures of the TOSA tests: the example's graph and its file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from delegatekit_toolkit.tosa.example import small_network
 
 @pytest.fixture
 def small_graph() -> tosa.Graph:
-    """A small network of int8; its tensors' names are those of its layers."""
+    """A small int8 network; its tensors' names are those of its layers."""
     return small_network()
 
 

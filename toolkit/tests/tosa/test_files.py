@@ -1,4 +1,4 @@
-"""TOSA files: the readers that Arm generates from its schema find what we write, and we read what stock writes."""
+"""TOSA files: readers generated from Arm's schema accept ours, and we read files written by stock."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def camel(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_"))
 
 
-#: Names of fields in the schema that are not those of the attribute.
+#: Names of fields in the schema that differ from the attribute's.
 RENAMED = {"minimum": "min_val", "maximum": "max_val", "rounding": "rounding_mode"}
 
 
@@ -142,7 +142,7 @@ def test_files_that_are_not_for_us_are_refused(small_program: bytes) -> None:
     root = fb.parse(schema.TosaGraph, small_program)
     (block,) = root.regions[0].blocks
     block.operators[-1].op = 69
-    with pytest.raises(FormatError, match=r"operator 69 \(flat\): is not among the operators"):
+    with pytest.raises(FormatError, match=r"operator 69 \(flat\): is not one of the supported operators"):
         read(fb.serialize(root, schema.IDENTIFIER))
     block.operators[-1].outputs = []
     with pytest.raises(FormatError, match="does not have one result"):

@@ -1,4 +1,4 @@
-"""Operators, written by us, run in Arm's reference model, compared with PyTorch."""
+"""Operators in files of our own, run in Arm's reference model, compared with PyTorch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPES = {torch.int8: DType.INT8, torch.int16: DType.INT16, torch.int32: DType.IN
 
 
 class Trial:
-    """A graph under construction and the inputs that it shall have."""
+    """A graph under construction and its inputs."""
 
     def __init__(self) -> None:
         self.graph = tosa.Graph()

@@ -1,4 +1,4 @@
-"""What a graph's verification refuses. That it takes what is right, the tests with the reference model show."""
+"""Graphs refused by verification. The tests with the reference model show that correct ones are accepted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_every_operator_has_a_rule() -> None:
 
 
 class Builder:
-    """Short ways to operands."""
+    """Shorthand for operands."""
 
     def __init__(self) -> None:
         self.graph = tosa.Graph()
@@ -55,7 +55,7 @@ REFUSED: list[tuple[tosa.Operator, Operands, str]] = [
     (tosa.Conv2d((-1, 0, 0, 0)), lambda b: b.conv((1, 4, 4, 3), (2, 1, 1, 3), 2), "padding -1, 0 is too small"),
     (tosa.Conv2d(acc_type=I48), lambda b: b.conv((1, 4, 4, 3), (2, 1, 1, 3), 2), "not INT48 for 2"),
     (tosa.DepthwiseConv2d(), lambda b: b.conv((1, 4, 4, 3), (3, 3, 4, 1), 4), "weights for 4 channels meet 3"),
-    (tosa.TransposeConv2d((-3, 0, 0, 0)), lambda b: b.conv((1, 4, 4, 3), (2, 3, 3, 3), 2), "cuts off more"),
+    (tosa.TransposeConv2d((-3, 0, 0, 0)), lambda b: b.conv((1, 4, 4, 3), (2, 3, 3, 3), 2), "crops more"),
     (tosa.Matmul(), lambda b: [b.x(1, 2, 3), b.x(1, 2, 3), b.c(0), b.c(0)], "is not multiplied by"),
     (tosa.Matmul(), lambda b: [b.x(1, 2, 3), b.x(1, 3, 3, dtype=I16), b.c(0), b.c(0)], "types: INT8, INT16"),
     (tosa.AvgPool2d((2, 2), pad=(2, 0, 0, 0)), lambda b: [b.x(1, 4, 4, 3), b.c(0), b.c(0)], "not less than the window"),
@@ -67,7 +67,7 @@ REFUSED: list[tuple[tosa.Operator, Operands, str]] = [
     (tosa.Mul(), lambda b: [b.x(2), b.x(2), b.c(0, dtype=I32)], "the shift is not one int8"),
     (tosa.Select(), lambda b: [b.x(2), b.x(2), b.x(2)], "chooses by INT8"),
     (tosa.Negate(), lambda b: [b.x(2, dtype=I32), b.c(1, dtype=I32), b.c(0, dtype=I32)], "of INT32 must be 0"),
-    (tosa.Clamp(3, 2), lambda b: [b.x(2)], "wrong way round"),
+    (tosa.Clamp(3, 2), lambda b: [b.x(2)], "wrong order"),
     (tosa.Table(), lambda b: [b.x(2), b.x(255)], "a table of 255 INT8 is not for INT8"),
     (tosa.Rescale(), lambda b: b.scaled(multipliers=3), "3 multipliers and 3 shifts for 1 channels"),
     (tosa.Rescale(per_channel=True), lambda b: b.scaled(multipliers=2), "for 3 channels"),

@@ -1,4 +1,4 @@
-"""How exact results can be: eager in double precision as the referee, and the bounds that separate right from wrong."""
+"""Attainable accuracy: eager in double precision as the oracle, and the bounds that separate right from wrong."""
 
 from __future__ import annotations
 

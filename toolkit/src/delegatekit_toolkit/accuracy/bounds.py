@@ -1,4 +1,4 @@
-"""The oracle: what eager computes in double precision, and the tolerance that separates right from wrong.
+"""The oracle: eager's results in double precision, and the tolerance that separates right from wrong.
 
 Everything follows from dtypes, the length of sums, the number of operators that follow one another, the precision
 that the backend declares and the steps of quantization: no example, model or operator has a tolerance of its own.
@@ -21,14 +21,14 @@ ROUNDOFF: Mapping[str, float] = {"float64": 2.0**-53, "float32": 2.0**-24, "floa
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How exact results can be.
+    """The attainable accuracy of results.
 
-    `reduction_length` is how many products the longest sum adds up; `depth` counts the rounding operators that follow
-    one another. Results that are `exact` are copies, integers or choices among the inputs, on which no rounding in the
-    output's own dtype is excused. `ill_conditioned` results may be off by what a rounding of the inputs changes.
-    Integers that a quantization rounds to may be off by `steps`: one for each rounding to integers that follows
-    another, since a number between two of them may be rounded to either. `step` is that step's size relative to the
-    range that it divides: floating-point results of quantized numbers cannot be more exact.
+    `reduction_length` is the number of products in the longest sum; `depth` counts consecutive rounding operators.
+    Results that are `exact` are copies, integers or choices among the inputs: no rounding in the output's own dtype is
+    allowed. `ill_conditioned` results may deviate by the effect of rounding the inputs. Integers that a quantization
+    rounds to may deviate by `steps`: one for each consecutive rounding to integers, since a number between two of them
+    may be rounded to either. `step` is that step's size relative to the range that it divides: floating-point results
+    of quantized numbers cannot be more exact.
     """
 
     reduction_length: int = 1
@@ -45,7 +45,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far outputs are from their references. `difference` is what no tolerance excuses, in words."""
+    """The error of outputs against their references. `difference` describes what no tolerance allows."""
 
     error: float | None = None
     tolerance: float | None = None
@@ -53,11 +53,11 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether the outputs count as right."""
+        """True if the outputs count as right."""
         return not self.difference
 
     def worse(self, other: Comparison) -> Comparison:
-        """The one that comes closer to its tolerance, or exceeds it more."""
+        """The comparison with less margin to its tolerance, or with the larger excess."""
         if self.error is None or self.tolerance is None:
             return other
         if other.error is None or other.tolerance is None:
@@ -76,7 +76,7 @@ def tolerance(dtype: str, precision: str, reduction_length: int, depth: int = 1)
     their variance is at most u^2/3 times the sum of s_k^2. Terms of one sign give s_k = k m and a standard deviation
     of u m n^1.5 / 3 on a result of n m; terms of random sign with deviation d give s_k ~ sqrt(k) d and 0.4 u d n on a
     result of about sqrt(n) d. Either way the relative error is 0.4 sqrt(n) u or less, whatever the order of
-    summation. Each of `depth` operators after one another adds such an error of its own, and to first order they
+    summation. Each of `depth` consecutive operators adds such an error of its own, and to first order they
     add up where the operators are well conditioned, as those of the suite are. The factor 8 is 20 standard deviations
     for long sums; for n = 1 it leaves room for approximated functions (exp, tanh: a few units in the last place).
     """
@@ -97,13 +97,12 @@ def compare(
     accuracy: Accuracy,
     moved: Sequence[torch.Tensor] | None = None,
 ) -> Comparison:
-    """Compare outputs with references in float64 of the same shapes; `native` is what eager returns without that.
+    """Compare outputs with references in float64 of the same shapes; `native` are eager's results in its own dtype.
 
-    NaN and infinities must stand where the reference has them, or where eager's own result has them (its kernels do
-    not agree with one another about, say, gelu(-inf)); the other elements must lie within `tolerance`, and as
-    much beyond it as twice the distance of the reference from `moved`, the outputs for inputs that are off by a
-    rounding, and the smallest normal float32 number. The output that comes closest to its tolerance, or exceeds it
-    most, is reported.
+    NaN and infinities must occur where the reference or eager's own result has them (eager's kernels disagree about,
+    say, gelu(-inf)). The other elements must lie within `tolerance` plus twice the distance of the reference from
+    `moved` (the outputs for inputs that are off by one rounding) plus the smallest normal float32 number. The output
+    with the least margin, or the largest excess, is reported.
     """
     if len(results) != len(references):
         return Comparison(difference=f"{len(results)} outputs instead of {len(references)}")
@@ -133,14 +132,14 @@ def compare(
 
 
 def widened(value: Any) -> Any:
-    """The same numbers in double precision, contiguous: some of eager's kernels go wrong with other strides."""
+    """The value in double precision, contiguous: some of eager's kernels are wrong with other strides."""
     if not isinstance(value, torch.Tensor):
         return value
     return (value.double() if value.is_floating_point() else value).contiguous()
 
 
 def shaken(value: Any, roundoff: float) -> Any:
-    """The value off by one rounding, up and down in turns."""
+    """The value changed by one rounding, alternately up and down."""
     if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
         return value
     signs = torch.ones(value.numel(), dtype=value.dtype)
@@ -149,7 +148,7 @@ def shaken(value: Any, roundoff: float) -> Any:
 
 
 def rounded(value: Any, roundoff: float) -> Any:
-    """The value as a type with a unit roundoff (a power of two) has it, whatever its size."""
+    """The value rounded to a type with this unit roundoff (a power of two), without limits on its magnitude."""
     if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
         return value
     mantissa, exponent = torch.frexp(value)
@@ -157,9 +156,9 @@ def rounded(value: Any, roundoff: float) -> Any:
 
 
 def _in_steps(result: torch.Tensor, reference: torch.Tensor, precision: str, accuracy: Accuracy) -> Comparison:
-    """Integers that stand for quantized numbers: how many steps they are apart.
+    """Compare the integers of quantized numbers by the number of steps between them.
 
-    Sums of integers are exact, but a step finer than the precision that the backend declares is lost in that.
+    Sums of integers are exact, but a step finer than the backend's declared precision is lost in that precision.
     """
     far = (result.long() - reference.long()).abs()
     most = int(far.max()) if far.numel() else 0
@@ -170,7 +169,7 @@ def _in_steps(result: torch.Tensor, reference: torch.Tensor, precision: str, acc
 
 
 def _difference(result: Any, reference: torch.Tensor, eager: torch.Tensor) -> str:
-    """What is wrong with an output apart from the size of its errors."""
+    """An output's error other than of its values: type, shape, dtype, special values."""
     shape = getattr(result, "shape", None)
     if shape is None:
         return f"is a {type(result).__name__}, not a tensor"
@@ -183,7 +182,7 @@ def _difference(result: Any, reference: torch.Tensor, eager: torch.Tensor) -> st
     wrong = (result.isnan() != reference.isnan()) & (result.isnan() != eager.isnan())
     if wrong.any():
         return f"has NaN, or none, where the reference differs: {int(wrong.sum())} of {wrong.numel()} elements"
-    # A number beyond the output's range must become the infinity that eager's dtype has in its place.
+    # A number beyond the output's range must become the infinity of eager's dtype.
     rounded = reference.to(eager.dtype)
     infinite = (result.isinf() | rounded.isinf()) & ~result.isnan()
     wrong = infinite & (result != rounded) & (result != eager)
@@ -194,7 +193,7 @@ def _difference(result: Any, reference: torch.Tensor, eager: torch.Tensor) -> st
 
 def _error(result: torch.Tensor, reference: torch.Tensor, moved: torch.Tensor | None) -> float:
     """The largest difference of finite elements, relative to the largest finite reference value."""
-    rounded = reference.to(result.dtype)  # what the output's dtype can hold: 65505 and 65504 are one float16
+    rounded = reference.to(result.dtype)  # rounded to the output's dtype: 65505 and 65504 are one float16
     finite = reference.isfinite() & result.isfinite()
     if not finite.any():
         return 0.0
@@ -202,7 +201,7 @@ def _error(result: torch.Tensor, reference: torch.Tensor, moved: torch.Tensor | 
     distance = (result[finite].double() - expected.double()).abs()
     distance[result[finite] == rounded[finite]] = 0.0
     if result.is_floating_point() and result.dtype != torch.float64:
-        # Processors may take numbers below the normal ones for zeros.
+        # Processors may flush subnormal numbers to zero.
         distance = (distance - torch.finfo(torch.float32).tiny).clamp(min=0.0)
     if moved is not None:
         slack = 2 * (moved[finite].double() - expected.double()).abs()

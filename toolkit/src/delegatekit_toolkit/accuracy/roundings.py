@@ -1,8 +1,8 @@
-"""How exact a program's results can be, read off its exported graph: no model or pattern has a tolerance of its own.
+"""Attainable accuracy, estimated from an exported graph: no model or pattern has a tolerance of its own.
 
-The oracle allows 8 u sqrt(n) for a sum of n products. Roundings of different operators are independent as those of one
-sum are, so their variances add up: a chain of operators with sums of n1, n2, ... after one another is treated like one
-sum of n1 + n2 + ... products. What bad conditioning adds is measured by the trial (`Accuracy.ill_conditioned`).
+The oracle allows 8 u sqrt(n) for a sum of n products. Roundings of different operators are as independent as those of
+one sum, so their variances add up: a chain of operators with sums of n1, n2, ... is treated like one sum of n1 + n2 +
+... products. The effect of bad conditioning is measured by the trial (`Accuracy.ill_conditioned`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 
 from .bounds import Accuracy
 
-#: Operators that only move, choose, compare or make numbers: they round nothing. By the name before the dot.
+#: Operators that only move, select, compare or create numbers, without rounding. By the name before the dot.
 _EXACT_NAMES = """
     view reshape _unsafe_view permute transpose t unsqueeze squeeze flatten unflatten expand expand_as slice
     select narrow split split_with_sizes chunk unbind cat concat stack clone contiguous alias detach detach_
@@ -32,7 +32,7 @@ _EXACT_NAMES = """
     diagonal squeeze_ unsqueeze_ resolve_conj resolve_neg type_as
 """
 _EXACT = frozenset(_EXACT_NAMES.split())
-#: Roundings that follow one another inside composite operators, where there are more than one.
+#: Consecutive roundings inside composite operators that have more than one.
 _INSIDE: Mapping[str, int] = {
     "softmax": 3,
     "_softmax": 3,
@@ -66,15 +66,15 @@ _SUMS = frozenset(
 def estimate(program: ExportedProgram, *, loops: int = 1, calls: int = 1, ill_conditioned: bool = False) -> Accuracy:
     """The accuracy of an exported program. Sizes that change count with their upper bounds.
 
-    `loops` is the largest number of rounds of a `while_loop`, `calls` how many calls build upon one another's state.
-    With `ill_conditioned`, what a rounding of the inputs changes is excused, too: for deep models.
+    `loops` is the largest number of rounds of a `while_loop`, `calls` the number of calls that build on one another's
+    state. With `ill_conditioned`, the effect of rounding the inputs is allowed, too: for deep models.
     """
     found = _Walker(loops).walk(program.graph_module) * calls
     return Accuracy(max(1, found), ill_conditioned=ill_conditioned)
 
 
 def longest_way(nodes: Iterable[Node], count: Callable[[Node], int] | None = None) -> int:
-    """The most roundings, or whatever `count` counts, on any way through these nodes, which are in order."""
+    """The largest number of roundings (or of what `count` counts) on any path through these ordered nodes."""
     most: dict[Node, int] = {}
     for node in nodes:
         before = max((most.get(item, 0) for item in node.all_input_nodes), default=0)
@@ -83,7 +83,7 @@ def longest_way(nodes: Iterable[Node], count: Callable[[Node], int] | None = Non
 
 
 def roundings(node: Node) -> int:
-    """How often an operator of an exported graph, or of the edge dialect, rounds: 0 if it only moves or chooses."""
+    """The number of roundings of an operator of an exported or edge graph: 0 if it only moves or selects elements."""
     name = _rounding_name(node)
     if not name:
         return 0
@@ -97,9 +97,9 @@ def roundings(node: Node) -> int:
 
 
 def inner_roundings(node: Node) -> int:
-    """How many roundings follow one another inside an operator, a sum counting as one: 0 if it only moves or chooses.
+    """Consecutive roundings inside an operator, a sum counting as one: 0 if it only moves or selects elements.
 
-    So often integers may be rounded where an operator is computed on them: sums are kept in wider ones.
+    An integer kernel of the operator may round this many times: sums are kept in wider integers.
     """
     name = _rounding_name(node)
     return _INSIDE.get(name, 1) if name else 0
@@ -119,7 +119,7 @@ class _Walker:
         self.loops = loops
 
     def walk(self, module: GraphModule) -> int:
-        """Roundings on the way through the graph that has the most."""
+        """Roundings on the path through the graph that has the most."""
         return longest_way(module.graph.nodes, lambda node: roundings(node) or self._inside(node, module))
 
     def _inside(self, node: Node, module: GraphModule) -> int:
@@ -144,7 +144,7 @@ def _flat(value: Any) -> list[Any]:
 
 
 def _length(name: str, node: Node) -> int:
-    """How many terms the operator adds up for one element of its result."""
+    """The number of terms that the operator sums for one element of its result."""
     shapes = [_shape(item) for item in node.args if isinstance(item, Node)]
     if not shapes:
         return 1
@@ -190,6 +190,6 @@ def _largest(size: Any) -> int:
     bound = size.node.shape_env.bound_sympy(size.node.expr).upper
     try:
         upper = int(bound)
-    except (AttributeError, TypeError, ValueError, OverflowError):  # infinities of SymPy and of PyTorch
+    except (AttributeError, TypeError, ValueError, OverflowError):  # infinities of SymPy and PyTorch
         upper = int(size.node.hint)
     return upper if upper < 1 << 31 else int(size.node.hint)

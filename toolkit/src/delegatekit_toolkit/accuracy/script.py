@@ -1,8 +1,8 @@
-"""What the scripts have in common that show a fault without the suite."""
+"""Common parts of the scripts that reproduce a fault without the suite."""
 
 from __future__ import annotations
 
-#: Prints what the oracle judges: tensors that are printed would look equal.
+#: Prints what the oracle compares: printed tensors would look equal.
 COMPARISON = """
 def compare(results, references, bound):
     leaves = [[x for x in torch.utils._pytree.tree_leaves(values) if x is not None] for values in (results, references)]

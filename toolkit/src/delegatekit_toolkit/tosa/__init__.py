@@ -1,6 +1,6 @@
-"""TOSA 1.0: graphs, operators, files, numerics, Arm's reference model. For every backend that goes through TOSA.
+"""TOSA 1.0: graphs, operators, files, numerics, Arm's reference model. For every backend that targets TOSA.
 
-`example.small_network` shows how a larger graph is made.
+`example.small_network` shows the construction of a larger graph.
 
 >>> graph = Graph("doubled")
 >>> x = graph.input("x", (2, 3), DType.INT32)

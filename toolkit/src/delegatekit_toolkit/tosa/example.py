@@ -1,4 +1,4 @@
-"""A worked example: a small quantized network as a TOSA graph. Tests use it, too.
+"""A worked example: a small quantized network as a TOSA graph, also used by tests.
 
 >>> graph = small_network()
 >>> [tensor.name for tensor in graph.outputs]
@@ -17,7 +17,7 @@ from .types import DType
 
 
 def small_network() -> Graph:
-    """Convolution, depthwise convolution, a sum, the average of each channel; 1 x 8 x 8 x 16 of int8 in."""
+    """Convolution, depthwise convolution, a sum, the average of each channel; the input is int8, 1 x 8 x 8 x 16."""
     random = np.random.default_rng(0)
     graph = Graph("small")
     int8, int32 = DType.INT8, DType.INT32

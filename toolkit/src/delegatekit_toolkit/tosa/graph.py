@@ -18,7 +18,7 @@ from .types import INTEGER_RANGES, NUMPY_TYPES, DType
 
 
 class Graph:
-    """A graph under construction. All tensors have names of their own; a name that is taken gets a number."""
+    """A graph under construction. All tensors have unique names; a number is appended to a name that is taken."""
 
     def __init__(self, name: str = "main") -> None:
         self.name = name
@@ -39,10 +39,10 @@ class Graph:
     def constant(self, array: Any, dtype: DType, name: str = "") -> Tensor:
         """A constant tensor, or for SHAPE a list of sizes. Equal constants are one tensor, with the first one's name.
 
-        Raises LoweringError for values that the type does not hold.
+        Raises LoweringError for values that do not fit the type.
         """
         data = np.asarray(array)
-        # np.ascontiguousarray makes one axis of none.
+        # np.ascontiguousarray adds an axis to a 0-d array.
         converted = np.ascontiguousarray(data.astype(NUMPY_TYPES[dtype])).reshape(data.shape)
         low, high = INTEGER_RANGES.get(dtype, (0, 0))
         if low and data.size and (data.min() < low or data.max() > high):
@@ -58,7 +58,7 @@ class Graph:
     def add(
         self, operator: Operator, inputs: Sequence[Tensor], shape: Sequence[int], dtype: DType, name: str
     ) -> Tensor:
-        """Append an operation; its result has that shape and dtype."""
+        """Append an operation; its result has this shape and dtype."""
         output = Tensor(self._unique(name), tuple(map(int, shape)), dtype)
         self.operations.append(Operation(operator, tuple(inputs), output))
         return output
@@ -68,9 +68,9 @@ class Graph:
         self.outputs.append(tensor)
 
     def verify(self) -> None:
-        """Check that all is defined before it is used, and what TOSA demands of operands and results.
+        """Check that everything is defined before it is used, and TOSA's requirements on operands and results.
 
-        Raises LoweringError with the operation and the rule that it breaks.
+        Raises LoweringError with the operation and the violated rule.
         """
         self.verify_order()
         for operation in self.operations:
@@ -87,7 +87,7 @@ class Graph:
                 raise LoweringError(f"gives {dtype.name}{list(shape)}, not {given}", where=where)
 
     def verify_order(self) -> None:
-        """Check that operations have the operands they take, defined before, and that nothing is defined twice.
+        """Check that operations have the operands they take, defined before use, and that nothing is defined twice.
 
         Raises LoweringError.
         """

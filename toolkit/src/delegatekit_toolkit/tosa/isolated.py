@@ -1,7 +1,7 @@
-"""Runs a TOSA file in Arm's reference model, in a process of its own: over some programs the model ends its process.
+"""Runs a TOSA file in Arm's reference model, in a separate process, since some programs crash the model.
 
-The first question has the program, each later one the inputs as an .npz file. An answer is `_DONE` and the outputs in
-such a file, or `_REFUSED` and a text.
+The first question contains the program, each later one the inputs as an .npz file. An answer is `_DONE` and the outputs
+in such a file, or `_REFUSED` and a text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .. import processes
 from . import reference
 from .types import Array
 
-#: Seconds after which an answer is not waited for any more.
+#: Seconds to wait for an answer.
 _PATIENCE: Final = 300.0
 _DONE: Final = b"+"
 _REFUSED: Final = b"-"
@@ -31,25 +31,25 @@ _WHERE: Final = "TOSA reference model"
 
 
 class Isolated:
-    """One TOSA program, for files that others wrote. Its process starts with the first call and ends with `close`."""
+    """One TOSA program, for untrusted files. Its process starts with the first call and ends with `close`."""
 
     def __init__(self, tosa: bytes) -> None:
         self._program = bytes(tosa)
         self._process: processes.Answering | None = None
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """The outputs, as of `reference.run`. Raises ExecutionError, also for what ends the model's process."""
+        """The outputs, as of `reference.run`. Raises ExecutionError, also if the model's process ends."""
         try:
             reply = self._started().ask(_packed(inputs))
         except processes.EndedError as error:
             self.close()
-            raise ExecutionError(f"over this program the model {error}", where=_WHERE) from None
+            raise ExecutionError(f"on this program the model {error}", where=_WHERE) from None
         if not reply.startswith(_DONE):
             raise ExecutionError(reply[1:].decode(errors="replace"), where=_WHERE)
         return _unpacked(reply[1:])
 
     def close(self) -> None:
-        """End the process; twice is harmless."""
+        """End the process; calling twice is harmless."""
         process, self._process = self._process, None
         if process is not None:
             process.end()
@@ -59,7 +59,7 @@ class Isolated:
             self._process = processes.Answering(
                 [sys.executable, "-I", "-c", _START, *sys.path],
                 seconds=_PATIENCE,
-                # Without a path there is no debugger, which the model would start when it fails.
+                # Without a path there is no debugger, which the model would start on a failure.
                 environment={name: value for name, value in os.environ.items() if name != "PATH"},
             )
             self._process.ask(self._program)
@@ -67,7 +67,7 @@ class Isolated:
 
 
 def answer() -> None:
-    """What the process does."""
+    """The main loop of the process."""
     program: list[bytes] = []
 
     def reply(question: bytes) -> bytes:

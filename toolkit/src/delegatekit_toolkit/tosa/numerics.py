@@ -1,6 +1,6 @@
 """The integer arithmetic of TOSA: scales as multipliers and shifts, rescaling, averages and look-up tables.
 
-All of it is what the specification defines, bit by bit; arrays are NumPy's.
+All of it follows the specification bit by bit; arrays are NumPy's.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from delegatekit_api import LoweringError
 
 from .types import INTEGER_RANGES, Array, DType
 
-#: Shifts that RESCALE takes.
+#: The range of RESCALE's shifts.
 MIN_SHIFT, MAX_SHIFT = 2, 62
 
 
 def multiplier_and_shift(scale: float, *, bits: int = 32) -> tuple[int, int]:
     """The integers with which RESCALE multiplies by a positive scale: scale = multiplier / 2**shift.
 
-    The multiplier has `bits` - 1 significant bits (32, or 16 for int48 inputs); less for scales below 2**-31. Raises
+    The multiplier has `bits` - 1 significant bits (32, or 16 for int48 inputs); fewer for scales below 2**-31. Raises
     LoweringError for a scale that is too large (2**29; 2**13 with 16 bits), not positive or not finite.
     """
     if not (math.isfinite(scale) and scale > 0):
@@ -47,7 +47,7 @@ def multipliers_and_shifts(scales: Sequence[float] | Array, *, bits: int = 32) -
 
 
 def saturate(values: Array, dtype: DType) -> Array:
-    """Values within the range of a type of integers, still wide."""
+    """Values saturated to the range of an integer type, still wide."""
     low, high = INTEGER_RANGES[dtype]
     return np.clip(values, low, high)
 
@@ -55,11 +55,11 @@ def saturate(values: Array, dtype: DType) -> Array:
 def apply_scale(values: Array, multiplier: Any, shift: Any) -> Array:
     """values * multiplier / 2**shift, rounded half up (SINGLE_ROUND), int64.
 
-    `values` are within 48 bits, multiplier and shift integers or arrays that broadcast against the last axis.
+    `values` fit 48 bits, multiplier and shift are integers or arrays that broadcast against the last axis.
     """
     wide = np.asarray(values, np.int64)
     factor, places = np.asarray(multiplier, np.int64), np.asarray(shift, np.int64)
-    # Else the products do not fit 64 bits.
+    # Otherwise the products do not fit 64 bits.
     if wide.size and int(np.abs(wide).max()) > 1 << 32 and int(np.abs(factor).max()) >= 1 << 15:
         raise LoweringError("a value of more than 32 bits is rescaled with a multiplier of 32 bits")
     scaled: Array = (wide * factor + (np.int64(1) << (places - 1))) >> places
@@ -75,7 +75,7 @@ def rescale(
 
 
 def quantize(values: Array, scale: float, zero_point: int, dtype: DType = DType.INT8) -> Array:
-    """round(values / scale) + zero_point, half to even and saturated as PyTorch does it; int64."""
+    """round(values / scale) + zero_point, half to even and saturated as in PyTorch; int64."""
     return saturate(np.rint(np.asarray(values, np.float64) / scale).astype(np.int64) + zero_point, dtype)
 
 

@@ -1,7 +1,7 @@
 """The operators of TOSA 1.0: one frozen dataclass each, whose fields are the operator's attributes.
 
-Names of operands and attributes are the specification's. The fields stand in the order in which a file has them.
-Control flow, variables, Fourier transforms and custom operators are left out.
+Names of operands and attributes are the specification's. The fields are in file order. Control flow, variables, Fourier
+transforms and custom operators are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CONVOLUTION = "input weight bias input_zp weight_zp"
 
 @dataclass(frozen=True)
 class Argmax(Operator, name="ARGMAX", code=1, operands="input"):
-    """Index of the largest value along `axis`, which goes; int32."""
+    """Index of the largest value along `axis`, which is removed; int32."""
 
     axis: int
     nan_mode: NanMode = NanMode.PROPAGATE
@@ -81,7 +81,7 @@ class Conv3d(Operator, name="CONV3D", code=4, operands=_CONVOLUTION):
 
 @dataclass(frozen=True)
 class DepthwiseConv2d(Operator, name="DEPTHWISE_CONV2D", code=5, operands=_CONVOLUTION):
-    """Convolution of each channel by itself: weight (KH, KW, C, M), C * M channels in the result."""
+    """Convolution of each channel separately: weight (KH, KW, C, M), C * M channels in the result."""
 
     pad: tuple[int, int, int, int] = (0, 0, 0, 0)
     stride: tuple[int, int] = (1, 1)
@@ -107,7 +107,7 @@ class MaxPool2d(Operator, name="MAX_POOL2D", code=8, operands="input"):
 
 @dataclass(frozen=True)
 class TransposeConv2d(Operator, name="TRANSPOSE_CONV2D", code=10, operands=_CONVOLUTION):
-    """Transposed convolution: weight (OC, KH, KW, IC). `out_pad` is added to the result, negative ones cut it."""
+    """Transposed convolution: weight (OC, KH, KW, IC). `out_pad` is added to the result; negative values crop it."""
 
     out_pad: tuple[int, int, int, int] = (0, 0, 0, 0)
     stride: tuple[int, int] = (1, 1)
@@ -117,7 +117,7 @@ class TransposeConv2d(Operator, name="TRANSPOSE_CONV2D", code=10, operands=_CONV
 
 @dataclass(frozen=True)
 class Clamp(Operator, name="CLAMP", code=11, operands="input"):
-    """Values below `minimum` and above `maximum` become these."""
+    """Values clamped to `minimum` and `maximum`."""
 
     minimum: int | float
     maximum: int | float
@@ -146,29 +146,29 @@ class Add(Operator, name="ADD", code=15, operands="input1 input2"):
 
 @dataclass(frozen=True)
 class ArithmeticRightShift(Operator, name="ARITHMETIC_RIGHT_SHIFT", code=16, operands="input1 input2"):
-    """Shift that keeps the sign; `round` adds the last bit that falls out."""
+    """Arithmetic right shift; `round` adds the last bit that is shifted out."""
 
     round: bool = False
 
 
 @dataclass(frozen=True)
 class BitwiseAnd(Operator, name="BITWISE_AND", code=17, operands="input1 input2"):
-    """And, bit by bit."""
+    """Bitwise and."""
 
 
 @dataclass(frozen=True)
 class BitwiseOr(Operator, name="BITWISE_OR", code=18, operands="input1 input2"):
-    """Or, bit by bit."""
+    """Bitwise or."""
 
 
 @dataclass(frozen=True)
 class BitwiseXor(Operator, name="BITWISE_XOR", code=19, operands="input1 input2"):
-    """Exclusive or, bit by bit."""
+    """Bitwise exclusive or."""
 
 
 @dataclass(frozen=True)
 class Intdiv(Operator, name="INTDIV", code=20, operands="input1 input2"):
-    """Quotient of int32, cut towards zero."""
+    """Quotient of int32, truncated towards zero."""
 
 
 @dataclass(frozen=True)
@@ -178,12 +178,12 @@ class LogicalAnd(Operator, name="LOGICAL_AND", code=21, operands="input1 input2"
 
 @dataclass(frozen=True)
 class LogicalLeftShift(Operator, name="LOGICAL_LEFT_SHIFT", code=22, operands="input1 input2"):
-    """Shift to the left."""
+    """Logical left shift."""
 
 
 @dataclass(frozen=True)
 class LogicalRightShift(Operator, name="LOGICAL_RIGHT_SHIFT", code=23, operands="input1 input2"):
-    """Shift to the right that fills with zeros."""
+    """Logical right shift."""
 
 
 @dataclass(frozen=True)
@@ -198,14 +198,14 @@ class LogicalXor(Operator, name="LOGICAL_XOR", code=25, operands="input1 input2"
 
 @dataclass(frozen=True)
 class Maximum(Operator, name="MAXIMUM", code=26, operands="input1 input2"):
-    """The larger value."""
+    """The larger of two values."""
 
     nan_mode: NanMode = NanMode.PROPAGATE
 
 
 @dataclass(frozen=True)
 class Minimum(Operator, name="MINIMUM", code=27, operands="input1 input2"):
-    """The smaller value."""
+    """The smaller of two values."""
 
     nan_mode: NanMode = NanMode.PROPAGATE
 
@@ -237,7 +237,7 @@ class Abs(Operator, name="ABS", code=32, operands="input1"):
 
 @dataclass(frozen=True)
 class BitwiseNot(Operator, name="BITWISE_NOT", code=33, operands="input1"):
-    """All bits turned."""
+    """Bitwise not."""
 
 
 @dataclass(frozen=True)
@@ -272,12 +272,12 @@ class Log(Operator, name="LOG", code=39, operands="input1"):
 
 @dataclass(frozen=True)
 class LogicalNot(Operator, name="LOGICAL_NOT", code=40, operands="input1"):
-    """Not."""
+    """Not of booleans."""
 
 
 @dataclass(frozen=True)
 class Negate(Operator, name="NEGATE", code=41, operands="input1 input1_zp output_zp"):
-    """Negative value; zero points other than 0 for int8 only."""
+    """Negated value; zero points other than 0 for int8 only."""
 
 
 @dataclass(frozen=True)
@@ -302,36 +302,36 @@ class Select(Operator, name="SELECT", code=45, operands="input1 input2 input3"):
 
 @dataclass(frozen=True)
 class Equal(Operator, name="EQUAL", code=46, operands="input1 input2"):
-    """Whether two values are equal."""
+    """True where two values are equal."""
 
 
 @dataclass(frozen=True)
 class Greater(Operator, name="GREATER", code=47, operands="input1 input2"):
-    """Whether the first value is greater."""
+    """True where the first value is greater."""
 
 
 @dataclass(frozen=True)
 class GreaterEqual(Operator, name="GREATER_EQUAL", code=48, operands="input1 input2"):
-    """Whether the first value is greater or equal."""
+    """True where the first value is greater or equal."""
 
 
 @dataclass(frozen=True)
 class ReduceAll(Operator, name="REDUCE_ALL", code=49, operands="input"):
-    """Whether all are true along `axis`, which stays with size 1."""
+    """True where all are true along `axis`, which is kept with size 1."""
 
     axis: int
 
 
 @dataclass(frozen=True)
 class ReduceAny(Operator, name="REDUCE_ANY", code=50, operands="input"):
-    """Whether any is true along `axis`, which stays with size 1."""
+    """True where any is true along `axis`, which is kept with size 1."""
 
     axis: int
 
 
 @dataclass(frozen=True)
 class ReduceMax(Operator, name="REDUCE_MAX", code=51, operands="input"):
-    """Largest value along `axis`, which stays with size 1."""
+    """Largest value along `axis`, which is kept with size 1."""
 
     axis: int
     nan_mode: NanMode = NanMode.PROPAGATE
@@ -339,7 +339,7 @@ class ReduceMax(Operator, name="REDUCE_MAX", code=51, operands="input"):
 
 @dataclass(frozen=True)
 class ReduceMin(Operator, name="REDUCE_MIN", code=52, operands="input"):
-    """Smallest value along `axis`, which stays with size 1."""
+    """Smallest value along `axis`, which is kept with size 1."""
 
     axis: int
     nan_mode: NanMode = NanMode.PROPAGATE
@@ -347,21 +347,21 @@ class ReduceMin(Operator, name="REDUCE_MIN", code=52, operands="input"):
 
 @dataclass(frozen=True)
 class ReduceProduct(Operator, name="REDUCE_PRODUCT", code=53, operands="input"):
-    """Product along `axis`, which stays with size 1; floats only."""
+    """Product along `axis`, which is kept with size 1; floats only."""
 
     axis: int
 
 
 @dataclass(frozen=True)
 class ReduceSum(Operator, name="REDUCE_SUM", code=54, operands="input"):
-    """Sum along `axis`, which stays with size 1."""
+    """Sum along `axis`, which is kept with size 1."""
 
     axis: int
 
 
 @dataclass(frozen=True)
 class Concat(Operator, name="CONCAT", code=55, operands="input"):
-    """Any number of inputs, one after the other along `axis`."""
+    """Any number of inputs, concatenated along `axis`."""
 
     axis: int
 
@@ -378,7 +378,7 @@ class Reshape(Operator, name="RESHAPE", code=57, operands="input1 shape"):
 
 @dataclass(frozen=True)
 class Reverse(Operator, name="REVERSE", code=58, operands="input1"):
-    """Backwards along `axis`."""
+    """Reversed along `axis`."""
 
     axis: int
 
@@ -412,14 +412,14 @@ class Scatter(Operator, name="SCATTER", code=63, operands="values_in indices inp
 
 @dataclass(frozen=True)
 class Resize(Operator, name="RESIZE", code=64, operands="input scale offset border"):
-    """Other sizes, NHWC. `scale` (y and x, each as n, d), `offset` and `border` (y, x) are SHAPEs."""
+    """Resized image, NHWC. `scale` (y and x, each as n, d), `offset` and `border` (y, x) are SHAPEs."""
 
     mode: ResizeMode
 
 
 @dataclass(frozen=True)
 class Cast(Operator, name="CAST", code=65, operands="input"):
-    """Another element type."""
+    """Conversion to another element type."""
 
 
 @dataclass(frozen=True)

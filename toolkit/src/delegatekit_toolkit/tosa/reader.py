@@ -1,4 +1,4 @@
-"""A TOSA file as a graph, everything checked: one region with one block, the operators of `operators`."""
+"""A TOSA file as a graph, with all checks: one region with one block, the operators of `operators`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .operators import OPERATORS, Clamp, Operator
 from .tensors import Operation, Tensor
 from .types import Array, DType, packed_size, unpack
 
-#: More axes than any operator takes.
+#: More axes than any operator accepts.
 _MAX_RANK: Final = 8
 
 
 def read(data: bytes | bytearray | memoryview) -> Graph:
-    """Read a TOSA 1.x file. Names and the order of all things are kept; equal constants stay apart.
+    """Read a TOSA 1.x file. Names and the order of everything are kept; equal constants are not merged.
 
     Raises FormatError for anything else, or for an operator that is not in `operators`.
     """
@@ -94,7 +94,7 @@ class _Reader:
         if output.data is not None:
             raise FormatError("writes a tensor that has data", where=where)
         if stored.op not in OPERATORS:
-            raise FormatError("is not among the operators that are known here", where=where)
+            raise FormatError("is not one of the supported operators", where=where)
         inputs = tuple(self.tensor(name, where) for name in stored.inputs or ())
         operator = _operator(OPERATORS[stored.op], stored.attribute, output.dtype, where)
         graph.operations.append(Operation(operator, inputs, output))
@@ -104,13 +104,13 @@ def _tensor(stored: schema.TosaTensor) -> Tensor:
     name = stored.name or ""
     where = f"tensor {name}"
     if stored.type not in DType.__members__.values() or stored.type == DType.SHAPE:
-        raise FormatError(f"has the element type {stored.type}, which is not known here", where=where)
+        raise FormatError(f"has the element type {stored.type}, which is not supported", where=where)
     shape = tuple(stored.shape or ())
     if stored.is_unranked or len(shape) > _MAX_RANK:
         raise FormatError(f"has the shape {list(shape)}", where=where)
     element_count(shape, where, item_bytes=8)
     dtype = DType(stored.type)
-    # Stock's writer gives all tensors data, most of them none of it.
+    # Stock's writer gives all tensors data, mostly empty.
     return Tensor(name, shape, dtype, _data(stored.data, shape, dtype, where) if stored.data else None)
 
 
@@ -141,7 +141,7 @@ def _operator(operator: type[Operator], stored: fb.Table | None, dtype: DType, w
             value = _data(value or b"", (1,), dtype, where).item()
         elif isinstance(hint, type) and issubclass(hint, IntEnum):
             if value not in hint.__members__.values():
-                raise FormatError(f"{item.name} is {value}, which is not known here", where=where)
+                raise FormatError(f"{item.name} is {value}, which is not supported", where=where)
             value = hint(value)
         elif not isinstance(value, bool | int):
             value = _sizes(value, hint, item.name, where)
@@ -150,7 +150,7 @@ def _operator(operator: type[Operator], stored: fb.Table | None, dtype: DType, w
 
 
 def _sizes(value: list[int] | None, hint: Any, name: str, where: str) -> tuple[int, ...]:
-    """A list as the tuple that the field has; TRANSPOSE's may have any length."""
+    """A list as the tuple of the field; TRANSPOSE's may have any length."""
     sizes = tuple(value or ())
     wanted = hint.__args__
     if wanted[-1] is not Ellipsis and len(sizes) != len(wanted):

@@ -14,19 +14,19 @@ from .graph import Graph
 from .reader import read
 from .types import NUMPY_TYPES, Array
 
-#: Without its pins, which are older than numpy and flatbuffers as they are installed elsewhere.
+#: Without its version pins, which are older than the numpy and flatbuffers installed elsewhere.
 _HINT = "pip install --no-deps tosa-tools ml_dtypes"
-#: What the model prints in each call.
+#: Lines that the model prints in each call.
 _VERSION_WARNINGS = ("WARNING: Different TOSA spec", "WARNING: TOSA file created with version")
 
 
 def installation() -> Availability:
-    """Whether the reference model is installed, without loading it."""
+    """Check that the reference model is installed, without loading it."""
     return installed("tosa_reference_model", "Arm's TOSA reference model", _HINT)
 
 
 def availability() -> Availability:
-    """Whether the reference model is installed and can be loaded."""
+    """Check that the reference model is installed and can be loaded."""
     try:
         import tosa_reference_model  # noqa: F401
     except ImportError as error:
@@ -38,7 +38,7 @@ def run(tosa: bytes, inputs: Sequence[Array]) -> list[Array]:
     """The outputs of a TOSA file for inputs of its shapes and types, in the file's order.
 
     Raises RuntimeUnavailableError without tosa-tools, FormatError for a damaged file (the model itself would end the
-    process), and ExecutionError for inputs that do not fit or a program that the model refuses.
+    process), and ExecutionError for inputs that do not match or a program that the model refuses.
     """
     try:
         import tosa_reference_model as model
@@ -51,13 +51,13 @@ def run(tosa: bytes, inputs: Sequence[Array]) -> list[Array]:
     except (ValueError, RuntimeError, TypeError) as error:
         raise ExecutionError(f"refuses to run: {error}", where="TOSA reference model") from error
     if status != model.GraphStatus.TOSA_VALID:
-        raise ExecutionError(f"says {status.name}", where="TOSA reference model")
+        raise ExecutionError(f"returned the status {status.name}", where="TOSA reference model")
     return [np.asarray(output) for output in outputs]
 
 
 def _checked(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     """The inputs, contiguous. Raises ExecutionError if they are not those of the graph."""
-    # (ascontiguousarray would give a number an axis.)
+    # (ascontiguousarray would add an axis to a number.)
     arrays = [np.asarray(item, order="C") for item in inputs]
     found = [(array.shape, array.dtype.newbyteorder("=")) for array in arrays]
     wanted = [(tensor.shape, NUMPY_TYPES[tensor.dtype].newbyteorder("=")) for tensor in graph.inputs]

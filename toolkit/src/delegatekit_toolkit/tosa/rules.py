@@ -1,6 +1,6 @@
-"""What TOSA demands of an operation's operands, and what its result is: shape and element type.
+"""TOSA's rules for the operands of an operation, and the shape and element type of its result.
 
-Only what can be told from shapes, types and constant operands; bounds of a profile or of a device are not checked here.
+Only those that follow from shapes, types and constant operands; limits of a profile or device are not checked here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RULES: Final[dict[type[op.Operator], Rule]] = {}
 
 
 def result_of(operator: op.Operator, inputs: Sequence[Tensor]) -> Result:
-    """Shape and element type of an operation's result. Raises LoweringError with the rule that is broken."""
+    """Shape and element type of an operation's result. Raises LoweringError with the violated rule."""
     return _RULES[type(operator)](operator, inputs)
 
 
@@ -75,7 +75,7 @@ def _replaced(shape: Shape, axis: int, size: int) -> Shape:
 
 
 def _windows(size: int, before: int, after: int, reach: int, stride: int) -> int:
-    """How many windows that reach over so many elements there are, which must end where the padded input does."""
+    """The number of windows that span this many elements; the windows must end exactly where the padded input does."""
     if stride < 1 or min(before, after) < 0:
         _fail(f"stride {stride} or padding {before}, {after} is too small")
     room = size + before + after - reach
@@ -158,7 +158,7 @@ def _negate(operator: op.Negate, inputs: Sequence[Tensor]) -> Result:
 @_rule(op.Clamp)
 def _clamp(operator: op.Clamp, inputs: Sequence[Tensor]) -> Result:
     if operator.minimum > operator.maximum:
-        _fail(f"the bounds {operator.minimum} and {operator.maximum} are the wrong way round")
+        _fail(f"the bounds {operator.minimum} and {operator.maximum} are in the wrong order")
     return inputs[0].shape, inputs[0].dtype
 
 
@@ -173,7 +173,7 @@ def _table(operator: op.Table, inputs: Sequence[Tensor]) -> Result:
 
 @_rule(op.Cast)
 def _cast(operator: op.Cast, inputs: Sequence[Tensor]) -> Result:
-    # The type is the result's, whatever it is: the caller compares shapes only.
+    # The type is the result's: the caller compares shapes only.
     return inputs[0].shape, DType.SHAPE
 
 
@@ -269,7 +269,7 @@ def _transposed(operator: op.TransposeConv2d, inputs: Sequence[Tensor]) -> Resul
         for axis in (0, 1)
     ]
     if min(sizes) < 1 or min(pad[:2]) <= -weight.shape[1] or min(pad[2:]) <= -weight.shape[2]:
-        _fail(f"out_pad {list(pad)} cuts off more than the kernel adds")
+        _fail(f"out_pad {list(pad)} crops more than the kernel adds")
     return (source.shape[0], *sizes, weight.shape[0]), operator.acc_type
 
 
@@ -318,7 +318,7 @@ def _argmax(operator: op.Argmax, inputs: Sequence[Tensor]) -> Result:
     return source.shape[:axis] + source.shape[axis + 1 :], DType.INT32
 
 
-# -- what moves elements ---------------------------------------------------------------------------------------------
+# -- moving elements ------------------------------------------------------------------------------------------------
 
 
 @_rule(op.Reshape)

@@ -1,6 +1,6 @@
 """The flatbuffer tables of TOSA files (identifier TOSA), after the schema that Arm publishes with TOSA 1.0.
 
-The tables of attributes follow from the operators' fields.
+The tables of attributes are derived from the operators' fields.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from delegatekit_toolkit import flatbuffer as fb
 from .operators import OPERATORS, Operator
 
 IDENTIFIER: Final = b"TOSA"
-#: Codes of the operators that make a constant and a shape known.
+#: Codes of the operators that define a constant and a shape.
 CONST: Final = 67
 CONST_SHAPE: Final = 75
 
 
 class NoAttributes(fb.Table):
-    """The table of an operator without attributes, and of one that we do not read."""
+    """The table of an operator without attributes, and of one that is not read."""
 
 
 def _column(hint: Any) -> Any:
@@ -99,7 +99,7 @@ class TosaShape(fb.Table):
 
 
 class OpLocation(fb.Table):
-    """Where an operator comes from."""
+    """The source location of an operator."""
 
     text: str | None = fb.string()
 

@@ -1,4 +1,4 @@
-"""What a TOSA graph is made of: tensors, and operations on them."""
+"""Parts of a TOSA graph: tensors, and operations on them."""
 
 from __future__ import annotations
 

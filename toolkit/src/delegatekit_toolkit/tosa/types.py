@@ -1,4 +1,4 @@
-"""Element types and modes of TOSA, as its files number them, and how elements lie in NumPy arrays and in files."""
+"""Element types and modes of TOSA, numbered as in its files, and the layout of elements in NumPy arrays and files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Array = NDArray[Any]
 
 
 class DType(IntEnum):
-    """Element types of TOSA 1.0. SHAPE is a list of sizes that an operator takes as an operand."""
+    """Element types of TOSA 1.0. SHAPE is a list of sizes as an operand."""
 
     BOOL = 1
     INT4 = 2
@@ -27,7 +27,7 @@ class DType(IntEnum):
 
 
 class Rounding(IntEnum):
-    """How RESCALE rounds: half up, inexactly, or half away from zero after a first rounding."""
+    """Rounding mode of RESCALE: half up, inexactly, or half away from zero after a first rounding."""
 
     SINGLE = 1
     INEXACT = 2
@@ -35,20 +35,20 @@ class Rounding(IntEnum):
 
 
 class NanMode(IntEnum):
-    """What becomes of a NaN."""
+    """Treatment of NaN."""
 
     PROPAGATE = 1
     IGNORE = 2
 
 
 class ResizeMode(IntEnum):
-    """How RESIZE finds the values between the input's."""
+    """Interpolation mode of RESIZE."""
 
     NEAREST = 1
     BILINEAR = 2
 
 
-#: Element type -> the type of the arrays that hold it. int4 and int48 have a wider one; bfloat16 is its bits.
+#: Element type -> the type of the arrays that hold it. int4 and int48 have a wider one; bfloat16 is stored as its bits.
 NUMPY_TYPES: Final[dict[DType, np.dtype[Any]]] = {
     DType.BOOL: np.dtype(np.bool_),
     DType.INT4: np.dtype(np.int8),
@@ -61,7 +61,7 @@ NUMPY_TYPES: Final[dict[DType, np.dtype[Any]]] = {
     DType.BF16: np.dtype("<u2"),
     DType.SHAPE: np.dtype("<i8"),
 }
-#: Least and greatest value of each type of integers.
+#: Smallest and largest value of each integer type.
 INTEGER_RANGES: Final[dict[DType, tuple[int, int]]] = {
     DType.INT4: (-7, 7),
     DType.INT8: (-(1 << 7), (1 << 7) - 1),
@@ -72,7 +72,7 @@ INTEGER_RANGES: Final[dict[DType, tuple[int, int]]] = {
 
 
 def pack(array: Array, dtype: DType) -> bytes:
-    """The elements as a file has them: little-endian, int4 two to a byte (the first one low), int48 in six bytes."""
+    """The elements in file format: little-endian, int4 two to a byte (the first one low), int48 in six bytes."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if dtype == DType.INT4:
         nibbles = np.zeros(flat.size + flat.size % 2, np.uint8)
@@ -91,7 +91,8 @@ def packed_size(count: int, dtype: DType) -> int:
 
 
 def unpack(data: bytes, count: int, dtype: DType) -> Array:
-    """What `pack` wrote, as a flat array of `count` elements; `data` must have `packed_size(count, dtype)` bytes."""
+    """The inverse of `pack`, as a flat array of `count` elements; `data` must have `packed_size(count, dtype)`
+    bytes."""
     if dtype == DType.INT4:
         packed = np.frombuffer(data, np.uint8)
         nibbles = np.stack([packed & 0xF, packed >> 4], axis=-1).reshape(-1)[:count].astype(np.int8)

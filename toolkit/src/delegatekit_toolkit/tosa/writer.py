@@ -15,15 +15,15 @@ from .operators import Clamp
 from .tensors import Operation, Tensor
 from .types import NUMPY_TYPES, DType, pack
 
-#: The version of the specification that files are written for.
+#: The version of the specification for new files.
 VERSION: Final = (1, 0, 0)
 
 
 def write(graph: Graph) -> bytes:
     """Serialize a graph; the same graph gives the same bytes.
 
-    Constants become operators without operands, before all others; those that no operation reads are left out. Names
-    are kept. Raises LoweringError for an operand that is not defined before its use; `Graph.verify` checks more.
+    Constants become operators without operands, before all others; unused ones are left out. Names are kept. Raises
+    LoweringError for an operand that is not defined before its use; `Graph.verify` checks more.
     """
     graph.verify_order()
     used = {id(tensor) for operation in graph.operations for tensor in operation.inputs} | set(map(id, graph.outputs))
