@@ -1,4 +1,4 @@
-"""What the tests share: lower a module whole, run it in the stock ExecuTorch runtime, compare with eager PyTorch."""
+"""Shared fixtures: lower a whole module, run it in the stock ExecuTorch runtime, compare with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from delegatekit_xnnpack.options import XnnpackOptions
 
 
 class Lowered(testkit.Lowered):
-    """A module that XNNPACK took whole. It runs on the stock runtime unless told otherwise."""
+    """A module lowered to one XNNPACK delegate. It runs on the stock runtime by default."""
 
     @property
     def graph(self) -> schema.XNNGraph:
-        """What the blob says."""
+        """The blob's graph."""
         return parse(self.delegate.blob)
 
     @property
     def nodes(self) -> Counter[str]:
-        """Names of the blob's nodes -> how many there are."""
+        """Names of the blob's nodes -> their counts."""
         return Counter(type(node.xnode_union).__name__ for node in self.graph.xnodes or ())
 
     def run(self, *inputs: Any, engine: str = testkit.STOCK) -> list[torch.Tensor]:
@@ -49,7 +49,7 @@ class Lowered(testkit.Lowered):
         return super().run(*inputs, engine=engine)
 
     def eager(self, *inputs: Any, dtype: torch.dtype | None = torch.float64) -> list[torch.Tensor]:
-        """The outputs of PyTorch, in double precision if not told otherwise."""
+        """The outputs of PyTorch, in double precision by default."""
         return super().eager(*inputs, dtype=dtype)
 
 
@@ -109,7 +109,7 @@ def agrees_at_sizes() -> Callable[..., Any]:
 
 @pytest.fixture
 def refusals() -> Callable[..., list[str]]:
-    """refusals(model, *inputs, **options): the reasons for which nodes of the model are not taken."""
+    """refusals(model, *inputs, **options): the reasons for refusing nodes of the model."""
 
     def check(model: Any, *inputs: torch.Tensor, keep: Sequence[str] = (), dynamic_shapes: Any = None, **options: Any):
         partitioner = plugin.create_partitioner(XnnpackOptions(**options))
@@ -169,7 +169,7 @@ def _spec(shape: Shape) -> TensorSpec:
 
 @pytest.fixture
 def payload_of() -> Callable[[Graph], DelegatePayload]:
-    """payload_of(graph): what core would hand to the runtime for a graph (float32 arguments)."""
+    """payload_of(graph): the payload that the core would pass to the runtime for a graph (float32 arguments)."""
     return _payload
 
 

@@ -1,4 +1,4 @@
-"""What the conformance suite finds out about XNNPACK, in a selection that takes seconds."""
+"""The conformance suite on XNNPACK, in a selection that takes seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from delegatekit_conformance.strategies import load_operators
 
 CONTEXT = Context("xnnpack", PROFILES["quick"])
 QUANTIZED: dict[str, Case] = {case.name.partition("/")[2]: case for case in quantized_cases()}
-#: Of each room what takes least and shows most.
+#: The fastest and most informative cases of each room.
 SELECTION = (
     *(f"dynamic/{name}" for name in ("elementwise", "conv-image", "cat", "attention")),
     *(f"control-flow/{name}" for name in ("cond", "while-loop", "cond-in-while-loop")),

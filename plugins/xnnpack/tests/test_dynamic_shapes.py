@@ -1,6 +1,6 @@
 """Sizes that change from call to call: each operator and whole models, in one delegate, at sizes that grow and shrink.
 
-The referee is PyTorch in double precision; both the stock runtime and the Python engine run every call.
+The reference is PyTorch in double precision; both the stock runtime and the Python engine run every call.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def heads(x, count=4):
 
 
 def merged(x):
-    """The reverse of `heads`."""
+    """The inverse of `heads`."""
     return x.transpose(1, 2).reshape(x.shape[0], x.shape[2], -1)
 
 
@@ -322,7 +322,7 @@ def test_repeating_pixels_of_channels_that_change_with_the_batch_is_refused(refu
 
 
 def test_views_that_need_each_other_are_refused_together(refusals):
-    """Without permutations, nothing can take apart again what the first view of attention joins."""
+    """Without permutations, nothing can split again what the first view of attention joins."""
     function = OPERATORS["attention of PyTorch's module"]
     assert refusals(function, TOKENS[0][0], dynamic_shapes=BOTH) == []
     found = refusals(function, TOKENS[0][0], dynamic_shapes=BOTH, leave_out=frozenset({"permute_copy"}))

@@ -1,7 +1,7 @@
-"""float16 and bfloat16: what computes in which type, how exact it is, and how weights are stored.
+"""float16 and bfloat16: the type in which each operator computes, its accuracy, and the storage of weights.
 
 The references are eager in double precision. An operator that computes in float32 inside is rounded once; float16's own
-operators and sums get more room, as the conformance suite gives them.
+operators and sums get a larger tolerance, as in the conformance suite.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def agrees(lower_whole):
         lowered = lower_whole(model, *inputs, **options)
         for result, want in zip(lowered.run(), lowered.eager(), strict=True):
             assert result.dtype == inputs[0].dtype
-            # Half the smallest number of float16 is as near as a subnormal result can be.
+            # Half the smallest number of float16 is the accuracy limit of a subnormal result.
             allowed = max(units * ROUNDOFF[result.dtype] * want.abs().max().item(), 2.0**-25)
             assert (result.double() - want).abs().max().item() <= allowed * (1 + 1e-3)
         return lowered
@@ -59,7 +59,7 @@ def half(*shape, dtype=torch.float16, scale=1.0):
 
 # -- operators --------------------------------------------------------------------------------------------------------
 
-#: Operators that are one node of float16, with the errors of that node in units of roundoff.
+#: Operators that are one float16 node, with that node's errors in units of roundoff.
 NATIVE = [
     (torch.abs, 0),
     (torch.ceil, 0),
@@ -121,7 +121,7 @@ WIDE = [
 @pytest.mark.parametrize("model", WIDE)
 def test_other_operators_compute_in_float32_and_round_once(model, dtype, agrees):
     model = copy.deepcopy(model).to(dtype) if isinstance(model, nn.Module) else model
-    # XNNPACK's gelu of float32 is off by a little where it is almost 0.
+    # XNNPACK's float32 gelu is slightly inaccurate where it is almost 0.
     assert agrees(model, half(2, 4, 6, dtype=dtype), units=1.01).nodes["Convert"] >= 2
 
 
@@ -383,7 +383,7 @@ class _Layers(nn.Module):
         return self.linear(y.mean((2, 3))) @ self.matrix
 
     def rounded(self):
-        """The model with the weights that float16 leaves of them."""
+        """The model with its weights rounded to float16."""
         result = copy.deepcopy(self)
         for name, parameter in result.named_parameters():
             if not name.endswith("bias"):

@@ -60,7 +60,7 @@ def test_results_have_the_sizes_of_the_call(payload_of):
     handle = runtime.init(payload)
     memory = torch.zeros(5 * 7), torch.zeros(5)
     for n, m in ((5, 7), (1, 1), (2, 7), (5, 1), (3, 3), (5, 7)):
-        # The caller hands over tensors of the largest sizes, in memory of its own.
+        # The caller passes tensors of the largest sizes, in memory of its own.
         outputs = memory[0].view(5, 7), memory[1].view(5)
         x, y = torch.randn(n, 1), torch.randn(m)
         runtime.execute(handle, [x, y], outputs)

@@ -1,4 +1,4 @@
-"""XNNPACK's schemes: what of a model they quantize, with which parameters, and what they leave in float."""
+"""XNNPACK's schemes: the quantized parts of a model, their parameters, and the parts left in float."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("torchao")
 
 
 class Fn(nn.Module):
-    """A module of a function and a linear layer in front, which makes what the function gets int8."""
+    """A function after a linear layer, which makes the function's input int8."""
 
     def __init__(self, function, layer=None):
         super().__init__()
@@ -32,7 +32,7 @@ def quantize(model, inputs, scheme="int8", **settings):
 
 
 def integer_types(module):
-    """The (dtype, low, high) of what is quantized, with how often."""
+    """The (dtype, low, high) of quantized values, with their counts."""
     found = Counter()
     for node in module.graph.nodes:
         if str(node.target) == "quantized_decomposed.quantize_per_tensor.default":
@@ -89,7 +89,7 @@ def test_a_convolutional_network_is_int8_from_end_to_end(scheme, images):
     assert set(integer_types(result)) == {("torch.int8", "-128", "127")}
     placeholder = next(node for node in result.graph.nodes if node.op == "placeholder")
     assert [str(user.target) for user in placeholder.users] == ["quantized_decomposed.quantize_per_tensor.default"]
-    for node in result.graph.nodes:  # no float value goes from one operator to another
+    for node in result.graph.nodes:  # no float value between operators
         if str(node.target).startswith("aten.") and "hardtanh" not in node.name:
             for operand in node.all_input_nodes:
                 assert "dequantize" in operand.name or operand.op == "get_attr", f"{node} gets {operand} in float"
@@ -187,7 +187,7 @@ def test_tiny_activations_keep_their_accuracy(size, scheme, images):
 
 def test_a_branch_that_is_zero_leaves_the_others_their_accuracy(images):
     class Net(nn.Module):
-        """A residual branch before it was trained."""
+        """A residual branch before training."""
 
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""Every constraint refuses what it should, with its reason; and what is taken can always be lowered."""
+"""Every constraint refuses what it should, with its reason; and every supported call can be lowered."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_exact_special_values_refuses_what_deviates(function, reason, refusals):
     ],
 )
 def test_special_values_still_deviate(function, special, lower_whole):
-    # When a new runtime makes one of these exact, the row's special values can go.
+    # If a new runtime makes one of these exact, the row's special values can be removed.
     lowered = lower_whole(function, special)
     result, expected = lowered.run()[0], function(special)
     assert not torch.allclose(result, expected, equal_nan=True)
@@ -185,7 +185,7 @@ def _pairs(low, high):
 
 @st.composite
 def _window_calls(draw):
-    """A convolution or pooling of random settings, and an input for it."""
+    """A convolution or pooling with random settings, and an input for it."""
     kernel, stride, dilation = draw(_pairs(1, 4)), draw(_pairs(1, 3)), draw(_pairs(1, 2))
     groups, channels = draw(st.sampled_from([(1, 4), (2, 4), (4, 4), (1, 1)]))
     kind = draw(st.sampled_from(["conv", "transposed", "max", "average"]))

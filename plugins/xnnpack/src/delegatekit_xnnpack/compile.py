@@ -1,4 +1,4 @@
-"""From a partition to what goes into the file, step by step."""
+"""Compiles a partition into the content of the file, step by step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .support import TABLE
 
 
 def compile_partition(partition: PartitionProgram, options: XnnpackOptions) -> PreprocessResult:
-    """Lower a partition to XNNPACK's graph, rewrite that, serialize it. Raises LoweringError."""
+    """Lower a partition to XNNPACK's graph, rewrite and serialize it. Raises LoweringError."""
     graph = build_graph(partition.view, options)
     optimize(graph, options)
     result = serialize(graph)
@@ -23,7 +23,7 @@ def compile_partition(partition: PartitionProgram, options: XnnpackOptions) -> P
 def build_graph(program: ProgramView, options: XnnpackOptions) -> Graph:
     """Lower a partition's program, call by call.
 
-    Raises LoweringError for an operator that the support table would not have taken.
+    Raises LoweringError for an operator that the support table refuses.
     """
     builder = ProgramBuilder(program, options)
     builder.build(TABLE, skip=is_inside_chain)

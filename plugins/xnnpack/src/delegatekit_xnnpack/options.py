@@ -13,7 +13,7 @@ BLOCK_BYTES = 768 << 10
 
 @dataclass(frozen=True)
 class XnnpackOptions(BackendOptions):
-    """What a user may choose about lowering to XNNPACK. The blob needs no options at run time."""
+    """Options for lowering to XNNPACK. The blob needs none at run time."""
 
     leave_out: frozenset[str] = leave_out_option()
     per_operator_partitions: bool = option(
@@ -23,7 +23,7 @@ class XnnpackOptions(BackendOptions):
     )
     half_precision: str = option(
         "float16",
-        help='How float16 programs compute: "float16" uses XNNPACK\'s float16 operators where they are good enough; '
+        help='How float16 programs compute: "float16" uses XNNPACK\'s float16 operators where they are precise enough; '
         "sums of more than 1024 terms, and operators that are several of XNNPACK's, compute in float32. "
         '"float32" computes all in float32 and rounds the results. Weights are stored as float16 either way.',
         choices=("float16", "float32"),
@@ -42,7 +42,7 @@ class XnnpackOptions(BackendOptions):
     )
     block_bytes: int = option(
         BLOCK_BYTES,
-        help="Large matrix products are computed in blocks whose weights are at most so many bytes, so that they stay "
-        "in a core's cache. 0: in one piece.",
+        help="Large matrix products are computed in blocks whose weights are at most this many bytes, so that they "
+        "stay in a core's cache. 0: in one piece.",
         check=at_least(0),
     )

@@ -1,4 +1,4 @@
-"""Executes blobs in this process, each through the XNNPACK delegate inside the stock ExecuTorch library."""
+"""Executes blobs in this process, each by the XNNPACK delegate inside the stock ExecuTorch library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ERRORS: Final = {0x01: "internal error: XNNPACK refused a value, a node or a sh
 
 @dataclass(frozen=True)
 class _Handle:
-    """A loaded delegate, and what sizes its blob takes."""
+    """A loaded delegate, and the sizes that its blob accepts."""
 
     delegate: StockDelegate
     sizes: CallSizes
@@ -34,7 +34,7 @@ class XnnpackRuntime:
     """A `DelegateRuntime` on stock ExecuTorch."""
 
     def is_available(self) -> Availability:
-        """Whether the stock library is installed and has the XNNPACK delegate."""
+        """Check that the stock library is installed and has the XNNPACK delegate."""
         return stock_has(_DELEGATE_ID, _INSTALL)
 
     def init(self, payload: DelegatePayload) -> _Handle:
@@ -54,20 +54,20 @@ class XnnpackRuntime:
     def profile(
         self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
     ) -> Sequence[OperatorTime]:
-        """As `execute`, and what XNNPACK's operators took, by XNNPACK's names for them. Raises ExecutionError."""
+        """As `execute`, and the times of XNNPACK's operators, by XNNPACK's names for them. Raises ExecutionError."""
         _check(handle, inputs)
         return handle.delegate.profile(inputs, outputs)
 
     def destroy(self, handle: _Handle) -> None:
-        """Release the delegate; twice is harmless."""
+        """Release the delegate; calling twice is harmless."""
         handle.delegate.destroy()
 
 
 def _check(handle: _Handle, inputs: Sequence[torch.Tensor]) -> None:
-    """Raise ExecutionError for a call that XNNPACK must not see."""
+    """Raise ExecutionError for a call that XNNPACK must not get."""
     empty = [tuple(tensor.shape) for tensor in inputs if not tensor.numel()]
     if empty:
-        # Some of XNNPACK's operators end the process then.
+        # Some of XNNPACK's operators crash the process then.
         raise ExecutionError(
             f"an input has no elements, {empty[0]}",
             where=_WHERE,

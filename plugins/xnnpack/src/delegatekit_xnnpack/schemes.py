@@ -1,4 +1,4 @@
-"""How XNNPACK's programs are quantized: its schemes as tables. Whether a layer is, the support table says."""
+"""XNNPACK's quantization schemes as tables. The support table decides whether a layer is quantized."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from delegatekit_api.quantization import (
     per_group,
 )
 
-#: Activations: XNNPACK computes with any scale that is a normal number, and so is the product of two of at least 2^-60.
+#: Activations: XNNPACK accepts any scale that is a normal number, and the product of two of at least 2^-60 is one.
 _ACTIVATION: Final = TensorQuantization("int8", observer="histogram", eps=2.0**-60)
 #: The smallest scale of weights is larger: a bias, in steps of input times weight, must fit into 32 bits.
 _WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL, eps=2.0**-20)
@@ -30,23 +30,23 @@ _MOVING: Final = tuple(
 )
 
 
-# -- what is rather left in float ------------------------------------------------------------------------------------
+# -- layers better left in float -------------------------------------------------------------------------------------
 
 
 def _rounded_before(call: Call) -> str | None:
-    """Logarithms and their like: eight bits are too few for what the program is given, but not for what has no more."""
+    """Logarithms and the like: eight bits are too few for a program's input, but not for values that have no more."""
     is_given = call.operands[0].producer is None
     return "its input is the program's, in more than eight bits" if is_given else None
 
 
 def _number(call: Call) -> str | None:
-    """The second operand is a number (or was one): of a tensor's elements, small ones are rounded to 0."""
+    """The second operand is (or was) a number: small elements of a tensor are rounded to 0."""
     operand = call["other"]
     if isinstance(operand, int | float):
         return None if operand else "an operand is 0"
     if operand.is_constant and operand.value.numel() == 1:
         return None
-    # Products of tensors have a rule of their own, whose reasons are told.
+    # Products of tensors have a rule of their own, whose reasons are reported.
     return "its divisor may be rounded to 0"
 
 
@@ -54,7 +54,7 @@ def _number(call: Call) -> str | None:
 
 
 def _function(*operators: str, declines: tuple[Decline, ...] = ()) -> QuantizationRule:
-    """A rule for operators that go on with what is int8 already, to a scale of their own."""
+    """A rule for operators whose input is int8 already, and whose output gets its own scale."""
     return QuantizationRule(operators, input=_ACTIVATION, output=_ACTIVATION, follows=True, declines=declines)
 
 
@@ -91,7 +91,7 @@ def _static_rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
     )
 
 
-#: Of weights that meet dynamic activations: as torchao's configs, which take the whole range of the type.
+#: Of weights that meet dynamic activations: as torchao's configs, which use the whole range of the type.
 _DYNAMIC_WEIGHT: Final = TensorQuantization("int8", symmetric=True, granularity=PER_CHANNEL)
 #: XNNPACK has no smallest scale of dynamic activations; this one still has an inverse.
 _TOKENS: Final = TensorQuantization("int8", granularity=PER_TOKEN, dynamic=True, eps=2.0**-126)

@@ -1,6 +1,6 @@
-"""What the backend takes: the rows of all families of operators, the conditions of every operator, the partitioner.
+"""The backend's support table: the rows of all operator families, the conditions of every operator, the partitioner.
 
-This is the one place where operators are checked; the lowerings rely on it.
+Operators are checked only here; the lowerings rely on it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def floating_tensors(call: Call) -> str | None:
             return f"{operand.name} is not one tensor"
         if value.dtype in FLOATS:
             continue
-        # What else computes with constants gets them from core in the type of the others.
+        # Other uses of constants get them from the core in the type of the other operands.
         if operand.is_constant and operand in _constants_of_any_type(call):
             continue
         return f"{operand.name} is {operand.dtype_name}: only float32, float16 and bfloat16 are taken"
@@ -113,7 +113,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
 
 
 def _fact(call: Call, name: str) -> Any:
-    """A fact of the call's row; None where the row has none of that name."""
+    """A fact of the call's row; None if the row has none of that name."""
     return TABLE[call.operator].facts.get(name)
 
 
@@ -138,7 +138,7 @@ class XnnpackPartitioner(TablePartitioner):
         return self._with_company(verdict, call)
 
     def _with_company(self, verdict: Verdict, call: Call) -> Verdict:
-        """The verdict with the calls that a view which joins or cuts sizes that change must be lowered with."""
+        """The verdict with the calls that a view must be lowered with if it joins or splits sizes that change."""
         members = sorted(company(call), key=lambda member: member.node.name)
         if not members:
             return verdict
@@ -151,14 +151,14 @@ class XnnpackPartitioner(TablePartitioner):
         return verdict
 
     def _chain(self, call: Call) -> DynamicQuantization | None:
-        """The chain that quantizes in each call and has the given one in it; searched once for all its nodes."""
+        """The chain that quantizes in each call and contains the given one; searched once for all its nodes."""
         if call.node not in self._chains:
             chain = dynamic_chain(call)
             self._chains.update(dict.fromkeys(chain.nodes, chain) if chain is not None else {})
         return self._chains.get(call.node)
 
     def _with_readers(self, chain: DynamicQuantization, call: Call) -> Verdict:
-        """The whole chain and those that multiply what it gives, or nothing of it."""
+        """The whole chain and the calls that multiply its result, or nothing of it."""
         readers = readers_of(chain, call)
         refused = [reader for reader in readers if not super(XnnpackPartitioner, self).check(reader).supported]
         if refused:
@@ -166,13 +166,13 @@ class XnnpackPartitioner(TablePartitioner):
         return Verdict.yes(passenger=True, group=(*chain.nodes, *(reader.node for reader in readers)))
 
     def float_reason(self, layer: Sequence[Call]) -> str | None:
-        """What the layer is lowered to computes on integers, unless conversions are left between its operators."""
+        """The reason why the layer does not compute on integers: conversions remain between its operators."""
         graph = build_layer(layer, TABLE, self._options)
         optimize(graph, self._options)
         return float_reason(graph)
 
     def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
-        """One partition for each operator that is not a passenger, if the user asked for that."""
+        """One partition for each operator that is not a passenger, if the user requested that."""
         if not self._options.per_operator_partitions:
             return None
         verdicts = ((call.node, self.check(call)) for call in program.calls())

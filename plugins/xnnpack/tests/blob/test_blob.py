@@ -1,4 +1,4 @@
-"""The serialized blob: structure, constants, and what a corrupted one is refused for."""
+"""The serialized blob: structure, constants, and reasons for refusing a corrupted one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _linear_graph(weight=None):
 
 
 def validate(blob, named, arguments=2):
-    """The keys that the blob of `_linear_graph` uses, called with so many arguments."""
+    """The keys that the blob of `_linear_graph` uses, called with this many arguments."""
     inputs = [TensorSpec("float32", (2, 3))] * (arguments - 1)
     payload = testing.payload_of(bytes(blob), inputs, [TensorSpec("float32", (2, 4))], named_data=named)
     return reader.validate(payload).keys
@@ -215,7 +215,7 @@ def test_a_blob_that_would_mislead_the_runtime_is_refused(serialized, named, cha
 
 
 def test_an_empty_key_is_no_key(serialized, named):
-    """The stock exporter writes one where the constant is in the blob, or does not exist."""
+    """The stock exporter writes one if the constant is in the blob, or does not exist."""
     blob = _rewritten(serialized, lambda g: setattr(g.constant_data[0], "named_key", ""))
     assert validate(blob, named, 2) == frozenset(named)
 

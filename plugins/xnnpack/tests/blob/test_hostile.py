@@ -1,4 +1,4 @@
-"""Crafted blobs: well-formed, and written to make XNNPACK read or write where it must not. All are refused at load."""
+"""Crafted blobs: well-formed, but made for out-of-bounds reads and writes in XNNPACK. All are refused at load."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_value_with_no_source_or_two_is_refused(change: Change, complaint: str
 
 @pytest.mark.parametrize("kind", ops.PoolKind)
 def test_pools_as_stock_writes_them_are_taken(kind: ops.PoolKind) -> None:
-    """With a flag that says nothing of a window, and averages without a dilation."""
+    """With a flag that has no effect on a window, and averages without a dilation."""
     graph = _floats()
     graph.nodes[1] = replace(graph.nodes[1], operator=ops.Pool(kind, ops.Padding(), (2, 2), (2, 2)))
     without = {"dilation_height": 0, "dilation_width": 0} if kind is ops.PoolKind.AVERAGE else {}
@@ -305,7 +305,7 @@ def test_concatenation_reads_as_many_inputs_as_its_name_says() -> None:
     y = Value((2, 6))
     builder.graph.nodes.append(Node(ops.Concatenate(1), (first.value, second.value), y))
     builder.graph.outputs.append(y)
-    validate(_payload(builder.graph, _node(0, input5_id=0)))  # what is not read may be anything
+    validate(_payload(builder.graph, _node(0, input5_id=0)))  # unread fields may have any value
     with pytest.raises(FormatError, match="input2_id = 4294967295 is not a value"):
         validate(_payload(builder.graph, _node(0, input2_id=schema.NONE)))
 

@@ -1,4 +1,4 @@
-"""The nodes of a blob as people read them: ours and stock's."""
+"""The nodes of a blob in readable form: ours and stock's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_attributes_are_facts(lower_whole):
 
 
 def test_data_of_constants_may_be_elsewhere(lower_whole):
-    """Only the header and the tables are looked at."""
+    """Only the header and the tables are read."""
     delegate = lower_whole(MODEL, X).delegate
     assert delegate.named_data and operators(delegate.blob)
     with pytest.raises(FormatError):

@@ -1,4 +1,4 @@
-"""Graph.verify finds what the runtime would take on trust."""
+"""Graph.verify finds violations of what the runtime assumes."""
 
 from __future__ import annotations
 

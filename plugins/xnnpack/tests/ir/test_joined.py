@@ -1,4 +1,4 @@
-"""Joined axes: the groups that views and permutations make, against what PyTorch's tensors are."""
+"""Joined axes: the groups from views and permutations, compared with PyTorch's tensors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_view_groups_the_parts(parts, target, axes):
 @pytest.mark.parametrize(
     ("parts", "target"),
     [
-        ((2 * B, T, 3), (B, 2, T, 3)),  # a size that changes would be cut
+        ((2 * B, T, 3), (B, 2, T, 3)),  # a size that changes would be split
         ((T, B), (B, T)),
         ((T, B, 160), (T, B * 80, 2)),  # too many parts
         ((6, B), (2, 3 * B)),  # one size that changes: a reshape does it
@@ -43,7 +43,7 @@ def test_other_views_have_no_groups(parts, target):
 
 
 def test_views_and_permutations_of_groups_read_what_pytorch_reads():
-    """The way of attention: (T, B, E) to (T, B*h, d), permuted, to (B, h, T, d)."""
+    """The reshapes of attention: (T, B, E) to (T, B*h, d), permuted, to (B, h, T, d)."""
     stored = (T, B, 2, 3)
     tensor = Joined(Tensor.dense(Value(stored)), (1, 2, 1))
     assert tensor.shape == (T, 2 * B, 3)

@@ -1,4 +1,4 @@
-"""Reshapes of what is stored in another order, checked against what PyTorch's strides say."""
+"""Reshapes of values stored in another order, compared with PyTorch's strides."""
 
 from __future__ import annotations
 

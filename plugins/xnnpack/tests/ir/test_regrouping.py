@@ -27,7 +27,7 @@ def _in_call(shape, call):
 
 
 def _check(payload_of, shape, order, target):
-    """Reshape a permuted input: `order` says where each axis of `shape` is stored."""
+    """Reshape a permuted input: `order` is the stored position of each axis of `shape`."""
     builder = GraphBuilder()
     stored = [shape[order.index(axis)] for axis in range(len(shape))]
     tensor = builder.input(tuple(stored)).permuted(order)

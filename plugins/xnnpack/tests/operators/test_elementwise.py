@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 
 def _values() -> torch.Tensor:
-    """Numbers on both sides of 0 and of every activation's corners."""
+    """Numbers on both sides of 0 and of the breakpoints of every activation."""
     return torch.linspace(-7.3, 7.1, 60).reshape(3, 20)
 
 

@@ -1,4 +1,4 @@
-"""Functions composed of several nodes: as precise as PyTorch's, where they are small as well."""
+"""Functions composed of several nodes: as precise as PyTorch's, also where they are small."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_a_constant_operand_of_a_batched_product_agrees_with_eager(side, matches
 
 
 def test_a_transposed_value_times_itself_agrees_with_eager(matches_eager):
-    # The stock runtime is wrong where both operands of its product are one transposed value.
+    # The stock runtime is wrong if both operands of its product are one transposed value.
     def square(x):
         y = (x + 1).transpose(-1, -2).reshape(2, 4, 4)
         return torch.matmul(y, y)
@@ -113,7 +113,7 @@ def test_attention_transposes_to_heads_and_back_alone(matches_eager):
             return self.projections[3](result.transpose(1, 2).reshape(1, 9, 32))
 
     lowered = matches_eager(Attention(), torch.randn(1, 9, 32), terms=32)
-    # Queries, keys, values and the result: the keys are multiplied as they lie then.
+    # Queries, keys, values and the result: the keys are then multiplied as stored.
     assert lowered.nodes["StaticTranspose"] == 4
 
 

@@ -26,7 +26,7 @@ def parameters(x: torch.Tensor) -> Parameters:
 
 
 def rounded(x: torch.Tensor, to: Parameters) -> torch.Tensor:
-    """The numbers that int8 of these parameters can stand for."""
+    """The numbers that int8 with these parameters can represent."""
     integers = quantized.quantize_per_tensor.default(x, *to, -128, 127, torch.int8)
     return quantized.dequantize_per_tensor.default(integers, *to, -128, 127, torch.int8)
 
@@ -79,7 +79,7 @@ def x(*shape: int, seed: int = 0) -> torch.Tensor:
 
 @pytest.fixture
 def computes_on_integers(lower_whole: Callable[..., Any]) -> Callable[..., Any]:
-    """computes_on_integers(module, *inputs): all nodes but conversions give int8; off by at most one step."""
+    """computes_on_integers(module, *inputs): all nodes but conversions return int8; off by at most one step."""
 
     def check(module: Quantized, *inputs: torch.Tensor, floats: bool = False, ties: bool = False) -> Any:
         lowered = lower_whole(module, *inputs)
@@ -157,7 +157,7 @@ def test_scales_of_input_channels_are_no_scales_of_a_product(computes_on_integer
 
 @pytest.mark.parametrize("axis", [0, None], ids=["per channel", "per tensor"])
 def test_a_product_whose_steps_are_far_larger_than_the_outputs_computes_on_numbers(axis, lower_whole):
-    # XNNPACK refuses to load it on integers: 256 steps of the output for one of the sums.
+    # XNNPACK does not load it on integers: 256 steps of the output for one of the sums.
     inputs = x(3, 16)
     module = Quantized(F.linear, [inputs], x(8, 16), axis=axis)
     module.output = (module.inputs[0][0] * module.scale / 300, 0)

@@ -1,4 +1,4 @@
-"""What is quantized in each call, in the stock runtime, against the program's own arithmetic in eager PyTorch.
+"""Quantization in each call, in the stock runtime, compared with the program's own arithmetic in eager PyTorch.
 
 Both sum the same products in float32, in another order: results agree to the last places, not in steps of a scale.
 """
@@ -20,12 +20,12 @@ from delegatekit_xnnpack.ir.types import DataType
 
 quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
 
-#: What a sum of float32 products may lose.
+#: The rounding error allowed for a sum of float32 products.
 CLOSE = 2.0**-19
 
 
 def x(*shape: int, seed: int = 0) -> torch.Tensor:
-    """Samples of very different size."""
+    """Samples of very different magnitude."""
     values = torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
     return values * 10.0 ** torch.arange(shape[0]).reshape(-1, *[1] * (len(shape) - 1)) + 0.3
 
@@ -35,7 +35,7 @@ def dynamic(model: nn.Module, *inputs: torch.Tensor, scheme: str = "int8-dynamic
 
 
 def assert_close(result: torch.Tensor, wanted: torch.Tensor, allowed: float = CLOSE) -> None:
-    """Compared sample by sample: the error of a small one does not hide behind a large one."""
+    """Compare sample by sample: the error of a small one is not hidden by a large one."""
     assert result.shape == wanted.shape
     for got, want in zip(result, wanted, strict=True):
         assert (got - want).abs().max() <= allowed * want.abs().max()
@@ -50,7 +50,7 @@ def tensors(lowered: Any) -> dict[int, Any]:
 
 @pytest.fixture
 def multiplies_integers(lower_whole: Callable[..., Any]) -> Callable[..., Any]:
-    """multiplies_integers(module, *inputs): every product reads integers of scales found in each call."""
+    """multiplies_integers(module, *inputs): every product reads integers with scales computed in each call."""
 
     def check(module: nn.Module, *inputs: torch.Tensor) -> Any:
         lowered = lower_whole(module, *inputs)
@@ -105,7 +105,7 @@ def test_convolutions_find_a_scale_for_each_sample(name, multiplies_integers):
 )
 def test_pointwise_convolutions_find_a_scale_for_each_pixel(layer, shape, multiplies_integers):
     inputs = x(*shape)
-    inputs[:, :, 1] *= 1000.0  # loud pixels leave the others their precision
+    inputs[:, :, 1] *= 1000.0  # large pixels do not reduce the precision of the others
     model = nn.Sequential(layer, nn.ReLU())
     quantized = dynamic(model, inputs)
     lowered = multiplies_integers(quantized, inputs)
@@ -130,7 +130,7 @@ def test_what_is_in_a_batch_with_a_sample_changes_nothing_of_its_result(lower_wh
 
 
 class Branches(nn.Module):
-    """A value that is read sample by sample, pixel by pixel, and as it is."""
+    """A value that is read sample by sample, pixel by pixel, and directly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ def with_blocks(module: torch.fx.GraphModule, size: list[int]) -> torch.fx.Graph
 def test_scales_of_other_blocks_are_left(layer, shape, size, what, refusals):
     inputs = x(*shape)
     found = refusals(with_blocks(dynamic(nn.Sequential(layer), inputs), size), inputs)
-    reasons = [reason for reason in found if "getitem" not in reason]  # it goes with what gives it
+    reasons = [reason for reason in found if "getitem" not in reason]  # its reason is that of its source
     assert reasons and all(what in reason for reason in reasons), reasons
 
 
@@ -351,7 +351,7 @@ def test_dynamic_rows_with_weights_of_four_bits(group, features, datatype, lower
 
 def test_a_view_between_rows_and_their_product_keeps_the_rows(lower_whole):
     class Heads(nn.Module):
-        """Cuts rows, and joins others."""
+        """Splits rows, and joins others."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -115,7 +115,7 @@ def test_normalizations_agree_with_eager(module, shape, matches_eager):
 
 
 def test_layer_norm_of_shifted_features_agrees_with_eager(matches_eager):
-    # A variance computed as mean of squares less square of mean would lose these digits.
+    # A variance computed as mean of squares minus square of mean would lose these digits.
     matches_eager(nn.LayerNorm(64), torch.randn(3, 64) + 100.0, terms=64 * 100 * 100)
 
 

@@ -14,7 +14,7 @@ def _numbers(*shape):
     return torch.arange(1.0, 1.0 + torch.Size(shape).numel()).reshape(shape)
 
 
-# Each function ends in a negation: without a node that computes, core would not make a delegate.
+# Each function ends in a negation: without a node that computes, the core would not make a delegate.
 @pytest.mark.parametrize(
     "function",
     [
@@ -108,7 +108,7 @@ def test_a_returned_input_and_a_result_returned_twice_are_copied(lower_whole):
     [
         lambda x: x.flip(2),
         lambda x: x.flip(0, -1),
-        lambda x: x.sum().flip(0) + 1,  # of no axes
+        lambda x: x.sum().flip(0) + 1,  # without axes
         lambda x: x.roll((1, -2), (2, 3)),
         lambda x: x[:, [2, 0, 1]],
         lambda x: x[:, :, [[3], [0], [1]], [2, 2, 3, 4]],

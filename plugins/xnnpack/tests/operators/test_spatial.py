@@ -79,7 +79,7 @@ def test_a_chain_of_one_dimensional_convolutions_stays_channels_last(matches_eag
     ids=str,
 )
 def test_maximum_pooling_is_equal_to_eager(module, lower_whole):
-    x = torch.randn(2, 3, 9, 11) - 5.0  # all below 0: a padding of zeros would show
+    x = torch.randn(2, 3, 9, 11) - 5.0  # all below 0: padding with zeros would be visible
     lowered = lower_whole(module, x)
     assert torch.equal(lowered.run()[0], module(x))
     assert lowered.nodes == {"MaxPooling2d": 1, "StaticTranspose": 2}
@@ -143,7 +143,7 @@ def test_one_dimensional_pooling_agrees_with_eager(module, matches_eager):
     ],
 )
 def test_bilinear_resizing_agrees_with_eager(settings, matches_eager):
-    # Source positions are float32 numbers up to the input's size: their rounding weighs like a sum of that length.
+    # Source positions are float32 numbers up to the input's size: their rounding counts like a sum of that length.
     lowered = matches_eager(lambda x: F.interpolate(x, mode="bilinear", **settings), torch.randn(2, 3, 8, 6), terms=64)
     assert lowered.nodes["StaticResizeBilinear2D"] == 1
 

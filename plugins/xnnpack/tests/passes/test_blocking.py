@@ -1,4 +1,4 @@
-"""Products in blocks: which are cut, counted in the blob, and that the numbers stay, in the stock runtime."""
+"""Products in blocks: which are split, counted in the blob, and unchanged results in the stock runtime."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The serialized delegate: its schema, its writer, its reader, and the checks before it runs."""
+"""The serialized delegate: its schema, writer and reader, and the checks before it runs."""

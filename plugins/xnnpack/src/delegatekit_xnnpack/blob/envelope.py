@@ -1,6 +1,6 @@
 """The envelope of a blob: a header, the flatbuffer of `schema`, and a constant section.
 
-The header's numbers and their places are those of ExecuTorch's XNNPACK backend (1.5).
+The header's fields and their offsets are those of ExecuTorch's XNNPACK backend (1.5).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ MAGIC: Final = b"XH00"
 IDENTIFIERS: Final = (b"XN00", b"XN01")
 #: Zeros, magic, header length, offset and size of the flatbuffer, offset and size of the constant section.
 HEADER: Final = struct.Struct("<4x4sHIIIQ")
-#: The header, padded: where the flatbuffer begins.
+#: The header with padding: the flatbuffer begins here.
 FLATBUFFER_OFFSET: Final = 32
-#: Of the constant section and of named data, in bytes.
+#: Alignment of the constant section and of named data, in bytes.
 ALIGNMENT: Final = 16
-#: The runtime refuses more arguments than this.
+#: The runtime refuses more arguments.
 MAX_EXTERNS: Final = 4096

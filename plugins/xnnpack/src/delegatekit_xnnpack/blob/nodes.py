@@ -1,7 +1,7 @@
-"""The nodes of a blob, each read back as the operator that it stands for: XNNPACK trusts most of what they say.
+"""The nodes of a blob, each read back as its operator and checked: XNNPACK trusts most of their fields.
 
-A damaged padding, kernel size or type makes XNNPACK read far outside its buffers or run for hours. Nodes of stock's
-exporter that this package never writes are read, too.
+A damaged padding, kernel size or type makes XNNPACK read far outside its buffers or run for hours. Nodes that stock's
+exporter writes and this package never does are read, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..ir.types import DataType, Format, Shape
 from . import schema
 from .values import BlobValue
 
-#: The flags that nodes may have. They change what a node does, but for KEEP_DIMS of windows, which stock sets.
+#: The flags that nodes may have. They change a node's result, except KEEP_DIMS of windows, which stock sets.
 _FLAGS: Final = {
     "FullyConnected": schema.TRANSPOSE_B,
     "BatchMatrixMultiply": schema.TRANSPOSE_B,
@@ -27,13 +27,13 @@ _FLAGS: Final = {
     "MaxPooling2d": schema.KEEP_DIMS,
     "StaticResizeBilinear2D": schema.ALIGN_CORNERS,
 }
-#: Types of the indices that ArgMaxPooling2d makes: all have 32 bits, and stock declares any.
+#: Types of the indices that ArgMaxPooling2d returns: all have 32 bits, and stock may declare any of them.
 _INDEX_TYPES: Final = (DataType.FLOAT32, DataType.INT32, DataType.QINT32)
 
 
 @dataclass(frozen=True)
 class ArgMaxPool(ops.Operator):
-    """Maxima of x (N, H, W, C) over windows that lie side by side, and where in them they are. Read, never written."""
+    """Maxima of x (N, H, W, C) over adjacent windows, and their positions in the windows. Read, never written."""
 
     padding: ops.Padding
     kernel: tuple[int, int]
@@ -44,17 +44,17 @@ class ArgMaxPool(ops.Operator):
 
 @dataclass(frozen=True)
 class BlobNode:
-    """A node: its operator, and the ids of what it reads and writes."""
+    """A node: its operator, and the ids of its inputs and outputs."""
 
     operator: ops.Operator
     inputs: tuple[int, ...]
-    #: One, but for ArgMaxPooling2d: the maxima and their indices.
+    #: One, except for ArgMaxPooling2d: the maxima and their indices.
     outputs: tuple[int, ...]
-    #: What messages call it.
+    #: Its name in messages.
     where: str
 
     def shape(self, inputs: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        """The sizes of the results for these sizes of the inputs. Raises FormatError if they do not fit."""
+        """The sizes of the results for these sizes of the inputs. Raises FormatError if they do not match."""
         try:
             found = tuple(map(int, self.operator.output_shape(*inputs)))  # type: ignore[arg-type]
         except (LoweringError, ValueError, ZeroDivisionError, IndexError) as error:
@@ -84,7 +84,7 @@ def read_node(node: schema.XNode, values: Mapping[int, BlobValue], where: str) -
     if bounds is not None and not bounds.output_min <= bounds.output_max:
         raise FormatError("clamps to an empty interval", where=where)
     if table.flags & ~_FLAGS.get(name, 0):
-        raise FormatError(f"has flags {table.flags}, which are not known here", where=where)
+        raise FormatError(f"has flags {table.flags}, which are not supported", where=where)
     _check_counts(table, where)
     read = BlobNode(_operator(table, where), *_ids(table, values, where), where)
     _check_attributes(read)
@@ -101,7 +101,7 @@ def _check_counts(table: Any, where: str) -> None:
 
 
 def _ids(table: Any, values: Mapping[int, BlobValue], where: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What a node reads, in the order of the operator's inputs, and what it writes. A bias may be missing."""
+    """The ids of a node's inputs, in the order of the operator's, and of its outputs. A bias may be missing."""
     names = [name for name in vars(table) if name.endswith("_id")]
     if isinstance(table, schema.Concatenate):
         names = [f"input{number}_id" for number in range(1, int(type(table).__name__[-1]) + 1)] + ["output_id"]
@@ -118,11 +118,11 @@ def _ids(table: Any, values: Mapping[int, BlobValue], where: str) -> tuple[tuple
     return inputs, tuple(identifier for name, identifier in found.items() if name in writes)
 
 
-# -- what an operator demands of its attributes and types ------------------------------------------------------------
+# -- requirements of operators on attributes and types -------------------------------------------------------------
 
 
 def _check_attributes(node: BlobNode) -> None:
-    """What XNNPACK computes addresses with, and the shapes of the values do not show."""
+    """Check the attributes that XNNPACK computes addresses with and that the shapes of the values do not determine."""
     operator = node.operator
     if not isinstance(operator, ops.Convolution | ops.Pool | ArgMaxPool):
         return
@@ -148,7 +148,7 @@ def _check_attributes(node: BlobNode) -> None:
 
 
 def _check_types(node: BlobNode, values: Mapping[int, BlobValue]) -> None:
-    """Elements of the types that XNNPACK takes the node's values for."""
+    """Check that elements have the types that XNNPACK assumes for the node's values."""
     operator, where = node.operator, node.where
     inputs, outputs = ([values[identifier] for identifier in ids] for ids in (node.inputs, node.outputs))
     if isinstance(operator, ops.FullyConnected | ops.Convolution):
@@ -158,7 +158,7 @@ def _check_types(node: BlobNode, values: Mapping[int, BlobValue]) -> None:
         if isinstance(value.quantization, schema.PerChannelQuant | schema.PerChannelGroupQuant):
             raise FormatError("has scales of channels outside its weight and bias", where=where)
     if operator.weighted or isinstance(operator, ops.Convert):
-        return  # XNNPACK has kernels for some combinations, and refuses the others
+        return  # XNNPACK supports some combinations and refuses the others
     if isinstance(operator, ArgMaxPool):
         index = outputs.pop()
         if index.datatype not in _INDEX_TYPES:
@@ -169,7 +169,7 @@ def _check_types(node: BlobNode, values: Mapping[int, BlobValue]) -> None:
 
 
 def _check_weights(operator: ops.FullyConnected | ops.Convolution, weights: Sequence[BlobValue], where: str) -> None:
-    """Filter and bias: XNNPACK packs those of convolutions when it loads, and takes one scale for each channel."""
+    """Check filter and bias: XNNPACK packs those of convolutions at load time, with one scale for each channel."""
     if isinstance(operator, ops.FullyConnected):
         axis = int(operator.transposed)
     else:
@@ -189,7 +189,7 @@ def _operator(table: Any, where: str) -> ops.Operator:
     read = _READERS.get(type(table).__mro__[1])
     operator = read(table) if read is not None else None
     if operator is None:
-        raise FormatError("is an operator that the runtime does not have", where=where)
+        raise FormatError("is an operator that the runtime lacks", where=where)
     return operator
 
 
@@ -235,12 +235,12 @@ def _convolution(table: Any) -> ops.Operator:
 
 def _pool(table: Any) -> ops.Operator:
     kind = ops.PoolKind(type(table).__name__)
-    # XNNPACK has no averages with dilation and reads none; stock's exporter writes zeros.
+    # XNNPACK has no averages with dilation and ignores it; stock's exporter writes zeros.
     dilation = (1, 1) if kind is ops.PoolKind.AVERAGE else _pair(table, "dilation")
     return ops.Pool(kind, _padding(table), _pair(table, "pooling"), _pair(table, "stride"), dilation)
 
 
-#: Fields of a node -> how to read it back.
+#: Fields of a node -> the function that reads it back.
 _READERS: Final[dict[type, Callable[[Any], ops.Operator | None]]] = {
     schema.OneInput: _unary,
     schema.TwoInputs: _binary,

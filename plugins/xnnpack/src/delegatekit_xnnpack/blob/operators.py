@@ -1,4 +1,4 @@
-"""The nodes of a blob as people read them. The data of constants is not looked at: it may be in another file."""
+"""The nodes of a blob in readable form. The data of constants is not read: it may be in another file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .nodes import BlobNode
 from .reader import parse, program_of
 from .values import BlobValue, Constants
 
-#: Attributes that say nothing where they have this value.
+#: Attributes that are omitted at these default values.
 _USUAL: Final = {"dilation": (1, 1), "adjustment": (0, 0), "groups": 1}
 
 
@@ -26,7 +26,7 @@ def operators(blob: memoryview) -> list[BlobOperator]:
 
 
 class _Unseen(Constants):
-    """Constants whose data is not there."""
+    """Constants whose data is not available."""
 
     def check(self, index: int, needed: int, what: str, where: str) -> None:
         """Nothing to compare with."""

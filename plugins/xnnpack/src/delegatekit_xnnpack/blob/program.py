@@ -1,4 +1,4 @@
-"""A blob that was read and checked: its values and nodes, and whether the sizes of a call fit them."""
+"""A checked blob: its values and nodes, and the check of a call's sizes against them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .nodes import ArgMaxPool, BlobNode
 from .values import BlobValue
 
 _WHERE: Final = "XNNPACK blob"
-#: Types that arguments may have -> the element type of a caller's tensors that has the same bytes.
+#: Types that arguments may have -> the element type of a caller's tensors with the same bytes.
 _CALLERS: Final[Mapping[DataType, str]] = {
     DataType.FLOAT32: "float32",
     DataType.FLOAT16: "float16",
@@ -26,7 +26,7 @@ _CALLERS: Final[Mapping[DataType, str]] = {
     DataType.QINT32: "int32",
     DataType.INT32: "int32",
 }
-#: Combinations of sizes that are kept as checked.
+#: The number of combinations of sizes whose checks are cached.
 _REMEMBERED: Final = 128
 #: ExecuTorch widens 32-bit indices in the caller's tensor.
 _INDICES: Final = ("int64", "int32")
@@ -34,14 +34,14 @@ _INDICES: Final = ("int64", "int32")
 
 @dataclass(frozen=True)
 class BlobProgram:
-    """Values by id, nodes in their order, and the keys of the named data that the blob uses."""
+    """Values by id, nodes in order, and the keys of the named data that the blob uses."""
 
     values: Mapping[int, BlobValue]
     nodes: Sequence[BlobNode]
     keys: frozenset[str]
 
     def check(self) -> None:
-        """Every value has one source, and the sizes of results are those declared. Raises FormatError."""
+        """Check that every value has one source, and that results have the declared sizes. Raises FormatError."""
         values = self.values.values()
         flow = Dataflow(
             (item.identifier for item in values if item.argument is not None and not item.is_output),
@@ -59,9 +59,9 @@ class BlobProgram:
         flow.check_outputs(item.identifier for item in values if item.is_output)
 
     def check_payload(self, payload: DelegatePayload) -> None:
-        """The blob's arguments are those that the program calls it with. Raises FormatError.
+        """Check that the blob's arguments are those that the program passes. Raises FormatError.
 
-        Sizes that change are compared in each call: what a blob declares of them is one call, of any size.
+        Sizes that change are compared in each call: a blob declares them for one call, of any size.
         """
         inputs, outputs = _places(payload)
         arguments = {item.argument: item for item in self.values.values() if item.argument is not None}
@@ -97,9 +97,9 @@ class BlobProgram:
         return TensorType(dtype, tuple(sizes))
 
     def check_call(self, sizes: Mapping[int, tuple[int, ...]]) -> None:
-        """The nodes fit the sizes of a call: those of inputs by place, in the order of memory. Raises FormatError.
+        """Check the sizes of a call, which are those of inputs by position, in memory order. Raises FormatError.
 
-        Constants keep theirs, as do inputs that are not given.
+        Constants keep their sizes, as do inputs that are not given.
         """
         shapes = {
             value.identifier: sizes.get(value.argument, value.shape) if value.argument is not None else value.shape
@@ -115,7 +115,7 @@ class BlobProgram:
 
 
 def _places(payload: DelegatePayload) -> tuple[dict[int, TensorSpec], dict[int, TensorSpec]]:
-    """Place among the arguments of the file's call -> what stands there; without numbers, which XNNPACK ignores."""
+    """Position among the arguments of the file's call -> its tensor; without numbers, which XNNPACK ignores."""
     count = len(payload.inputs) + len(payload.outputs) + len(payload.numbers)
     places = [place for place in range(count) if place not in payload.numbers]
     split = len(payload.inputs)
@@ -126,12 +126,12 @@ def _places(payload: DelegatePayload) -> tuple[dict[int, TensorSpec], dict[int, 
 
 
 class CallSizes:
-    """Checks the sizes of calls that change; those that were checked before cost a look-up."""
+    """Checks the sizes of calls that change; those that were checked before cost only a look-up."""
 
     def __init__(self, program: BlobProgram, payload: DelegatePayload) -> None:
         self._program = program
         inputs, _ = _places(payload)
-        #: Position among the inputs, place in the file's call, order of axes.
+        #: Position among the inputs, position in the file's call, order of axes.
         self._changing = [
             (position, place, spec.dim_order or tuple(range(len(spec.shape))))
             for position, (place, spec) in enumerate(inputs.items())
@@ -141,7 +141,7 @@ class CallSizes:
         self._known: set[tuple[tuple[int, ...], ...]] = set()
 
     def check(self, shapes: Sequence[Sequence[int]]) -> None:
-        """Raise FormatError if a call whose inputs have these shapes does not fit the blob."""
+        """Raise FormatError if a call with inputs of these shapes does not match the blob."""
         if not self._changing:
             return
         if len(shapes) != self._count:

@@ -1,4 +1,4 @@
-"""Reads a blob back, and checks it for what the runtime does not check."""
+"""Reads a blob, and makes the checks that the runtime omits."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def parse(blob: bytes | bytearray | memoryview) -> schema.XNNGraph:
 
 
 def validate(payload: DelegatePayload) -> BlobProgram:
-    """The program of a blob, after checking all that the runtime does not check, or crashes on.
+    """The program of a blob, after checking everything that the runtime does not check, or crashes on.
 
-    Raises FormatError for values without or with two sources, sizes, types and quantization that do not fit together,
-    constants and scales whose data is missing or too short, and arguments that are not those of the caller.
+    Raises FormatError for values without or with two sources; sizes, types and quantization that contradict each other;
+    constants and scales whose data is missing or too short; and arguments that differ from the caller's.
     """
     graph = parse(payload.blob)
     arguments = len(payload.inputs) + len(payload.outputs) + len(payload.numbers)
@@ -54,7 +54,7 @@ def validate(payload: DelegatePayload) -> BlobProgram:
 
 
 def program_of(graph: schema.XNNGraph, constants: Constants) -> BlobProgram:
-    """The program of a graph, checked by itself. Raises FormatError as `validate` does."""
+    """The program of a graph, checked in isolation. Raises FormatError as `validate` does."""
     if graph.xvalues is None or graph.xnodes is None:
         raise FormatError("has no values or no nodes", where="XNNPACK blob")
     values = read_values(graph.xvalues, constants)

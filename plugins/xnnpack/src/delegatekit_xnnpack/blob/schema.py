@@ -11,14 +11,14 @@ from delegatekit_toolkit import flatbuffer as fb
 
 #: An absent value: no bias, an unused input of a concatenation, an external id of an internal value.
 NONE: Final = 0xFFFFFFFF
-#: Offset of a constant that lies in the named data of the program.
+#: Offset of a constant that is stored in the named data of the program.
 NAMED: Final = 0xFFFFFFFFFFFFFFFF
 
 #: Flags of values.
 EXTERNAL_INPUT: Final = 1
 EXTERNAL_OUTPUT: Final = 2
 
-#: Flags of nodes (they are XNNPACK's own).
+#: Flags of nodes (XNNPACK's own).
 TRANSPOSE_B: Final = 0x1  # BatchMatrixMultiply: (..., N, K); FullyConnected: filter (I, O)
 ALIGN_CORNERS: Final = 0x8
 KEEP_DIMS: Final = 0x40
@@ -102,7 +102,7 @@ class Pooling(fb.Table):
 
 
 class Concatenate(fb.Table):
-    """Two to five inputs; the fifth came later to the schema and stands last."""
+    """Two to five inputs; the fifth was added to the schema later and stands last."""
 
     axis: int = fb.u32()
     input1_id: int = fb.u32()
@@ -167,7 +167,7 @@ class StaticResizeBilinear2D(fb.Table):
 
 
 class ArgMaxPooling2d(fb.Table):
-    """Maxima and where they are. Read, never written."""
+    """Maxima and their positions. Read, never written."""
 
     padding_top: int = fb.u32()
     padding_right: int = fb.u32()
@@ -199,7 +199,7 @@ class LeakyReLU(fb.Table):
     flags: int = fb.u32()
 
 
-#: The members of the node union in their order, each with the fields that it has.
+#: The members of the node union in order, each with its fields.
 _NODES: Final[tuple[tuple[str, type[fb.Table]], ...]] = (
     ("Add", TwoInputs),
     ("FullyConnected", FullyConnected),
@@ -250,12 +250,12 @@ _NODES: Final[tuple[tuple[str, type[fb.Table]], ...]] = (
     ("Cos", OneInput),
 )
 
-#: Name of a node -> its table. The union tells members apart by type: each name has a type of its own.
+#: Name of a node -> its table. The union distinguishes members by type: each name has a type of its own.
 NODE_TABLES: Final[dict[str, type[fb.Table]]] = {name: type(name, (fields,), {}) for name, fields in _NODES}
 
 
 class XNode(fb.Table):
-    """An operator with the handle that profiles show."""
+    """An operator with its handle for profiles."""
 
     xnode_union: fb.Table | None = fb.union(lambda: tuple(NODE_TABLES.values()))
     debug_handle: int = fb.u32()
@@ -279,7 +279,7 @@ class PerTensorQuant(fb.Table):
 
 
 class PerTokenDynamicQuant(fb.Table):
-    """Scales found at run time for each row."""
+    """Scales computed at run time for each row."""
 
     num_nonbatch_dims: int = fb.i32()
 
@@ -324,7 +324,7 @@ class XValue(fb.Table):
 
 
 class ConstantDataOffset(fb.Table):
-    """Where a constant lies: in the blob's constant section, or, if it has a key, in the program's named data."""
+    """The location of a constant: in the blob's constant section, or, if it has a key, in the program's named data."""
 
     offset: int = fb.u64()
     size: int = fb.u64()

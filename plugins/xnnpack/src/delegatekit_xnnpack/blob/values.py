@@ -1,4 +1,4 @@
-"""The values of a blob, each checked by itself: type, sizes, quantization, and that its data is long enough."""
+"""The values of a blob, each checked in isolation: type, sizes, quantization, and that its data is long enough."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..ir.formats import GROUP_STEP
 from ..ir.types import MAX_RANK, DataType, constant_bytes
 from . import schema
 
-#: Quantization of a value -> the types that may have it. XNNPACK trusts the table to be the one that the type needs.
+#: Quantization of a value -> the types that may have it. XNNPACK assumes that the table matches the type.
 _TYPES: Final[Mapping[type, Collection[DataType]]] = {
     type(None): (DataType.FLOAT32, DataType.FLOAT16, DataType.BFLOAT16, DataType.INT32),
     schema.PerTensorQuant: (DataType.QINT8, DataType.QUINT8, DataType.QINT32),
@@ -23,9 +23,9 @@ _TYPES: Final[Mapping[type, Collection[DataType]]] = {
     schema.PerTokenDynamicQuant: (DataType.QDINT8,),
     schema.PerChannelGroupQuant: (DataType.QBINT4,),
 }
-#: Zero points of types that have less than 32 bits.
+#: Zero points of types with fewer than 32 bits.
 _ZERO_POINTS: Final = {DataType.QINT8: range(-128, 128), DataType.QUINT8: range(256)}
-#: Bytes of an element at most: of a value that has no place in memory of ours, too.
+#: Maximum bytes of an element: also of a value that is never in our memory.
 _MOST_ITEM_BYTES: Final = 8
 
 
@@ -35,19 +35,19 @@ class BlobValue:
 
     identifier: int
     datatype: DataType
-    #: The declared sizes, in the order in which the axes lie in memory.
+    #: The declared sizes, with the axes in memory order.
     shape: tuple[int, ...]
     quantization: fb.Table | None
-    #: Which argument of the delegate it is, inputs first; None if it is none.
+    #: The index of the delegate's argument, inputs first; None if it is not an argument.
     argument: int | None
     is_output: bool
     is_constant: bool
-    #: What messages call it.
+    #: Its name in messages.
     where: str
 
 
 class Constants:
-    """The table of constants: where each lies, in the blob or in the program's named data."""
+    """The table of constants: the location of each, in the blob or in the program's named data."""
 
     def __init__(
         self, entries: list[schema.ConstantDataOffset], section_: memoryview, named_data: Mapping[str, memoryview]
@@ -55,11 +55,11 @@ class Constants:
         self._entries = entries
         self._section = section_
         self._named_data = named_data
-        #: The keys of the named data that were asked for.
+        #: The keys of the named data that were requested.
         self.keys: set[str] = set()
 
     def check(self, index: int, needed: int, what: str, where: str) -> None:
-        """Raise FormatError unless entry `index` has `needed` bytes; `what` says for what."""
+        """Raise FormatError unless entry `index` has `needed` bytes; `what` names the reader in the message."""
         if not 0 < index < len(self._entries):
             raise FormatError(f"constant {index} of {len(self._entries)} does not exist", where=where)
         entry = self._entries[index]
@@ -130,7 +130,7 @@ def _declared(tensor: schema.XNNTensorValue, quantization: fb.Table | None, wher
         kind = type(quantization).__name__ if quantization is not None else "no quantization"
         raise FormatError(f"has data type {tensor.datatype} with {kind}", where=where)
     if tensor.dq_datatype:
-        raise FormatError(f"has the dynamic type {tensor.dq_datatype}, which is not known here", where=where)
+        raise FormatError(f"has the dynamic type {tensor.dq_datatype}, which is not supported", where=where)
     return BlobValue(
         tensor.id_out,
         DataType(tensor.datatype),
@@ -177,7 +177,7 @@ def _check_constant(value: BlobValue) -> None:
 
 
 def _check_scales(table: Any, wanted: int, item_bytes: int, constants: Constants, where: str) -> None:
-    """One scale for each channel or group, in a constant or, as older files have it, in the table."""
+    """Check for one scale for each channel or group, in a constant or, in older files, in the table."""
     if table.scale_buffer_idx:
         if table.num_scales != wanted:
             raise FormatError(f"has {table.num_scales} scales for {wanted} channels or groups", where=where)

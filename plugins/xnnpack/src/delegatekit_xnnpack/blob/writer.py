@@ -32,7 +32,7 @@ from .envelope import ALIGNMENT, FLATBUFFER_OFFSET, HEADER, IDENTIFIERS, MAGIC, 
 
 @dataclass(frozen=True)
 class SerializedGraph:
-    """A blob, the data that it names, and the debug handles of its nodes by position."""
+    """A blob, the data that it refers to, and the debug handles of its nodes by position."""
 
     blob: bytes
     named_data: tuple[NamedData, ...]
@@ -73,7 +73,7 @@ def serialize(graph: Graph) -> SerializedGraph:
 
 
 class _Constants:
-    """The table of constants: entry 0 is a dummy, every other one names its data by content."""
+    """The table of constants: entry 0 is a dummy, every other one refers to its data by content."""
 
     def __init__(self) -> None:
         self.entries = [schema.ConstantDataOffset()]
@@ -92,7 +92,7 @@ def _value(
     tensor = schema.XNNTensorValue(
         datatype=int(value.datatype),
         num_dims=len(value.shape),
-        # XNNPACK reads the sizes of its inputs in every call; what is declared is the largest call.
+        # XNNPACK reads the sizes of its inputs in every call; the declared ones are those of the largest call.
         dims=list(map(largest, value.shape)),
         constant_buffer_idx=0 if value.data is None else constants.index(value.data),
         external_id=externs.get(value, schema.NONE),
@@ -133,7 +133,7 @@ def _node(node: Node, ids: Mapping[Value, int]) -> schema.XNode:
 
 
 def _fields(operator: ops.Operator, inputs: list[int]) -> tuple[str, dict[str, Any]]:
-    """The name of an operator's node in the schema, and its fields but for the output."""
+    """The name of an operator's node in the schema, and its fields without the output."""
     first = inputs[0]
     match operator:
         case ops.Unary(kind):
@@ -190,7 +190,7 @@ def _fields(operator: ops.Operator, inputs: list[int]) -> tuple[str, dict[str, A
             padded = [*inputs, *[schema.NONE] * (ops.CONCATENATE_LIMIT - len(inputs))]
             numbered = {f"input{index}_id": identifier for index, identifier in enumerate(padded, 1)}
             return f"Concatenate{len(inputs)}", {"axis": axis, **numbered}
-    raise FormatError("has no form in the blob", where=str(operator))
+    raise FormatError("has no representation in the blob", where=str(operator))
 
 
 def _weighted(inputs: list[int]) -> dict[str, int]:

@@ -1,1 +1,1 @@
-"""The XNNPACK graph in memory: what a partition is lowered to, what the passes rewrite, and what the blob stores."""
+"""The XNNPACK graph in memory: the result of lowering a partition, which passes rewrite and the blob stores."""

@@ -1,4 +1,4 @@
-"""Builds the XNNPACK graph: lowerings ask for nodes on tensors; equal ones merge, transposes appear where they must."""
+"""Builds the XNNPACK graph of lowerings' nodes; merges equal nodes and inserts the necessary transposes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .types import (
 class GraphBuilder:
     """The graph of one delegate under construction."""
 
-    #: The type that the operator being lowered computes in, and its numbers have: whoever lowers operators says it.
+    #: The type that the operator being lowered computes in, and its numbers have; set by the caller of the lowering.
     datatype: DataType
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class GraphBuilder:
         """Return `tensor` as the delegate's next output."""
         value = self.dense(tensor)
         if value.producer is None or value in self.graph.outputs:
-            # The runtime never writes inputs and constants to the caller, nor one value to two places.
+            # The runtime never writes inputs and constants to the caller, nor one value to two outputs.
             value = self._append(ops.Unary(ops.UnaryKind.COPY), (value,), None).output
         self.graph.outputs.append(value)
 
@@ -71,7 +71,7 @@ class GraphBuilder:
         `shape` is the constant's shape if it differs from that of `data`.
         """
         shape = tuple(data.shape) if shape is None else shape
-        # The tensors in the table are alive, so that an address means one tensor.
+        # The tensors in the table are alive, so that an address identifies one tensor.
         key = (data.data_ptr(), tuple(data.shape), data.stride(), shape, format)
         found = self._constants.get(key)
         if found is None:
@@ -83,9 +83,9 @@ class GraphBuilder:
         return self.filled((), number)
 
     def filled(self, shape: Shape, number: float, datatype: DataType | None = None) -> Tensor:
-        """A constant with the same number everywhere, of the type that the operator at hand computes in if not told."""
+        """A constant with the same number everywhere, by default of the type that the current operator computes in."""
         shape, datatype = static(shape), datatype or self.datatype
-        # The text tells 0.0 from -0.0 and finds a NaN again.
+        # The text distinguishes 0.0 from -0.0 and finds an equal NaN.
         key = (shape, repr(float(number)), datatype)
         found = self._constants.get(key)
         if found is None:
@@ -94,7 +94,7 @@ class GraphBuilder:
         return Tensor.dense(found)
 
     def converted(self, tensor: Tensor, datatype: DataType) -> Tensor:
-        """The tensor with elements of another floating-point type; quantized ones stay as they are."""
+        """The tensor with elements of another floating-point type; quantized ones stay unchanged."""
         value = tensor.value
         if datatype is value.datatype or value.datatype not in TORCH_FLOATS:
             return tensor
@@ -103,7 +103,7 @@ class GraphBuilder:
             return Tensor(self.constant(value.data.to(TORCH_FLOATS[datatype]), value.shape, format), tensor.order)
         producer = value.producer
         if producer is not None and isinstance(producer.operator, ops.ConstantPad):
-            # Pad after the conversion: a convolution can take the pad over.
+            # Pad after the conversion: a convolution can absorb the padding.
             pad, inner = producer.operator, self.converted(Tensor.dense(producer.inputs[0]), datatype)
             fill = float(torch.tensor(pad.fill, dtype=TORCH_FLOATS[value.datatype]))
             padded = self.emit(ops.ConstantPad(pad.before, pad.after, fill), inner.value)
@@ -115,7 +115,7 @@ class GraphBuilder:
     # -- nodes on stored values ----------------------------------------------------------------------------------
 
     def emit(self, operator: ops.Operator, *inputs: Value, clamp: Bounds | None = None) -> Value:
-        """The value of an operator; an equal node that exists already is used again."""
+        """The value of an operator; an equal node that already exists is reused."""
         inputs = tuple(self._numbers_for(operator, value) for value in inputs)
         key = (operator, inputs, clamp)
         node = self._merged.get(key)
@@ -146,7 +146,7 @@ class GraphBuilder:
         return output.producer
 
     def reshaped(self, value: Value, shape: Shape) -> Value:
-        """The value under another shape, of which one size may change; a chain of reshapes becomes one."""
+        """The value under another shape, of which one size may change; chains of reshapes are merged."""
         if value.data is not None:
             return self._reshaped_constant(value, shape)
         producer = value.producer
@@ -167,7 +167,7 @@ class GraphBuilder:
         return self.constant(numbers(value), shape)
 
     def transposed(self, value: Value, permutation: Sequence[int]) -> Value:
-        """The value with permuted axes; chains become one transpose, and moving axes of size 1 is a reshape."""
+        """The value with permuted axes; chains are merged, and moving axes of size 1 is a reshape."""
         permutation = tuple(permutation)
         if value.data is not None:
             return self._transposed_constant(value, permutation)
@@ -176,13 +176,13 @@ class GraphBuilder:
             value, inner = producer.inputs[0], producer.operator.permutation
             permutation = tuple(inner[axis] for axis in permutation)
         elif producer is not None and isinstance(producer.operator, ops.ConstantPad):
-            # Pad after the transpose: there is less to transpose, and a convolution can take the pad over.
+            # Pad after the transpose: there is less to transpose, and a convolution can absorb the padding.
             pad = producer.operator
             before, after = (tuple(sizes[axis] for axis in permutation) for sizes in (pad.before, pad.after))
             inner_value = self.transposed(producer.inputs[0], permutation)
             return self.emit(ops.ConstantPad(before, after, pad.fill), inner_value)
         elif producer is not None and value.datatype is DataType.QDINT8:
-            # XNNPACK moves no rows that it has quantized.
+            # XNNPACK does not transpose rows that it has quantized.
             return self.emit(producer.operator, self.transposed(producer.inputs[0], permutation))
         shape = permuted(value.shape, permutation)
         if not moves_elements(value.shape, permutation) and dynamic_count(shape) < 2:
@@ -228,7 +228,7 @@ class GraphBuilder:
         return Tensor.dense(self.reshaped(self.dense(tensor), shape))
 
     def slice(self, tensor: Tensor, axis: int, start: int, size: Size) -> Tensor:
-        """`size` elements from `start` along a logical axis: a known number, or all that there are up to some place."""
+        """`size` elements from `start` along a logical axis: a known number, or all up to a position."""
         stored = tensor.value.shape
         if size == tensor.shape[axis]:
             return tensor
@@ -237,12 +237,12 @@ class GraphBuilder:
         return self.map(ops.Slice(tuple(offsets), tuple(sizes)), tensor)
 
     def concatenated(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
-        """Tensors of equal rank joined along a logical axis, in the storage order that most of them have."""
+        """Tensors of equal rank joined along a logical axis, in the most common of their storage orders."""
         order = self.common_order(tensors, len(tensors[0].shape))
         operator = ops.Concatenate(order[axis])
         values = [self.stored(tensor, order) for tensor in tensors]
         while len(values) > 1:
-            # In groups of five, the groups in groups of five: an element is copied as often as the tree is deep.
+            # In groups of five, the groups in groups of five: the copies of an element are the tree's depth.
             groups = [values[at : at + ops.CONCATENATE_LIMIT] for at in range(0, len(values), ops.CONCATENATE_LIMIT)]
             values = [group[0] if len(group) == 1 else self.emit(operator, *group) for group in groups]
         return Tensor(values[0], order)
@@ -258,10 +258,10 @@ class GraphBuilder:
     # -- reshapes with several sizes that change --------------------------------------------------------------------
 
     def _regrouped(self, tensor: Tensor, target: Shape) -> Tensor:
-        """The tensor under a shape with several sizes that change, which XNNPACK's reshape cannot be told.
+        """The tensor under a shape with several sizes that change, which XNNPACK's reshape cannot express.
 
-        Axes of fixed sizes are cut and joined by slices and concatenations; axes of size 1 come by broadcasting and go
-        by averaging. See `regrouping_obstacle` for what can be done.
+        Axes of fixed sizes are split and joined by slices and concatenations; axes of size 1 are added by broadcasting
+        and removed by averaging. See `regrouping_obstacle` for the limits.
         """
         shape = tensor.shape
         obstacle = regrouping_obstacle(shape, target)
@@ -269,14 +269,14 @@ class GraphBuilder:
             raise LoweringError(f"{shape} to {target}: {obstacle}", where="XNNPACK graph")
         units = [axis for axis, size in enumerate(shape) if size == 1]
         free = len(units)
-        # Axes of size 1 wait in front; `at` is the logical axis that comes next.
+        # Axes of size 1 are kept in front; `at` is the logical axis that comes next.
         tensor = tensor.permuted([*units, *(axis for axis, size in enumerate(shape) if size != 1)])
         at = free
         for old, new in regroupings(shape, target):
             if [shape[axis] for axis in old] == [target[axis] for axis in new]:
                 at += len(old)
                 continue
-            # The last but one is joined to the last; the rest of it goes to the front, and the next has its place.
+            # The second to last is joined to the last; its unit axis goes to the front, and the next takes its place.
             second = at + len(old) - 2
             for _ in old[1:]:
                 tensor = _moved(self._joined(tensor, second), second, 0)
@@ -298,18 +298,18 @@ class GraphBuilder:
         return tensor.permuted([next(sources[size != 1]) for size in target])
 
     def _joined(self, tensor: Tensor, axis: int) -> Tensor:
-        """The elements of an axis (of a known size) one after the other along the next; the axis has then size 1."""
+        """The elements of an axis (of a known size) concatenated along the next; the axis then has size 1."""
         return self.concatenated(
             [self.slice(tensor, axis, at, 1) for at in range(largest(tensor.shape[axis]))], axis + 1
         )
 
     def _cut(self, tensor: Tensor, axis: int, count: int) -> Tensor:
-        """The axis after `axis` cut into `count` parts, which become `axis` (of size 1 before)."""
+        """The axis after `axis` split into `count` parts, which become `axis` (of size 1 before)."""
         width = largest(tensor.shape[axis + 1]) // count
         return self.concatenated([self.slice(tensor, axis + 1, at * width, width) for at in range(count)], axis)
 
     def lifted(self, tensor: Tensor) -> Tensor:
-        """The tensor with a further axis of size 1 in front: a product with a one of higher rank."""
+        """The tensor with another axis of size 1 in front: a product with a one of higher rank."""
         half = tensor.value.datatype in HALF_TYPES
         datatype = tensor.value.datatype if half else DataType.FLOAT32
         one = self.filled((1,) * (len(tensor.order) + 1), 1.0, datatype).value
@@ -317,7 +317,7 @@ class GraphBuilder:
         return Tensor(value, (0, *(axis + 1 for axis in tensor.order)))
 
     def _without_units(self, tensor: Tensor, count: int) -> Tensor:
-        """The tensor less its first `count` axes, of size 1: means over one element, which take axes away in pairs."""
+        """The tensor without its first `count` axes, of size 1: means over one element, which remove axes in pairs."""
         if count % 2:
             tensor, count = self.lifted(tensor), count + 1
         while count:
@@ -330,17 +330,17 @@ class GraphBuilder:
     # -- elementwise -----------------------------------------------------------------------------------------------
 
     def unary(self, kind: ops.UnaryKind, tensor: Tensor) -> Tensor:
-        """An elementwise function, in whatever order the operand is stored."""
+        """An elementwise function, in the operand's storage order."""
         return self.map(ops.Unary(kind), tensor)
 
     def map(self, operator: ops.Operator, tensor: Tensor, clamp: Bounds | None = None) -> Tensor:
-        """An operator with one input, in whatever order that is stored."""
+        """An operator with one input, in the input's storage order."""
         return Tensor(self._mapped(operator, tensor.value, clamp=clamp), tensor.order)
 
     def _mapped(self, operator: ops.Operator, value: Value, *scalars: Value, clamp: Bounds | None = None) -> Value:
         producer = value.producer
         if operator.is_elementwise and producer is not None and isinstance(producer.operator, ops.Reshape):
-            # Ahead of the reshape, so that an activation meets the convolution that it can be folded into.
+            # Before the reshape, so that an activation follows the convolution that it can be folded into.
             return self.reshaped(self.emit(operator, producer.inputs[0], *scalars, clamp=clamp), value.shape)
         return self.emit(operator, value, *scalars, clamp=clamp)
 
@@ -349,7 +349,7 @@ class GraphBuilder:
         return self.map(ops.Clamp(), tensor, Bounds(low, high))
 
     def binary(self, kind: ops.BinaryKind, left: Tensor, right: Tensor) -> Tensor:
-        """A broadcasting elementwise function, in the order that spares most transposes."""
+        """A broadcasting elementwise function, in the order that needs the fewest transposes."""
         rank = max(len(left.order), len(right.order))
         order = self.common_order((left, right), rank)
         first, second = (self._operand(tensor, order) for tensor in (left, right))
@@ -366,7 +366,7 @@ class GraphBuilder:
             moved = sum(
                 largest(tensor.value.size) for tensor in tensors if not _is_free(tensor) and _differs(tensor, order)
             )
-            # What comes out of a convolution mostly goes into one: of two equals, stay away from the identity.
+            # The result of a convolution is mostly read by another one: of two equal orders, avoid the identity.
             return moved, order == plain
 
         return min(candidates, key=cost, default=plain)
@@ -383,14 +383,14 @@ class GraphBuilder:
 
 
 _ON_CONSTANT_INTEGERS = (ops.FullyConnected, ops.Convolution, ops.Binary, ops.Concatenate)
-#: Parts that an axis may be cut into, or that may be joined to one.
+#: Maximum number of parts that an axis may be split into or joined from.
 _PART_LIMIT = 64
 
 
 def regrouping_obstacle(shape: Shape, target: Shape) -> str | None:
-    """Why a reshape between shapes with several sizes that change cannot be done; None if it can.
+    """The reason why a reshape between shapes with several sizes that change is impossible; None if it is possible.
 
-    The axes that change stay what they are, or stand for themselves on both sides; the others may be cut and joined.
+    The axes that change stay the same, or form a group alone on both sides; the others may be split and joined.
     """
     units, rank = shape.count(1), len(shape)
     for old, new in regroupings(shape, target):
@@ -406,13 +406,13 @@ def regrouping_obstacle(shape: Shape, target: Shape) -> str | None:
         missing = max(0, len(new) - 1 - units)
         units, rank = units + missing - (len(new) - 1), rank + missing
     wanted = target.count(1)
-    # Axes go in pairs: an odd one needs another.
+    # Axes are removed in pairs: an odd one needs another.
     peak = rank + (max(0, wanted - units) if wanted else units % 2)
     return f"needs {peak} axes, XNNPACK allows {MAX_RANK}" if peak > MAX_RANK else None
 
 
 def _is_merged(value: Value) -> bool:
-    """Whether a reshape or a transpose of the value may become one with the node that made it."""
+    """True if a reshape or a transpose of the value may be merged with the node that computed it."""
     made_by = None if value.producer is None else value.producer.operator
     return value.datatype is DataType.QDINT8 or isinstance(made_by, ops.Reshape | ops.Transpose | ops.ConstantPad)
 
@@ -423,7 +423,7 @@ def _data(value: Value) -> torch.Tensor:
 
 
 def _rows_reshaped(value: Value, shape: Shape) -> ops.Convert:
-    """What quantizes in each call, after a reshape: all that shares a scale does so again."""
+    """The parameters of a quantization in each call after a reshape: the same elements still share a scale."""
     quantization = value.quantization
     assert isinstance(quantization, PerRowQuantization)
     lead = len(value.shape) - quantization.axes
@@ -432,19 +432,19 @@ def _rows_reshaped(value: Value, shape: Shape) -> ops.Convert:
 
 
 def _moved(tensor: Tensor, source: int, destination: int) -> Tensor:
-    """The tensor with one logical axis at another place."""
+    """The tensor with one logical axis moved."""
     dims = [axis for axis in range(len(tensor.order)) if axis != source]
     dims.insert(destination, source)
     return tensor.permuted(dims)
 
 
 def _is_free(tensor: Tensor) -> bool:
-    """Constants are transposed before they are written, and single elements need not be."""
+    """True for constants, which are transposed before they are written, and single elements, which need none."""
     return tensor.value.data is not None or tensor.value.size == 1
 
 
 def _differs(tensor: Tensor, order: Order) -> bool:
-    """Whether storing the tensor (extended by leading axes of size 1) in `order` moves elements."""
+    """True if storing the tensor (extended by leading axes of size 1) in `order` moves elements."""
     lead = len(order) - len(tensor.order)
     stored = [axis - lead for axis in inverse(order) if axis >= lead]
     return moves_elements(tensor.value.shape, [tensor.order[axis] for axis in stored])

@@ -1,4 +1,4 @@
-"""How XNNPACK stores numbers: types of elements, formats of quantized weights and activations, and their constants."""
+"""XNNPACK's storage formats: element types, formats of quantized weights and activations, and their constants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from delegatekit_toolkit.quantized import real_numbers
 from .graph import Value
 from .types import DataType, Format, PerChannelQuantization, PerGroupQuantization, PerTensorQuantization, static
 
-#: PyTorch's floating-point types that XNNPACK has.
+#: PyTorch's floating-point types that XNNPACK supports.
 FLOATS: Final = {
     torch.float32: DataType.FLOAT32,
     torch.float16: DataType.FLOAT16,
@@ -20,14 +20,14 @@ FLOATS: Final = {
 }
 #: XNNPACK's floating-point types, as PyTorch's.
 TORCH_FLOATS: Final = {datatype: dtype for dtype, datatype in FLOATS.items()}
-#: The groups of 4-bit weights are multiples of so many elements.
+#: The group sizes of 4-bit weights are multiples of this.
 GROUP_STEP = 32
 #: The integers of activations.
 _FULL_RANGE = (-128, 127)
 
 
 def activation_format(quantization: Quantization) -> Format | None:
-    """The format of numbers that are quantized so; None if XNNPACK has none."""
+    """The format of activations with this quantization; None if XNNPACK has none."""
     full = (quantization.minimum, quantization.maximum) == _FULL_RANGE
     if quantization.dtype is not torch.int8 or not full or not isinstance(quantization.scale, float):
         return None
@@ -35,7 +35,7 @@ def activation_format(quantization: Quantization) -> Format | None:
 
 
 def weight_format(quantization: Quantization) -> Format | None:
-    """The format of a weight that is quantized so; None if XNNPACK has none, and its numbers are wanted."""
+    """The format of a weight with this quantization; None if XNNPACK has none and needs its dequantized numbers."""
     if quantization.dtype is not torch.int8 or not quantization.is_symmetric:
         return None
     narrow = quantization.minimum >= -8 and quantization.maximum <= 7
@@ -52,7 +52,7 @@ def weight_format(quantization: Quantization) -> Format | None:
 
 
 def numbers(value: Value) -> torch.Tensor:
-    """What the elements of a constant stand for, as float32; its own data, of any type, if it is not quantized."""
+    """The elements of a constant, dequantized to float32; its own data, of any type, if it is not quantized."""
     data = value.data
     assert data is not None
     match value.quantization:
@@ -68,10 +68,10 @@ def numbers(value: Value) -> torch.Tensor:
 
 
 def narrowed(weight: torch.Tensor) -> torch.Tensor:
-    """A float32 weight (outputs and inputs are its first two axes) as float16; itself where that would lose too much.
+    """A float32 weight (outputs and inputs are its first two axes) as float16; itself if the loss were too large.
 
-    Rounding to float16 costs 2^-11 of each number, and for subnormal ones 2^-25 in all. So each output and each input
-    must have a normal number, or none but 0; and none may be too large.
+    Rounding to float16 costs 2^-11 of each number, and for subnormal ones 2^-25 in absolute terms. So each output and
+    each input must have a normal number, or only zeros; and none may be too large.
     """
     finfo = torch.finfo(torch.float16)
     sizes = weight.abs()

@@ -41,7 +41,7 @@ class Value:
 
     @property
     def format(self) -> Format:
-        """How the elements are stored."""
+        """The storage format of the elements."""
         return Format(self.datatype, self.quantization)
 
     @property
@@ -57,9 +57,9 @@ class Node:
     operator: Operator
     inputs: tuple[Value, ...]
     output: Value
-    #: What happens to the result before it is stored; only operators with `fuses_clamp`, and Clamp itself.
+    #: A clamp of the result before it is stored; only for operators with `fuses_clamp`, and Clamp itself.
     clamp: Bounds | None = None
-    #: Debug handles of the operators of the program that the node came from.
+    #: Debug handles of the operators of the program that the node was made for.
     debug_handles: tuple[int, ...] = ()
 
 
@@ -89,7 +89,7 @@ class Graph:
         return values
 
     def verify(self, *, packed: bool = True) -> None:
-        """Check everything that the XNNPACK runtime takes on trust; raises LoweringError naming the node.
+        """Check everything that the XNNPACK runtime assumes; raises LoweringError naming the node.
 
         The runtime does not compare byte counts, clamp bounds or (before the first run) shapes. Between passes,
         constants of 4 bits may still have an element in each byte: not with `packed`.
@@ -130,7 +130,7 @@ def _verify_value(value: Value, where: str, *, packed: bool) -> None:
 
 
 def _verify_types(node: Node, where: str) -> None:
-    """Numbers of one node have one type, but for constant weights, which may be narrower than what they multiply."""
+    """Check that a node's numbers have one type, except constant weights, which may be narrower than their operand."""
     first, *others = node.inputs
     kinds = (DataType.FLOAT32, *HALF_TYPES)
     for value in others:

@@ -1,12 +1,12 @@
-"""Axes joined without a reshape: for programs that join sizes that change, and take them apart again later.
+"""Axes joined without a reshape: for programs that join sizes that change, and split them again later.
 
-PyTorch's attention makes (length, batch * heads, width) of (length, batch, features) only to permute it and make
-(batch, heads, length, width) of that. XNNPACK's reshape infers one size and could not go back; but nothing reads what
-lies between. Such a tensor is kept as its parts: each of its axes is a group of axes of another tensor. Views and
-permutations change the groups, products with a matrix pass them on, and other operators get a reshape.
+PyTorch's attention reshapes (length, batch, features) to (length, batch * heads, width) only to permute it and reshape
+it to (batch, heads, length, width). XNNPACK's reshape infers one size and could not go back; but nothing reads the
+intermediate tensors. Such a tensor is kept as its parts: each of its axes is a group of axes of another tensor. Views
+and permutations change the groups, products with a matrix pass them on, and other operators get a reshape.
 
-This module has the algebra of the groups; `operators.groups` has what follows from it for the calls of a program.
-`Axes` are the sizes of the parts of each axis, slowest first.
+This module has the algebra of the groups; `operators.groups` applies it to the calls of a program. `Axes` are the sizes
+of the parts of each axis, slowest first.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Joined:
 
 
 def plain(shape: Shape) -> Axes:
-    """Axes that are nothing but themselves."""
+    """Axes that consist of a single part each."""
     return tuple((size,) for size in shape)
 
 
@@ -65,14 +65,14 @@ def parts_of(axes: Axes) -> Shape:
 
 
 def joined_shape(axes: Axes) -> Shape:
-    """The shape that the groups stand for."""
+    """The shape that the groups represent."""
     return tuple(map(math.prod, axes))
 
 
 def viewed(axes: Axes, target: Shape) -> Axes | None:
-    """The axes under another shape, with parts that can be made of the present ones; None if there are none.
+    """The axes under another shape, with parts that can be computed from the present ones; None if there are none.
 
-    Only where several sizes change: otherwise a reshape does whatever is wanted.
+    Only if several sizes change: otherwise a reshape suffices.
     """
     parts = parts_of(axes)
     if dynamic_count(parts) < 2:
@@ -84,7 +84,7 @@ def viewed(axes: Axes, target: Shape) -> Axes | None:
 
 
 def _refined(parts: Shape, target: Shape) -> Axes | None:
-    """`target`, of as many elements, in factors that follow each other as `parts` do, some of these cut."""
+    """`target`, of as many elements, in factors in the order of `parts`, some of these split."""
     left = [size for size in parts if size != 1]
     result: list[Shape] = []
     for size in target:
@@ -106,18 +106,18 @@ def _refined(parts: Shape, target: Shape) -> Axes | None:
 
 
 def is_reshaped(axes: Axes) -> bool:
-    """Whether a reshape can make the tensor of its parts."""
+    """True if a reshape can compute the tensor from its parts."""
     parts, shape = parts_of(axes), joined_shape(axes)
     return dynamic_count(shape) < 2 or regrouping_obstacle(parts, shape) is None
 
 
 def with_last_joined(axes: Axes) -> Axes | None:
-    """The axes whose last is one part; None if it cannot be made one."""
+    """The axes with the last one as a single part; None if it cannot be joined."""
     result = (*axes[:-1], (math.prod(axes[-1]),))
     return result if regrouping_obstacle(parts_of(axes), parts_of(result)) is None else None
 
 
 def reshape_obstacle(shape: Shape, target: Shape) -> str | None:
-    """Why a reshape cannot be done; None if it can."""
+    """The reason why a reshape is impossible; None if it is possible."""
     obstacle = None if dynamic_count(target) < 2 else regrouping_obstacle(shape, target)
     return None if obstacle is None else f"{shape} to {target}: XNNPACK infers one size only ({obstacle})"

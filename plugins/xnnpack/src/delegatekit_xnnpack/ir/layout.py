@@ -1,9 +1,9 @@
 """Layouts: a tensor of the program as a stored value seen through an axis order, so that transposes need not run.
 
 PyTorch's feature maps are NCHW, XNNPACK's are NHWC. A convolution's result is simply *stored* NHWC; an operator that
-reads it asks for the order that it needs, and only a difference costs a transpose. Permutations of the program only
-change the order, reshapes pass through it where they keep stored neighbors together. This module is what that means
-for tensors; `delegatekit_toolkit.layout` has the algebra of axes.
+reads it requests the order that it needs, and only a difference costs a transpose. Permutations of the program only
+change the order, reshapes pass through it if they keep stored neighbors together. This module applies that to tensors;
+`delegatekit_toolkit.layout` has the algebra of axes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class StoredReshape:
-    """How a reshape looks on the stored value: its new stored shape, and the order of the result."""
+    """A reshape applied to the stored value: its new stored shape, and the order of the result."""
 
     shape: Shape
     order: Order
@@ -50,9 +50,9 @@ class StoredReshape:
 def reshape_through(tensor: Tensor, target: Shape) -> StoredReshape | None:
     """Reshape a tensor without transposing it first; None if the reshape joins axes that are stored apart.
 
-    `target` has as many elements as the tensor. Both shapes are cut into the smallest groups of neighboring axes
-    with equal products, as (6, 4) -> (2, 3, 4) into 6 -> 2, 3 and 4 -> 4. If the old axes of each group are
-    neighbors in memory too, in the same sequence, the groups can be reshaped where they are stored.
+    `target` has as many elements as the tensor. Both shapes are split into the smallest groups of neighboring axes with
+    equal products, as (6, 4) -> (2, 3, 4) into 6 -> 2, 3 and 4 -> 4. If the old axes of each group are neighbors in
+    memory, too, in the same sequence, the groups can be reshaped in place.
     """
     shape = tensor.shape
     ranks = _ranks_in_memory(tensor)
@@ -75,8 +75,8 @@ def _ranks_in_memory(tensor: Tensor) -> dict[int, int]:
 def _with_unit_axes(sequence: Sequence[int], shape: Shape) -> Sequence[int]:
     """Insert the axes of size 1 into a storage sequence of the longer ones.
 
-    Leading ones come first, trailing ones after the last longer axis, the others before the next longer one: so
-    (N, C, 1, L) stored (N, L, C) becomes N, 1, L, C, what a one-dimensional convolution wants.
+    Leading ones come first, trailing ones after the last longer axis, the others before the next longer one: so (N, C,
+    1, L) stored (N, L, C) becomes N, 1, L, C, the order for a one-dimensional convolution.
     """
     if not sequence:
         return range(len(shape))

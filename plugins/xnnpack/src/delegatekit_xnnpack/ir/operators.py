@@ -1,7 +1,7 @@
-"""The operators of XNNPACK's graph, each a frozen dataclass that knows the shape of its result.
+"""The operators of XNNPACK's graph, each a frozen dataclass that computes the shape of its result.
 
-Equal operators on equal inputs compute equal values: that is how common subexpressions are found.
-Feature maps are NHWC. Attributes have the meaning of the fields of the serialized tables (see `blob.schema`).
+Equal operators on equal inputs compute equal values: common subexpressions are found this way. Feature maps are NHWC.
+Attributes have the meaning of the fields of the serialized tables (see `blob.schema`).
 """
 
 from __future__ import annotations
@@ -70,26 +70,26 @@ class PoolKind(str, Enum):
 class Operator:
     """Base of all operators."""
 
-    #: Whether the node may clamp its result (the runtime ignores bounds on all others).
+    #: True if the node may clamp its result (the runtime ignores bounds on all others).
     fuses_clamp: ClassVar[bool] = False
-    #: Whether the bounds are the operator.
+    #: True if the bounds are the operator itself.
     needs_clamp: ClassVar[bool] = False
-    #: Whether each element of the result depends on the same element of each input only.
+    #: True if each element of the result depends on the same element of each input only.
     is_elementwise: ClassVar[bool] = False
-    #: Whether the second input is a weight, whose type may be another than that of the first.
+    #: True if the second input is a weight, whose type may differ from that of the first.
     weighted: ClassVar[bool] = False
 
     def output_shape(self, *inputs: Shape) -> Shape:
-        """The shape of the result. Raises LoweringError for inputs that do not fit together."""
+        """The shape of the result. Raises LoweringError for inputs that do not match each other."""
         return self._shape(*inputs)
 
     def output_format(self, *inputs: Format) -> Format:
-        """How the result is stored: as the first input is if that has a type of numbers, or elements are only moved."""
+        """The result's format: that of the first input if its type holds numbers or elements are only moved."""
         return inputs[0] if self.moves_elements or inputs[0].datatype in HALF_TYPES else Format()
 
     @property
     def moves_elements(self) -> bool:
-        """Whether every element of the result is one of the inputs, or a fill."""
+        """True if every element of the result is one of the inputs, or a fill."""
         return False
 
     def _shape(self, *inputs: Shape) -> Shape:
@@ -104,7 +104,7 @@ class Convert(Operator):
 
     @property
     def is_elementwise(self) -> bool:  # type: ignore[override]
-        """Unless the parameters are those of a row."""
+        """True unless the parameters are those of a row."""
         return self.format.datatype is not DataType.QDINT8
 
     def output_format(self, *inputs: Format) -> Format:
@@ -124,12 +124,12 @@ class Unary(Operator):
 
     @property
     def moves_elements(self) -> bool:
-        """A copy does."""
+        """True for a copy."""
         return self.kind is UnaryKind.COPY
 
     @property
     def is_elementwise(self) -> bool:  # type: ignore[override]
-        """All but softmax are."""
+        """True for all but softmax."""
         return self.kind is not UnaryKind.SOFTMAX
 
     def _shape(self, *inputs: Shape) -> Shape:
@@ -185,7 +185,7 @@ class Binary(Operator):
 
     @property
     def fuses_clamp(self) -> bool:  # type: ignore[override]
-        """The four arithmetic operators do."""
+        """True for the four arithmetic operators."""
         return self.kind in (BinaryKind.ADD, BinaryKind.SUBTRACT, BinaryKind.MULTIPLY, BinaryKind.DIVIDE)
 
     def _shape(self, *inputs: Shape) -> Shape:
@@ -280,7 +280,7 @@ class Convolution(Operator):
 
 @dataclass(frozen=True)
 class Pool(Operator):
-    """Maximum or average over windows of x (N, H, W, C). Padded places never count."""
+    """Maximum or average over windows of x (N, H, W, C). Padding never counts."""
 
     fuses_clamp = True
 
@@ -317,7 +317,7 @@ class GlobalAveragePool(Operator):
 
 @dataclass(frozen=True)
 class ResizeBilinear(Operator):
-    """x (N, H, W, C) -> (N, height, width, C), sampling pixel centres or, with align_corners, corner to corner."""
+    """x (N, H, W, C) -> (N, height, width, C), sampling pixel centers or, with align_corners, corner to corner."""
 
     height: int
     width: int
@@ -345,7 +345,7 @@ class Transpose(Operator):
 
 @dataclass(frozen=True)
 class Reshape(Operator):
-    """The same elements under another shape. One size may be 0: it is what the others leave."""
+    """The same elements under another shape. One size may be 0: it is inferred from the others."""
 
     shape: tuple[int, ...]
 
@@ -362,7 +362,7 @@ class Reshape(Operator):
 
 @dataclass(frozen=True)
 class Slice(Operator):
-    """The block of `sizes` that begins at `offsets`; where an axis changes from call to call, what there is of it."""
+    """The block of `sizes` that begins at `offsets`; along an axis that changes from call to call, up to its end."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -394,7 +394,7 @@ class ConstantPad(Operator):
         return tuple(sum(sizes) for sizes in zip(self.before, x, self.after, strict=True))
 
 
-#: XNNPACK joins at most this many values in one node.
+#: The maximum number of values that XNNPACK joins in one node.
 CONCATENATE_LIMIT = 5
 
 
@@ -407,7 +407,7 @@ class Concatenate(Operator):
     moves_elements = True
 
     def output_format(self, *inputs: Format) -> Format:
-        """That of the inputs, or numbers if they have several."""
+        """The inputs' format, or numbers if they differ."""
         return inputs[0] if len(set(inputs)) == 1 else Format()
 
     def _shape(self, *inputs: Shape) -> Shape:
@@ -431,7 +431,7 @@ def broadcast_shape(left: Shape, right: Shape) -> Shape:
 
 
 def window_count(size: Size, kernel: int, stride: int, dilation: int) -> Size:
-    """Positions of a dilated window that fit into `size`."""
+    """The number of positions of a dilated window in `size`."""
     return (size - dilation * (kernel - 1) - 1) // stride + 1
 
 

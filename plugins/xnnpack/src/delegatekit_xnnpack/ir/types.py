@@ -1,4 +1,4 @@
-"""What the values of an XNNPACK graph are: shapes, types of elements, quantization, bounds of a clamp."""
+"""Types of the values of an XNNPACK graph: shapes, element types, quantization, bounds of a clamp."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def static(shape: Shape) -> tuple[int, ...]:
 
 
 class DataType(IntEnum):
-    """Element types of XNNPACK values, as the blob numbers them; those that no delegate here has are left out."""
+    """Element types of XNNPACK values, with the blob's numbers; those unused by delegates here are left out."""
 
     FLOAT32 = 1
     FLOAT16 = 2
@@ -47,7 +47,7 @@ class DataType(IntEnum):
 #: Floating-point types of 16 bits.
 HALF_TYPES = (DataType.FLOAT16, DataType.BFLOAT16)
 
-#: Bits of one element; types that never lie in memory that we write are left out.
+#: Bits of one element; types that are never in memory that we write are left out.
 ELEMENT_BITS = {
     DataType.FLOAT32: 32,
     DataType.FLOAT16: 16,
@@ -70,13 +70,13 @@ def constant_bytes(datatype: DataType, shape: Iterable[int]) -> int:
 
 
 class Bounds(NamedTuple):
-    """The interval that a clamp keeps its values in."""
+    """The interval of a clamp."""
 
     low: float
     high: float
 
     def then(self, after: Bounds) -> Bounds:
-        """One clamp that does what this one followed by `after` does."""
+        """One clamp equivalent to this one followed by `after`."""
         low, high = (min(max(bound, after.low), after.high) for bound in self)
         return Bounds(low, high)
 
@@ -91,13 +91,13 @@ class PerTensorQuantization:
 
 @dataclass(frozen=True)
 class PerRowQuantization:
-    """Scales and zero points that XNNPACK finds in every call, one pair for all elements of the last `axes` axes."""
+    """Scales and zero points that XNNPACK computes in every call, one pair for all elements of the last `axes` axes."""
 
     axes: int
 
 
 class _Scales:
-    """Equality of quantizations with several scales: the same memory, read in the same way."""
+    """Equality of quantizations with several scales: the same memory, viewed in the same way."""
 
     def _key(self) -> tuple[object, ...]:
         return tuple(
@@ -133,7 +133,7 @@ Quantization: TypeAlias = PerTensorQuantization | PerRowQuantization | PerChanne
 
 @dataclass(frozen=True)
 class Format:
-    """How the elements of a value are stored, and what they stand for."""
+    """The storage format of a value's elements, and their meaning."""
 
     datatype: DataType = DataType.FLOAT32
     quantization: Quantization | None = None

@@ -1,4 +1,4 @@
-"""Conditions that several families of operators share, and the special values of several of them."""
+"""Conditions and special values that several families of operators share."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from delegatekit_toolkit.support import Constraint
 
 LARGEST: Final = torch.finfo(torch.float32).max
 SMALLEST: Final = torch.finfo(torch.float32).tiny
-#: Slices that a selection may be cut into: two levels of concatenation.
+#: Maximum number of slices for a selection: two levels of concatenation.
 RUN_LIMIT: Final = 25
 
-#: Special values that operators treat otherwise than PyTorch, measured on the runtime of ExecuTorch 1.5.1 (x86).
+#: Special values that are computed differently from PyTorch, measured on the runtime of ExecuTorch 1.5.1 (x86).
 POOLED_NAN: Final = "maximum pooling passes over NaN"
 EXPONENTIAL_NAN: Final = "exp(NaN) is 0"
 MAXIMUM_NAN: Final = "the maximum of NaN and a number is the number"
@@ -25,7 +25,7 @@ ROOT_OF_INFINITY: Final = "sqrt(inf) is NaN"
 
 
 def unless_float16(text: str) -> Callable[[Call], str]:
-    """Special values that are too large for float16: none where the result has that type."""
+    """Special values that are too large for float16: none if the result has that type."""
     return lambda call: "" if call.result.dtype is torch.float16 else text
 
 
@@ -83,5 +83,5 @@ def float32_number(name: str) -> Constraint:
 
 
 def overflows(value: float) -> bool:
-    """Whether a finite number is beyond float32."""
+    """True if a finite number exceeds float32's range."""
     return math.isfinite(value) and abs(value) > LARGEST

@@ -1,4 +1,4 @@
-"""Elementwise operators: arithmetic, functions that XNNPACK has, powers, clamps, masks and activations."""
+"""Elementwise operators: arithmetic, XNNPACK's functions, powers, clamps, masks and activations."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _reciprocal(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def _reciprocal_square_root(b: ProgramBuilder, call: Call) -> Tensor:
-    # XNNPACK's own ReciprocalSquareRoot makes a NaN of 0 where PyTorch says inf.
+    # XNNPACK's own ReciprocalSquareRoot returns NaN for 0 where PyTorch returns inf.
     return reciprocal(b, b.unary(UnaryKind.SQUARE_ROOT, b.tensor(call["self"])))
 
 
@@ -128,7 +128,7 @@ def exact_power(call: Call) -> str | None:
 
 
 def _is_exact_exponent(exponent: float) -> bool:
-    """Whether squares, square roots and products make the power: whole numbers to 8, and quarters to 4."""
+    """True if squares, square roots and products compute the power: whole numbers to 8, and quarters to 4."""
     return exponent != 0 and float(4 * exponent).is_integer() and abs(exponent) <= (8 if exponent % 1 == 0 else 4)
 
 
@@ -157,7 +157,7 @@ def _roots_of_infinity(call: Call) -> str:
 
 
 def _first_or_second(call: Call) -> bool:
-    """The power is one node, or none."""
+    """True if the power is one node, or none."""
     return call["exponent"] in (1, 2)
 
 
@@ -171,7 +171,7 @@ def ordered_bounds(call: Call) -> str | None:
 
 
 def clamp_bounds(call: Call) -> tuple[float, float]:
-    """The interval of relu, hardtanh or clamp; infinite where there is no bound."""
+    """The interval of relu, hardtanh or clamp; infinite if there is no bound."""
     if call.operator == "aten.relu.default":
         return 0.0, math.inf
     low, high = ("min_val", "max_val") if call.has("min_val") else ("min", "max")
@@ -179,7 +179,7 @@ def clamp_bounds(call: Call) -> tuple[float, float]:
 
 
 def _as_bound(number: float | None, absent: float) -> float:
-    """A bound in float32: numbers beyond its range are infinite."""
+    """A bound in float32: numbers beyond its range become infinite."""
     if number is None:
         return absent
     return math.copysign(math.inf, number) if abs(number) > LARGEST else float(number)
@@ -207,9 +207,9 @@ def masked_constant(call: Call) -> str | None:
 
 
 def filled_by_mask(call: Call) -> tuple[torch.Tensor, torch.Tensor, Operand] | None:
-    """Where `where` takes constants, which (broadcast to the mask's shape or further), and what it keeps elsewhere.
+    """The mask of a `where` that selects its constant side, that constant, and the operand that is kept elsewhere.
 
-    None if the mask is computed, or both sides are.
+    The constant broadcasts to the mask's shape or further. None if the mask is computed, or both sides are.
     """
     mask = call["condition"].constant
     sides: list[Operand] = [call["self"], call["other"]]
@@ -223,7 +223,7 @@ def filled_by_mask(call: Call) -> tuple[torch.Tensor, torch.Tensor, Operand] | N
 
 
 def _where(b: ProgramBuilder, call: Call) -> Tensor:
-    # Bounds that are one number where the mask says so, and infinite elsewhere.
+    # Bounds with one number where the mask is set, and infinite elsewhere.
     found = filled_by_mask(call)
     assert found is not None
     mask, fill, kept = found
@@ -289,8 +289,8 @@ def _gelu(b: ProgramBuilder, call: Call) -> Tensor:
     x = b.tensor(call["self"])
     if call["approximate"] == "none":
         return b.unary(UnaryKind.GELU, x)
-    # x (1 + tanh u) / 2 = x sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3). Beyond +-100 the sigmoid is 0 or 1,
-    # and XNNPACK's overflows for arguments that a cube reaches.
+    # x (1 + tanh u) / 2 = x sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3). Beyond +-100 the sigmoid is 0 or 1, and
+    # XNNPACK's overflows for arguments that a cube reaches.
     twice = 2.0 * math.sqrt(2.0 / math.pi)
     cubic = b.binary(BinaryKind.MULTIPLY, b.unary(UnaryKind.SQUARE, x), b.scalar(twice * 0.044715))
     factor = b.binary(BinaryKind.ADD, cubic, b.scalar(twice))

@@ -1,7 +1,7 @@
-"""Functions that XNNPACK does not have, computed from those that it has, as precisely as PyTorch computes them.
+"""Functions that XNNPACK lacks, composed of those that it has, as precise as PyTorch's.
 
-XNNPACK's logarithm is exact to a rounding of 1, not of itself: where the argument is near 1 it says little. Its ELU is
-exp(x) - 1 for negative x, precise everywhere; one step of Newton's method with it makes a precise log(1 + x).
+XNNPACK's logarithm has an absolute error of a rounding of 1: it is imprecise for arguments near 1. Its ELU is exp(x) -
+1 for negative x, precise everywhere; one step of Newton's method with it yields a precise log(1 + x).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .program import Lower, ProgramBuilder
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE = BinaryKind.ADD, BinaryKind.SUBTRACT, BinaryKind.MULTIPLY, BinaryKind.DIVIDE
 
-#: Two such factors make any number that is not 0 larger than 1; float32's smallest are 0 for XNNPACK.
+#: Two such factors make any number that is not 0 larger than 1; XNNPACK flushes float32's smallest ones to 0.
 _HUGE = 3e38
 
 
@@ -61,7 +61,7 @@ def _expm1(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def _log1p(b: ProgramBuilder, call: Call) -> Tensor:
-    """log(1 + x), and what it lacks of log(1 + s) where s, x within -0.5 to 1, is small enough to lack something."""
+    """log(1 + x) with a correction from log(1 + s), where s, x within -0.5 to 1, is small enough to need one."""
     x = b.tensor(call["self"])
     near = b.clamp(x, -0.5, 1.0)
     shifted = arithmetic(b, ADD, near, 1.0)
@@ -110,7 +110,7 @@ def _mish(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def _half_power(b: ProgramBuilder, x: Tensor) -> Tensor:
-    """exp(|x|) / 2, which overflows no earlier than sinh and cosh do."""
+    """exp(|x|) / 2, which overflows no earlier than sinh and cosh."""
     root = b.unary(UnaryKind.EXP, arithmetic(b, MULTIPLY, b.unary(UnaryKind.ABS, x), 0.5))
     return arithmetic(b, MULTIPLY, arithmetic(b, MULTIPLY, root, 0.5), root)
 

@@ -1,6 +1,6 @@
-"""What becomes of axes that a program joins (`ir.joined`) in its calls: which calls must be lowered together.
+"""Axes that a program joins (`ir.joined`), followed through its calls: which calls must be lowered together.
 
-A call is known here by its operator's name: views, permutations and products with a matrix pass the groups on.
+Calls are identified by operator name: views, permutations and products with a matrix pass the groups on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..ir.joined import Axes, is_reshaped, parts_of, plain, reshape_obstacle, vi
 
 _VIEWS: Final = ("aten.view_copy.default", "aten.unsqueeze_copy.default", "aten.squeeze_copy.dims")
 _PERMUTE: Final = "aten.permute_copy.default"
-#: Operators that work row by row: their rows, and what these are multiplied by and added to.
+#: Operators that work row by row: the argument with the rows, and those that they are multiplied by and added to.
 _ROW_WISE: Final = {
     "aten.linear.default": ("input", {"weight", "bias"}),
     "aten.addmm.default": ("mat1", {"mat2", "self"}),
@@ -27,31 +27,31 @@ _ROW_WISE: Final = {
 
 
 def source_of(call: Call) -> Operand | None:
-    """What a call views, permutes or multiplies row by row; None for calls that know nothing of groups."""
+    """The operand that a call views, permutes or multiplies row by row; None for calls that do not support groups."""
     name = call.operator
     if name not in _ROW_WISE:
         return call["self"] if name in _VIEWS or name == _PERMUTE else None
     rows, others = _ROW_WISE[name]
-    # Inputs and constants: nothing that could come of the rows.
+    # Inputs and constants: nothing that depends on the rows.
     known = all(call[other] is None or call[other].node.op == "placeholder" for other in others)
     return call[rows] if known and _is_row_wise(call) else None
 
 
 def _is_row_wise(call: Call) -> bool:
-    """Whether a product multiplies each row by the same matrix, and adds the same to each."""
+    """True if a product multiplies each row by the same matrix, and adds the same to each."""
     if call.operator == "aten.matmul.default":
         return bool(call["other"].rank == 2 and call["self"].rank > 1)
     return call.operator != "aten.addmm.default" or shape_of(call["self"]) == shape_of(call.result)[1:]
 
 
 def axes_of_operand(operand: Operand) -> Axes:
-    """The groups that a tensor consists of when all that it is made by is lowered together."""
+    """The groups of a tensor's axes when all calls that it is computed by are lowered together."""
     producer = operand.producer
     return plain(shape_of(operand)) if producer is None else axes_of_call(producer)
 
 
 def axes_of_call(call: Call) -> Axes:
-    """The groups that a call's result consists of when all that it is made by is lowered together."""
+    """The groups of the axes of a call's result when all calls that it is computed by are lowered together."""
     shape, source, name = shape_of(call.result), source_of(call), call.operator
     if source is None or dynamic_count(shape) < 1:
         return plain(shape)
@@ -68,7 +68,7 @@ def axes_of_call(call: Call) -> Axes:
 
 
 def view_obstacle(call: Call) -> str | None:
-    """Why neither a reshape nor a group can express a view; None if one can, in the company of `company(call)`."""
+    """The reason why neither a reshape nor a group can express a view; None if one can, with `company(call)`."""
     source, target = call["self"], shape_of(call.result)
     found = viewed(axes_of_operand(source), target)
     if found is None:
@@ -79,27 +79,27 @@ def view_obstacle(call: Call) -> str | None:
 
 
 def _is_taken_in_groups(call: Call) -> bool:
-    """Whether everything that reads a call's result takes it in groups."""
+    """True if all readers of a call's result accept it in groups."""
     users = call.users
     return len(users) == len(call.node.users) and all(map(_takes_groups, users))
 
 
 def _takes_groups(call: Call) -> bool:
-    """Whether a call's result needs no tensor that cannot be made, given its source in groups."""
+    """True if a call's result needs no tensor that cannot be computed, given its source in groups."""
     if source_of(call) is None:
         return False
     return is_reshaped(axes_of_call(call)) or (bool(call.node.users) and _is_taken_in_groups(call))
 
 
 def needs_company(call: Call) -> bool:
-    """Whether a call cannot be expressed without its `company`."""
+    """True if a call cannot be expressed without its `company`."""
     if source_of(call) is None:
         return False
     return not is_reshaped(axes_of_call(call)) or (call.operator in _VIEWS and _needs_groups(call))
 
 
 def company(call: Call) -> frozenset[Call]:
-    """The calls that must be lowered together with a call: views that take groups apart, and what made the groups."""
+    """The calls that must be lowered together with a call: views that split groups, and makers of the groups."""
     members: set[Call] = set()
     for view in _views_after(call):
         members |= _makers(view)
@@ -107,7 +107,7 @@ def company(call: Call) -> frozenset[Call]:
 
 
 def _views_after(call: Call) -> Iterator[Call]:
-    """The views that need the groups of a call, or of its source: itself, or further down."""
+    """The views that need the groups of a call, or of its source: the call itself, or later ones."""
     if source_of(call) is None:
         return
     if call.operator in _VIEWS and _needs_groups(call):
@@ -118,14 +118,14 @@ def _views_after(call: Call) -> Iterator[Call]:
 
 
 def _needs_groups(view: Call) -> bool:
-    """Whether a view can only be expressed with the groups of its source."""
+    """True if a view can only be expressed with the groups of its source."""
     source, target = view["self"], shape_of(view.result)
     axes, shape = axes_of_operand(source), shape_of(source)
     return axes != plain(shape) and viewed(axes, target) is not None and reshape_obstacle(shape, target) is not None
 
 
 def _makers(view: Call) -> set[Call]:
-    """A view and all that its groups come from."""
+    """A view and all calls that its groups come from."""
     members = {view}
     source = source_of(view)
     while source is not None and source.producer is not None and axes_of_operand(source) != plain(shape_of(source)):

@@ -23,8 +23,8 @@ from .program import Lower, ProgramBuilder
 def fully_connected(b: ProgramBuilder, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x (..., I) @ weight (O, I)^T + bias (O,).
 
-    Only the last axis of `x` must be stored last; the others may lie in any order. A weight stored (I, O) is used as
-    it is.
+    Only the last axis of `x` must be stored last; the others may have any order. A weight stored (I, O) is used without
+    a transpose.
     """
     order = x.order
     if order[-1] != len(order) - 1:
@@ -37,7 +37,7 @@ def fully_connected(b: ProgramBuilder, x: Tensor, weight: Tensor, bias: Tensor |
 
 
 def _row_by_row(b: ProgramBuilder, call: Call, rows: Operand, product: Callable[[Tensor], Tensor]) -> Tensor | Joined:
-    """A product of rows (..., I), whose leading axes may be groups: they stay as they are."""
+    """A product of rows (..., I), whose leading axes may be groups: they stay unchanged."""
     joined = b.joined(rows)
     axes = with_last_joined(joined.axes) if source_of(call) == rows else None
     if axes is None or len(axes) == len(parts_of(axes)):
@@ -71,14 +71,14 @@ def matmul(b: ProgramBuilder, left: Tensor, right: Tensor) -> Tensor:
     value, transposed = _right_operand(b, right)
     producer = first.producer
     if value is first and not transposed and producer is not None and isinstance(producer.operator, ops.Transpose):
-        # The stock runtime gives wrong numbers for a transposed value times itself, but not with the flag.
+        # The stock runtime computes wrong numbers for a transposed value times itself, but not with the flag.
         rank = len(right.shape)
         value, transposed = b.dense(right.permuted((*range(rank - 2), rank - 1, rank - 2))), True
     return Tensor.dense(b.emit(ops.BatchMatrixMultiply(transposed), first, value))
 
 
 def _common_batch_order(left: Tensor, right: Tensor) -> tuple[int, ...] | None:
-    """The permutation that brings the batch axes into the order in which both operands store them, if it is another."""
+    """The permutation of the batch axes to the order in which both operands store them, if it is another one."""
     rank = len(left.order)
     sequences = {inverse(tensor.order)[:-2] for tensor in (left, right)}
     if len(right.order) != rank or len(sequences) != 1:
@@ -89,7 +89,7 @@ def _common_batch_order(left: Tensor, right: Tensor) -> tuple[int, ...] | None:
 
 
 def _right_operand(b: ProgramBuilder, right: Tensor) -> tuple[Value, bool]:
-    """The right operand as (..., K, N), or as (..., N, K) and True, whichever is the lesser transpose."""
+    """The right operand as (..., K, N), or as (..., N, K) and True, whichever needs less transposition."""
     rank = len(right.shape)
     flipped = right.permuted((*range(rank - 2), rank - 1, rank - 2))
     if not _is_moved(right):
@@ -105,7 +105,7 @@ def _is_moved(tensor: Tensor) -> bool:
 
 
 def matrix_operands(call: Call) -> str | None:
-    """Where several sizes change, both operands are matrices or stacks of these."""
+    """If several sizes change, both operands are matrices or stacks of these."""
     shape, ranks = shape_of(call.result), {operand.rank for operand in call.operands}
     return reshape_obstacle((*shape, 1), shape) if 1 in ranks else None
 

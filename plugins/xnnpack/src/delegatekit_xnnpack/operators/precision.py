@@ -1,10 +1,11 @@
-"""In which type an operator of a half-precision program computes: its own, or float32 between two conversions.
+"""The type in which an operator of a half-precision program computes: its own, or float32 between two conversions.
 
 PyTorch computes every operator on float16 and bfloat16 in float32 and rounds the result once. An operator that is one
-node of XNNPACK does the same, or nearly; one that is several nodes would round between them, and may overflow there.
+XNNPACK node does the same, or nearly; one of several nodes would round between them, and may overflow there.
 
-What the nodes do with float16, measured over all 65536 numbers in ExecuTorch 1.5.1 on x86 (errors in units in the last
-place; with AVX512-FP16, with F16C only, and without either, where the runtime computes the whole graph in float32):
+Behavior of the nodes in float16, measured over all 65536 numbers in ExecuTorch 1.5.1 on x86 (errors in units in the
+last place; with AVX512-FP16, with F16C only, and without either, where the runtime computes the whole graph in
+float32):
 
 ======================================== ==============================================================================
 exact, or rounded once                   Abs Add Ceiling Copy Div Floor GlobalAvgPooling2d Maximum MaxPooling2d Minimum
@@ -21,10 +22,10 @@ wrong without F16C                       StaticConstantPad, but for zeros
 refused                                  ConvTranspose2d; results of another type than the inputs
 ======================================== ==============================================================================
 
-Weights of float16 beside activations of float32 are right to float32's rounding in FullyConnected and the three
-convolutions, as constants (a computed one ends the process). Of bfloat16, nodes that move elements, Convert, arithmetic
-and functions are right, FullyConnected is with a constant weight and a bias of float32; convolutions, pools, softmax
-and products of computed matrices are refused. So bfloat16 computes in float32 throughout.
+Weights of float16 with activations of float32 are accurate to float32's rounding in FullyConnected and the three
+convolutions, as constants (a computed one crashes the process). With bfloat16, nodes that move elements, Convert,
+arithmetic and functions are correct, as is FullyConnected with a constant weight and a bias of float32; convolutions,
+pools, softmax and products of computed matrices are refused. So bfloat16 computes in float32 throughout.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from delegatekit_toolkit.symbols import shape_of
 from ..ir.formats import FLOATS
 from ..ir.types import DataType
 
-#: Sums that are rounded to float16 at every step have at most so many terms; longer ones are added up in float32.
-#: Of equal terms, those after the 2048th are lost.
+#: Sums that are rounded to float16 at every step have at most this many terms; longer ones are computed in float32. Of
+#: equal terms, those after the 2048th are lost.
 TERM_LIMIT: Final = 1024
 
-#: Whether a call may compute in its own type. A row has one as the fact `float16` (it computes, and does so in float16
-#: as well as PyTorch does) or `own_type` (it moves or chooses elements, in whatever type).
+#: True if a call may compute in its own type. A row has one as the fact `float16` (it computes, in float16 as
+#: accurately as PyTorch does) or `own_type` (it moves or selects elements, in any type).
 PrecisionRule: TypeAlias = Callable[[Call], bool]
 
 
@@ -70,7 +71,7 @@ def computes_in(call: Call, row: Row[Any], *, half: str) -> DataType:
 
 
 def fits_float16(number: float) -> bool:
-    """Whether a number is one of float16 (NaN and infinities are)."""
+    """True if a number is representable in float16 (NaN and infinities are)."""
     return not math.isfinite(number) or float(torch.tensor(float(number)).half()) == number
 
 
@@ -83,7 +84,7 @@ def always(call: Call) -> bool:
 
 
 def plain_operands(call: Call) -> bool:
-    """Numbers beside the tensors are numbers of float16, and nothing is scaled before it is added."""
+    """Numbers combined with the tensors are float16 numbers, and nothing is scaled before it is added."""
     if call.get("alpha", 1) != 1:
         return False
     other = call["other"]
@@ -93,7 +94,7 @@ def plain_operands(call: Call) -> bool:
 
 
 def _is_float16(operand: Operand) -> bool:
-    """Whether an operand is float16, or a constant number that float16 has."""
+    """True if an operand is float16, or a constant number that float16 represents."""
     if operand.dtype is torch.float16:
         return True
     number = operand.constant
@@ -101,7 +102,7 @@ def _is_float16(operand: Operand) -> bool:
 
 
 def normal_float16(*names: str) -> PrecisionRule:
-    """Attributes are 0 or normal numbers of float16."""
+    """Attributes are 0 or normal float16 numbers."""
     finfo = torch.finfo(torch.float16)
 
     def rule(call: Call) -> bool:
@@ -118,5 +119,5 @@ def short_rows(call: Call) -> bool:
 
 
 def regroups_nothing(call: Call) -> bool:
-    """No reshape that has to be made of averages and products; float16 has nodes for these, bfloat16 has not."""
+    """No reshape that must be composed of averages and products; float16 has nodes for these, bfloat16 does not."""
     return call.result.dtype is torch.float16 or all(dynamic_count(shape_of(item)) < 2 for item in call.tensors)

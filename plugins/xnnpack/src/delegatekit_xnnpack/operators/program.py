@@ -1,4 +1,4 @@
-"""What a lowering function is given: the graph under construction and the tensors of the program's calls."""
+"""The argument of lowering functions: the graph under construction and the tensors of the program's calls."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
-    """A `GraphBuilder` that knows the program it lowers."""
+    """A `GraphBuilder` with access to the program that it lowers."""
 
     def __init__(self, program: ProgramView, options: XnnpackOptions) -> None:
         PartitionBuilder.__init__(self, program)
         GraphBuilder.__init__(self)
         self.options = options
-        #: Tensors in a type that an operator computes in; `value` has them as they are stored.
+        #: Tensors in a type that an operator computes in; `value` has them as stored.
         self._converted: dict[tuple[Node, DataType], Tensor] = {}
-        #: What was rounded to half precision, as it was before: the next operator in float32 reads that.
+        #: Values before they were rounded to half precision: the next operator in float32 reads those.
         self._unrounded: dict[Node, Tensor] = {}
         self._narrowed: dict[Hashable, torch.Tensor] = {}
-        #: Whether the call at hand asks for nothing but a conversion.
+        #: True if the current call is only a conversion.
         self._converts = False
 
     # -- the walk over the program -----------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         return self.input(shape_of(operand), input_format(operand))
 
     def make_constant(self, operand: Operand, data: torch.Tensor) -> Tensor:
-        """A constant in the program's type for it; in float32 if XNNPACK does not have that."""
+        """A constant in the program's type for it; in float32 if XNNPACK lacks that type."""
         datatype = FLOATS.get(data.dtype, DataType.FLOAT32)
         return Tensor.dense(self.constant(data.to(TORCH_FLOATS[datatype]), format=Format(datatype)))
 
@@ -61,20 +61,20 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         self.output(self.stored_tensor(operand))
 
     def begin(self, call: Call, entry: Row[Lower]) -> None:
-        """A call is lowered next: in the type that it computes in, with its debug handle."""
+        """Set the type in which the next call computes, and its debug handle."""
         super().begin(call, entry)
         self.datatype = computes_in(call, entry, half=self.options.half_precision)
         self._converts = bool(entry.facts.get("converts"))
-        # Where all arithmetic is in float32, what is moved between is not rounded either.
+        # If all arithmetic is in float32, values that are moved in between are not rounded either.
         everything = self.datatype is DataType.BFLOAT16 or self.options.half_precision == "float32"
         if everything and not self._unrounded.keys().isdisjoint(call.node.all_input_nodes):
             self.datatype = DataType.FLOAT32
 
     def define(self, operand: Operand, value: Tensor | Joined) -> None:
-        """Say what an input or a result is. Raises LoweringError if the shape is not the program's.
+        """Set the value of an input or a result. Raises LoweringError if the shape differs from the program's.
 
         It is stored in the program's type. If it was computed in float32, the next call that computes in float32 gets
-        it unrounded, unless the program asks for the conversion.
+        it unrounded, unless the program contains the conversion.
         """
         shape = shape_of(operand)
         if value.shape != shape:
@@ -83,7 +83,7 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         if isinstance(value, Joined):
             stored = Joined(self.converted(value.parts, FLOATS[operand.dtype]), value.counts)
         else:
-            # Integers stay what they are.
+            # Integers stay unchanged.
             datatype = FLOATS.get(operand.dtype, value.value.datatype)
             stored = self.converted(value, datatype)
             if value.value.datatype is DataType.FLOAT32 is not datatype and not self._converts:
@@ -95,7 +95,7 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
     def tensor(self, operand: Operand) -> Tensor:
         """The tensor of an operand: an input, a result of a call lowered before, or a constant.
 
-        Its elements have the type that the operator at hand computes in, or are quantized. Between two operators that
+        Its elements have the type that the current operator computes in, or are quantized. Between two operators that
         compute in float32 nothing is rounded.
         """
         node = operand.node
@@ -108,7 +108,7 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         return found
 
     def stored_tensor(self, operand: Operand) -> Tensor:
-        """The tensor of an operand in the program's type for it; in float32 if XNNPACK does not have that."""
+        """The tensor of an operand in the program's type for it; in float32 if XNNPACK lacks that type."""
         found = self.value(operand)
         if isinstance(found, Joined):
             found = self.reshape(found.parts, found.shape)
@@ -136,12 +136,12 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         return Tensor.dense(self.constant(data, format=Format(FLOATS[data.dtype])))
 
     def _weight_to_store(self, data: torch.Tensor) -> torch.Tensor:
-        """A constant weight of products, as float16 where XNNPACK multiplies float32 with that."""
+        """A constant weight of products, as float16 if XNNPACK multiplies float32 with that."""
         wanted = TORCH_FLOATS[self.datatype]
         if data.dtype is wanted is not torch.float32 or (data.dtype, wanted) == (torch.float16, torch.float32):
             return data
         if self.options.weights == "float16" and wanted is torch.float32:
-            # The program keeps its constants alive, so that an address means one tensor.
+            # The program keeps its constants alive, so that an address identifies one tensor.
             key = storage_key(data)
             if key not in self._narrowed:
                 self._narrowed[key] = narrowed(data.float())
@@ -149,7 +149,7 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         return data.to(wanted)
 
     def filter(self, operand: Operand) -> tuple[torch.Tensor, Format]:
-        """A constant weight and its format: integers if it is made of some that XNNPACK can take, or numbers."""
+        """A constant weight and its format: integers if it is made of some that XNNPACK supports, or numbers."""
         data = operand.constant
         if data is not None:
             data = self._weight_to_store(data)
@@ -166,15 +166,15 @@ class ProgramBuilder(PartitionBuilder["Tensor | Joined"], GraphBuilder):
         return numbers_of(data, quantization), Format()
 
 
-#: Lowers one call of the program: adds what computes it and returns its tensor. Relies on the support table's checks.
+#: Lowers one call of the program: adds its nodes and returns its tensor. Relies on the support table's checks.
 Lower: TypeAlias = Callable[[ProgramBuilder, Call], "Tensor | Joined"]
 
 
 def build_layer(layer: Sequence[Call], table: Mapping[str, Row[Lower]], options: XnnpackOptions) -> Graph:
     """Lower some calls of a program, in graph order, that begin with dequantizes and end with quantizes.
 
-    Images come as the layers before would leave them, with the channels last. Raises LoweringError for an operator that
-    the table does not have.
+    Images are stored as the preceding layers would leave them, with the channels last. Raises LoweringError for an
+    operator that the table lacks.
     """
     builder = ProgramBuilder(layer[0].program, options)
     inside = {call.node for call in layer}
@@ -192,12 +192,12 @@ def build_layer(layer: Sequence[Call], table: Mapping[str, Row[Lower]], options:
 
 
 def is_inside_chain(call: Call) -> bool:
-    """Whether a call is a part of the conversion that the last call of its chain, the dequantize, becomes."""
+    """True if a call is part of the conversion that the last call of its chain, the dequantize, is lowered to."""
     return call.operator in DYNAMIC
 
 
 def input_format(operand: Operand) -> Format:
-    """The format of an input: integers mean what the program's dequantize says of them."""
+    """The format of an input: the program's dequantize defines the meaning of integers."""
     datatype = FLOATS.get(operand.dtype)
     if datatype is not None:
         return Format(datatype)

@@ -1,4 +1,4 @@
-"""Quantize and dequantize: conversions, weights that stay integers, rows and samples whose scales are found anew."""
+"""Quantize and dequantize: conversions, weights that stay integers, rows and samples with scales of each call."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from .common import LARGEST, SMALLEST
 from .program import Lower, ProgramBuilder
 from .spatial import is_pointwise
 
-#: The operators of quantized programs that are not arithmetic.
+#: The operators of quantized programs other than arithmetic.
 QUANTIZATION: Final = QUANTIZE | DEQUANTIZE | DYNAMIC
 _CONVOLUTION: Final = "aten.convolution.default"
 
-# -- scales that are known beforehand ----------------------------------------------------------------------------------
+# -- scales known at lowering time -- ----------------------------------------------------------------------------------
 
 
 def is_dequantized_constant(call: Call) -> bool:
-    """Whether a call makes numbers of constant integers."""
+    """True if a call dequantizes constant integers."""
     return call.operator in DEQUANTIZE and call["input"].is_constant and call.quantization is not None
 
 
 def _is_of_half_precision(call: Call) -> bool:
-    """Whether a conversion from or to integers has float16 or bfloat16 on the other side."""
+    """True if a conversion from or to integers has float16 or bfloat16 on the other side."""
     found = call["input"].dtype, getattr(call.node.meta["val"], "dtype", None)
     return torch.float16 in found or torch.bfloat16 in found
 
 
 def static_integers(call: Call) -> str | None:
-    """Float32 activations as int8, -128 to 127, with one scale known beforehand; constants as they like."""
+    """Float32 activations as int8, -128 to 127, with one scale known at lowering time; any constants."""
     if _is_of_half_precision(call):
         return "numbers of half precision are quantized: only float32 is"
     if is_dequantized_constant(call):
@@ -55,14 +55,14 @@ def static_integers(call: Call) -> str | None:
             f"{kind}, {quantization.minimum} to {quantization.maximum}, {what}: XNNPACK has int8, -128 to 127, in all"
         )
     if call.operator in DEQUANTIZE and _is_read_otherwise(call["input"]):
-        return "its integers stand for other numbers elsewhere: XNNPACK's have one scale and zero point"
+        return "its integers have another meaning elsewhere: XNNPACK's have one scale and zero point"
     scale = quantization.scale
     assert isinstance(scale, float)
     return None if SMALLEST <= scale <= LARGEST else f"scale = {scale} is not a normal float32 number"
 
 
 def _is_read_otherwise(integers: Operand) -> bool:
-    """Whether what quantizes integers and what reads them as numbers have several scales or zero points."""
+    """True if several scales or zero points are in use for quantizing integers and for reading them as numbers."""
     maker = integers.producer
     made = [maker] if maker is not None and maker.operator in QUANTIZE else []
     first, *others = [item.quantization for item in (*made, *integers.users) if item.operator in QUANTIZE | DEQUANTIZE]
@@ -91,11 +91,11 @@ def _dequantize(b: ProgramBuilder, call: Call) -> Tensor:
     return Tensor.dense(b.constant(data, format=format))
 
 
-# -- scales that are found in each call --------------------------------------------------------------------------------
+# -- scales computed in each call -- --------------------------------------------------------------------------------
 
 
 def rows_for_products(call: Call) -> str | None:
-    """Rows or samples are int8, -128 to 127, with scales found in each call, and meet constant integers."""
+    """Rows or samples are int8, -128 to 127, with scales computed in each call, and meet constant integers."""
     if _is_of_half_precision(call):
         return "numbers of half precision are quantized: only float32 is"
     if is_dequantized_constant(call):
@@ -109,7 +109,7 @@ def rows_for_products(call: Call) -> str | None:
 
 
 def dynamic_chain(call: Call) -> DynamicQuantization | None:
-    """The chain of calls that quantizes in each call of the program and has this one in it."""
+    """The chain of calls that quantizes in each call of the program and contains this one."""
     pending, seen = [call], set[Call]()
     while pending:
         found = pending.pop()
@@ -124,7 +124,7 @@ def dynamic_chain(call: Call) -> DynamicQuantization | None:
 
 
 def readers_of(chain: DynamicQuantization, call: Call) -> tuple[Call, ...]:
-    """The calls that read what a chain gives; `call` is any of the same program."""
+    """The calls that read the result of a chain; `call` is any of the same program."""
     return Call(chain.nodes[-1], call.program).users
 
 
@@ -153,7 +153,7 @@ def _chain_obstacle(chain: DynamicQuantization, readers: tuple[Call, ...]) -> st
 
 
 def _reader_obstacle(reader: Call, chain: DynamicQuantization) -> str | None:
-    """Why XNNPACK does not multiply what is quantized in each call so; None if it does."""
+    """The reason why XNNPACK does not multiply operands quantized in each call like this; None if it does."""
     name = reader.operator
     if name not in ("aten.linear.default", _CONVOLUTION) or reader["input"].node is not chain.nodes[-1]:
         return f"{reader.node.name} reads the rows: XNNPACK only multiplies them by a constant weight"
@@ -171,10 +171,10 @@ def _reader_obstacle(reader: Call, chain: DynamicQuantization) -> str | None:
 
 
 def _in_each_call(b: ProgramBuilder, call: Call, source: Tensor) -> Tensor:
-    """Rows, or what convolutions read: samples, or pixels if they are pointwise, with the channels stored last."""
+    """Rows, or inputs of convolutions: samples, or pixels if they are pointwise, with the channels stored last."""
     reader, rank = call.users[0], len(source.shape)
     if reader.operator != _CONVOLUTION:
-        order = source.order if source.order[-1] == rank - 1 else identity(rank)  # rows must be stored as rows
+        order = source.order if source.order[-1] == rank - 1 else identity(rank)  # rows must be contiguous
         rows = Format(DataType.QDINT8, PerRowQuantization(1))
         return Tensor(b.emit(ops.Convert(rows), b.stored(source, order)), order)
     pixels = is_pointwise(reader) and not reader["transposed"]

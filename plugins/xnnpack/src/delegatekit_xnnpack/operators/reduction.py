@@ -1,7 +1,7 @@
-"""Reductions along axes, and what is built of them: softmax, variance, layer and group normalization.
+"""Reductions along axes, and operators composed of them: softmax, variance, layer and group normalization.
 
-A mean is taken where the elements lie: axes that are stored last are summed by a product with a row of equal weights
-(the fastest way through XNNPACK), others by a global average pool. No axis needs to move.
+A mean is computed in the storage order: axes that are stored last are summed by a product with a row of equal weights
+(the fastest way in XNNPACK), others by a global average pool. No axis needs to move.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from .common import EXPONENTIAL_NAN, LARGEST, POOLED_NAN, not_narrowed, not_scal
 from .precision import always
 from .program import Lower, ProgramBuilder
 
-#: Elements of a row that are not worth two steps to find their maximum, and those that XNNPACK compares at once.
+#: Elements of a row that do not justify two steps for its maximum, and those that XNNPACK compares at once.
 _SHORT_ROW, _VECTOR = 256, 8
-#: A matrix product adds one element after another: longer rows are summed in two steps, to lose less to rounding.
+#: A matrix product adds one element after another: longer rows are summed in two steps, which reduces rounding errors.
 _ROW_LIMIT = 1024
 
 
 def mean(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
-    """The mean over logical axes, which stay with size 1."""
+    """The mean over logical axes, which are kept with size 1."""
     return b.reshape(_mean(b, x, axes), tuple(1 if axis in axes else size for axis, size in enumerate(x.shape)))
 
 
 def _mean(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
-    """The mean over logical axes, which stay with size 1, perhaps with an axis of size 1 more in front."""
+    """The mean over logical axes, which are kept with size 1, perhaps with another axis of size 1 in front."""
     runs = _stored_runs(x, axes)
     if not _are_reshaped(x, runs):
         return _mean_of_pairs(b, x, axes)
@@ -49,17 +49,17 @@ def _mean(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 def _are_reshaped(x: Tensor, runs: list[tuple[int, int]]) -> bool:
-    """Whether runs can be brought to the shape that their reduction needs: a reshape allows one size that changes."""
+    """True if runs can be reshaped as their reduction needs: a reshape allows one size that changes."""
     stored = x.value.shape
     last_axis = [(len(stored) - 1, len(stored))]
     return dynamic_count(stored) < 2 or not runs or (runs == last_axis and not isinstance(stored[-1], Dynamic))
 
 
 def _mean_of_pairs(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
-    """The mean by global average pools over two axes each. The result may have axes of size 1 more in front."""
+    """The mean by global average pools over two axes each. The result may have additional axes of size 1 in front."""
     reduced = [axis for axis in axes if x.shape[axis] != 1]
     kept = [axis for axis in range(len(x.shape)) if axis not in reduced]
-    # An odd axis needs a partner, and an axis must be left to stand after the pair.
+    # An odd axis needs a partner, and an axis must remain after the pair.
     lifts = len(reduced) % 2 + (not kept)
     for _ in range(lifts):
         x = b.lifted(x)
@@ -76,7 +76,7 @@ def _mean_of_pairs(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 def total(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
-    """The sum over logical axes of known sizes, which stay with size 1."""
+    """The sum over logical axes of known sizes, which are kept with size 1."""
     factor = 1.0
     runs = _stored_runs(x, axes)
     if not _are_reshaped(x, runs):
@@ -112,7 +112,7 @@ def _stored_runs(x: Tensor, axes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _is_row(x: Tensor, stop: int) -> bool:
-    """Whether nothing is stored after a run that ends at `stop`."""
+    """True if nothing is stored after a run that ends at `stop`."""
     return math.prod(x.value.shape[stop:]) == 1
 
 
@@ -136,7 +136,7 @@ def _weighted_row_sum(b: ProgramBuilder, x: Tensor, start: int, stop: int, weigh
     stored = x.value.shape
     value = x.value
     count = largest(math.prod(stored[start:stop]))
-    # What is summed in two steps could not be reshaped back.
+    # A sum in two steps could not be reshaped back.
     lengths = _row_lengths(count) if dynamic_count(stored) < 2 else (count,)
     for length in lengths:
         one_step = (*stored[:start], count)
@@ -179,8 +179,8 @@ def reducible(*, counted: bool = False, averaged: bool = False) -> Constraint:
         return _pairs_obstacle(shape, len(reduced)) if averaged else _pools_obstacle(shape)
 
     check.__doc__ = (
-        "The number of reduced elements does not change, and w" if counted else "W"
-    ) + f"here several sizes change, there are at most {MAX_RANK - 1 if averaged else 4} axes."
+        "The number of reduced elements does not change, and i" if counted else "I"
+    ) + f"f several sizes change, there are at most {MAX_RANK - 1 if averaged else 4} axes."
     return check
 
 
@@ -205,13 +205,13 @@ def _sum(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def reduced_sizes(call: Call) -> list[Size]:
-    """The sizes of the axes that a reduction takes away."""
+    """The sizes of the axes that a reduction removes."""
     shape = shape_of(call["self"])
     return [shape[axis] for axis in _reduction_axes(call)]
 
 
 def variance_correction(call: Call) -> float:
-    """What var.correction subtracts from the number of elements."""
+    """The number that var.correction subtracts from the number of elements."""
     correction = call["correction"]
     return 1.0 if correction is None else float(correction)
 
@@ -235,7 +235,7 @@ def _variance(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def _centred(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """x less its mean, and the squares of that."""
+    """x minus its mean, and the squares of that."""
     centred = b.binary(BinaryKind.SUBTRACT, x, mean(b, x, axes))
     return centred, b.unary(UnaryKind.SQUARE, centred)
 
@@ -250,7 +250,7 @@ def whole_extreme(call: Call) -> str | None:
 
 
 def few_pooled(call: Call) -> str | None:
-    """Where several sizes change, there are at most 4 axes."""
+    """If several sizes change, there are at most 4 axes."""
     return _pools_obstacle(shape_of(call["self"]))
 
 
@@ -265,7 +265,7 @@ def _extreme(*, maximum: bool) -> Lower:
 
 
 def _maximum(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
-    """The maximum over logical axes of known sizes, which stay with size 1; perhaps with axes of size 1 in front."""
+    """The maximum over logical axes of known sizes, which are kept with size 1; perhaps with unit axes in front."""
     if dynamic_count(x.shape) > 1:
         return _maximum_of_axes(b, x, axes)
     for start, stop in _stored_runs(x, axes):
@@ -279,7 +279,7 @@ def _maximum_of_run(b: ProgramBuilder, x: Tensor, start: int, stop: int) -> Tens
     count = largest(math.prod(stored[start:stop]))
     value = x.value
     if inner == 1:
-        # Pooling works along channels. A long row is cut into columns of its own, whose maxima are a shorter row.
+        # Pooling works along channels. A long row is split into columns, whose maxima form a shorter row.
         width = _column_count(count)
         if width > 1:
             value, count = _column_maxima(b, value, outer, count // width, width), width
@@ -294,7 +294,7 @@ def _column_maxima(b: ProgramBuilder, value: Value, outer: Size, count: int, inn
 
 
 def _column_count(count: int) -> int:
-    """How many columns a row of so many elements is cut into: a number like its root, or 1 if it is short or odd."""
+    """The number of columns for a row of this many elements: about its square root, or 1 if it is short or odd."""
     if count < _SHORT_ROW:
         return 1
     divisor = next(size for size in range(math.isqrt(count), 0, -1) if count % size == 0)
@@ -325,7 +325,7 @@ def _softmax(b: ProgramBuilder, call: Call) -> Tensor:
     x = b.tensor(call["self"])
     axis = axis_of(call["dim"], len(x.shape))
     last = x.order[axis]
-    # XNNPACK normalizes what is stored last.
+    # XNNPACK normalizes the axis that is stored last.
     order = tuple(len(x.order) - 1 if at == last else at - (at > last) for at in x.order)
     value = b.stored(x, order)
     return Tensor(b.emit(ops.Unary(UnaryKind.SOFTMAX), value), order)
@@ -343,7 +343,7 @@ def _log_softmax(b: ProgramBuilder, call: Call) -> Tensor:
 def _log_sum_exp(b: ProgramBuilder, call: Call) -> Tensor:
     x, axes = b.tensor(call["self"]), _reduction_axes(call)
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
-    # An infinite maximum, less itself, would be NaN.
+    # An infinite maximum minus itself would be NaN.
     shift = b.reshape(b.clamp(_maximum(b, x, axes), -LARGEST, LARGEST), kept)
     scale = b.reshape(total(b, b.unary(UnaryKind.EXP, b.binary(BinaryKind.SUBTRACT, x, shift)), axes), kept)
     return b.reshape(b.binary(BinaryKind.ADD, b.unary(UnaryKind.LOG, scale), shift), shape_of(call.result))
@@ -356,7 +356,7 @@ def positive_epsilon(call: Call) -> str | None:
 
 
 def few_normalized(call: Call) -> str | None:
-    """Where several sizes change, there are at most 5 axes."""
+    """If several sizes change, there are at most 5 axes."""
     return _pairs_obstacle(shape_of(call["input"]), len(call["normalized_shape"]))
 
 
@@ -376,13 +376,13 @@ def normalized(b: ProgramBuilder, x: Tensor, axes: Sequence[int], epsilon: float
 
 
 def few_groups(call: Call) -> str | None:
-    """Where several sizes change, there are at most 4 axes and 64 groups."""
+    """If several sizes change, there are at most 4 axes and 64 groups."""
     shape, groups = shape_of(call["input"]), call["num_groups"]
     batch, channels, *rest = shape
     if dynamic_count(shape) < 2:
         return None
     grouped = (batch, groups, channels // groups, *rest)
-    # What can be joined again can be cut.
+    # Axes that can be joined again can be split.
     return reshape_obstacle(grouped, shape) or _pairs_obstacle(grouped, len(grouped) - 2)
 
 
@@ -390,7 +390,7 @@ def _group_norm(b: ProgramBuilder, call: Call) -> Tensor:
     x = b.tensor(call["input"])
     groups, rank = call["num_groups"], len(x.shape)
     batch, channels, *rest = x.shape
-    # One axis is easier to reduce; but where several sizes change, a reshape could not tell it apart again.
+    # One axis is easier to reduce; but if several sizes change, a reshape could not split it again.
     spatial = [math.prod(rest)] if dynamic_count(x.shape) < 2 else rest
     grouped = b.reshape(x, (batch, groups, channels // groups, *spatial))
     result = b.reshape(normalized(b, grouped, range(2, 3 + len(spatial)), call["eps"]), x.shape)
@@ -401,7 +401,7 @@ def _group_norm(b: ProgramBuilder, call: Call) -> Tensor:
 def _scale_and_shift(
     b: ProgramBuilder, x: Tensor, weight: Operand | None, bias: Operand | None, shape: Shape | None = None
 ) -> Tensor:
-    """x * weight + bias, either may be missing; `shape` is how they broadcast if not as they are."""
+    """x * weight + bias, either may be missing; `shape` is their shape for broadcasting if not their own."""
     for kind, parameter in ((BinaryKind.MULTIPLY, weight), (BinaryKind.ADD, bias)):
         if parameter is not None:
             operand = b.tensor(parameter)
@@ -411,7 +411,7 @@ def _scale_and_shift(
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
-#: Of operators that reduce by a maximum first, and by a sum then.
+#: Of operators that reduce first by a maximum, then by a sum.
 _EXPONENTIAL_SUMS: Final = (reducible(counted=True, averaged=True), few_pooled)
 _POOLED_AND_EXPONENTIAL: Final = f"{POOLED_NAN}, and {EXPONENTIAL_NAN}"
 

@@ -1,4 +1,4 @@
-"""Operators that move, choose or repeat elements: views, permutations, slices, concatenation, padding."""
+"""Operators that move, select or repeat elements: views, permutations, slices, concatenation, padding."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def plain_conversion(call: Call) -> str | None:
 
 
 def _to_type(b: ProgramBuilder, call: Call) -> Tensor:
-    # The result becomes of the call's type; what is converted is what the program has, rounded.
+    # The result gets the call's type; the input of the conversion is the program's rounded value.
     return b.stored_tensor(call["self"])
 
 
@@ -73,7 +73,7 @@ def _expand(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def expand(b: ProgramBuilder, x: Tensor, shape: Shape) -> Tensor:
-    """`x` repeated along axes of size 1: a product with ones, whose broadcasting does it."""
+    """`x` repeated along axes of size 1: a product with ones, which broadcasts."""
     x = b.reshape(x, (1,) * (len(shape) - len(x.shape)) + x.shape)
     repeats = tuple(1 if have == want else want for have, want in zip(x.shape, shape, strict=True))
     return b.binary(BinaryKind.MULTIPLY, x, b.filled(repeats, 1.0))
@@ -92,7 +92,7 @@ def few_repeats(call: Call) -> str | None:
 
 
 def repeat_tiles(call: Call) -> list[tuple[int, Size]]:
-    """For each axis of the result of `repeat`: how often, and the size that is repeated."""
+    """For each axis of the result of `repeat`: the number of repetitions, and the size that is repeated."""
     repeats, shape = call["repeats"], shape_of(call["self"])
     return list(zip(repeats, (1,) * (len(repeats) - len(shape)) + shape, strict=True))
 
@@ -114,7 +114,7 @@ def _repeat(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def copied_whole(call: Call) -> str | None:
-    """What is copied has the result's shape, or is repeated a known number of times."""
+    """The source has the result's shape, or is repeated a known number of times."""
     source, target = shape_of(call["src"]), shape_of(call.result)
     if source == target or not dynamic_count(target):
         return None
@@ -137,7 +137,7 @@ def sliceable(call: Call) -> str | None:
     if not isinstance(start, int):
         return "the slice begins at a place that changes from call to call"
     if isinstance(size, Dynamic) and (
-        step != 1 or minimum(start + largest(count), size) - start != count  # what XNNPACK's slice leaves
+        step != 1 or minimum(start + largest(count), size) - start != count  # the result of XNNPACK's slice
     ):
         return f"a slice of {count} elements, step {step}, of {size}: XNNPACK's slices end at a fixed place"
     if step == 1:
@@ -152,10 +152,10 @@ def sliceable(call: Call) -> str | None:
 
 
 def slice_bounds(call: Call) -> tuple[int, Size | None, int | None, int]:
-    """Axis, first index, end and step of a slice, as they stand in the edge dialect: within the size, from the front.
+    """Axis, first index, end and step of a slice, as in the edge dialect: within the size, from the front.
 
-    A start that is neither a number nor a size is None. So is the end unless all are numbers: of an axis that changes,
-    the result's size says where a slice ends.
+    A start that is neither a number nor a size is None. So is the end unless all are numbers: for an axis that changes,
+    the result's size determines the end of a slice.
     """
     axis = axis_of(call["dim"], call["self"].rank)
     size, step = shape_of(call["self"])[axis], call["step"]
@@ -175,7 +175,7 @@ def _slice(b: ProgramBuilder, call: Call) -> Tensor:
     if step == 1:
         return b.slice(x, axis, start, count)
     count = largest(count)
-    # Every step-th element is the first column of rows as long as the step; the last row may need filling up.
+    # Every step-th element is the first column of rows as long as the step; the last row may need padding.
     length = min(count * step, largest(x.shape[axis]) - start)
     block = b.slice(x, axis, start, length)
     missing = [(0, 0)] * len(x.shape)
@@ -228,7 +228,7 @@ def few_runs(call: Call) -> str | None:
 
 
 def _choice_obstacle(indices: Sequence[int], size: Size) -> str | None:
-    """Why elements of an axis cannot be `chosen` by these indices; None if they can."""
+    """The reason why elements of an axis cannot be `chosen` by these indices; None if they can."""
     runs = len(index_runs(indices))
     if runs > RUN_LIMIT:
         return f"{runs} separate runs of indices: XNNPACK has no gather"
@@ -239,7 +239,7 @@ def _choice_obstacle(indices: Sequence[int], size: Size) -> str | None:
 
 
 def selected_indices(call: Call) -> list[int]:
-    """The constant indices of `index_select`: no row takes computed integers."""
+    """The constant indices of `index_select`: no row accepts computed integers."""
     indices = call["index"].constant
     assert indices is not None
     return [int(index) for index in indices.reshape(-1).tolist()]
@@ -261,10 +261,10 @@ def chosen_by_constants(call: Call) -> str | None:
 
 
 def indices_of_axes(call: Call) -> dict[int, list[int]] | None:
-    """Axis -> its indices, of an indexing whose tensors are constants and choose along each axis by itself.
+    """Axis -> its indices, of an indexing whose tensors are constants and select along each axis separately.
 
-    They follow one another, and all but one axis of each has size 1: axes stay where they are. Indices are
-    counted from the front, unless the axis changes. None for every other indexing.
+    They are consecutive, and all but one axis of each has size 1: axes keep their positions. Indices are counted from
+    the front, unless the axis changes. None for every other indexing.
     """
     places = [(axis, index) for axis, index in enumerate(call["indices"]) if index is not None]
     if not places or [axis for axis, _ in places] != list(range(places[0][0], places[0][0] + len(places))):
@@ -274,7 +274,7 @@ def indices_of_axes(call: Call) -> dict[int, list[int]] | None:
         data = operand.constant
         if data is None or data.dtype not in (torch.int64, torch.int32) or data.dim() > len(places):
             return None
-        own = data.dim() - len(places) + number  # where the index's own axis is, counted as in NumPy's broadcasting
+        own = data.dim() - len(places) + number  # position of the index's own axis, counted as in NumPy's broadcasting
         if data.numel() != (data.shape[own] if own >= 0 else 1):
             return None
         size, indices = shape_of(call["self"])[axis], [int(index) for index in data.reshape(-1).tolist()]
@@ -300,7 +300,7 @@ def few_reversed(call: Call) -> str | None:
 
 
 def flipped_axes(call: Call) -> list[int]:
-    """The axes that a flip reverses: none of a tensor without axes, which PyTorch lets have one."""
+    """The axes that a flip reverses: none for a tensor without axes, for which PyTorch accepts one."""
     rank = call["self"].rank
     return [axis_of(dim, rank) for dim in call["dims"]] if rank else []
 
@@ -366,7 +366,7 @@ def _cat(b: ProgramBuilder, call: Call) -> Tensor:
 
 def _constant_pad(b: ProgramBuilder, call: Call) -> Tensor:
     x = b.tensor(call["self"])
-    # Negative amounts, which cut off, core has made slices of.
+    # Negative amounts, which crop, are slices already.
     return b.pad(x, pads_of(call["pad"], len(x.shape)), float(call["value"]))
 
 
@@ -413,7 +413,7 @@ def _pixel_unshuffle(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def _pads_with_zero(call: Call) -> bool:
-    """On processors without float16, the runtime makes float32 of all values, but not of what is filled in."""
+    """On processors without float16, the runtime converts all values to float32, except those that are filled in."""
     return bool(call["value"] == 0)
 
 

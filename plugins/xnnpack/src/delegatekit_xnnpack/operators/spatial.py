@@ -70,7 +70,7 @@ def convolution_padding(call: Call) -> str | None:
 
 
 def is_pointwise(call: Call) -> bool:
-    """Whether a convolution, as exported or in the edge dialect, multiplies each pixel with the same matrix.
+    """True if a convolution, as exported or in the edge dialect, multiplies each pixel with the same matrix.
 
     XNNPACK computes these as products of rows.
     """
@@ -112,7 +112,7 @@ def _convolution(b: ProgramBuilder, call: Call) -> Tensor:
     if bias is not None:
         operands.append(b.dense(b.tensor(bias)))
     if x.quantization == PerRowQuantization(1):
-        # XNNPACK would make this of the convolution, too.
+        # XNNPACK would replace the convolution with this, too.
         operands[1] = b.reshaped(operands[1], (outputs, inputs))
         return b.reshape(b.from_nhwc(b.emit(ops.FullyConnected(), *operands)), shape_of(call.result))
     return b.reshape(b.from_nhwc(b.emit(operator, *operands)), shape_of(call.result))
@@ -125,12 +125,12 @@ def _convolution_kind(groups: int, inputs: int, *, transposed: bool) -> Convolut
 
 
 def _filter(b: ProgramBuilder, weight: torch.Tensor, format: Format, operator: ops.Convolution) -> Value:
-    """The weight in the layout that XNNPACK wants, as a view of it: the file writer makes it dense."""
+    """The weight in XNNPACK's layout, as a view: the file writer makes it contiguous."""
     height, width = operator.kernel
     outputs = operator.groups * operator.group_outputs
     quantization = format.quantization
     if isinstance(quantization, PerChannelQuantization):
-        # XNNPACK wants a scale for each channel of the result.
+        # XNNPACK requires a scale for each channel of the result.
         if quantization.axis != (operator.kind is ConvolutionKind.TRANSPOSED):
             weight, format = numbers(Value(tuple(weight.shape), format.datatype, weight, quantization)), Format()
         else:
@@ -153,7 +153,7 @@ def _filter(b: ProgramBuilder, weight: torch.Tensor, format: Format, operator: o
 
 
 def pool_shape(spatial: int, *, divides: bool = False) -> Constraint:
-    """Constraint: windows hang over along axes that do not change; an average is divided by the window's own size."""
+    """Constraint: windows overhang along axes that do not change; an average is divided by the window's own size."""
 
     def check(call: Call) -> str | None:
         if call["ceil_mode"] and dynamic_count(shape_of(call["self"])[-spatial:]):
@@ -179,7 +179,7 @@ class PoolWindow:
     stride: Pair
     padding: Pair
     dilation: Pair
-    #: Rows and columns beyond the padding that the last windows of ceil_mode reach into.
+    #: Rows and columns beyond the padding that the last windows of ceil_mode cover.
     overhang: Pair
 
 
@@ -253,7 +253,7 @@ def _adaptive_average_pool(spatial: int) -> Lower:
         if all(old % new == 0 for old, new in zip(before, after, strict=True)):
             x = _averages(b, x, (before[0] // after[0], before[1] // after[1]))
         else:
-            # Rows first, then columns, each window by itself: all have as many columns as rows.
+            # Rows first, then columns, each window separately: all have as many columns as rows.
             for axis in (0, 1):
                 x = _adaptive_averages(b, x, axis, before[axis], after[axis])
         return b.reshape(x, shape_of(call.result))
@@ -288,7 +288,7 @@ def resize_ratio(call: Call) -> str | None:
 
 
 def resize_is_exact(call: Call) -> bool:
-    """Whether the sizes are in the very ratio by which PyTorch computes sample positions."""
+    """True if the sizes have exactly the ratio by which PyTorch computes sample positions."""
     factors = call["scale_factors"]
     if not factors or call["output_size"] is not None:
         return True
@@ -334,7 +334,7 @@ def _upsample_nearest(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def _repeated_pixels(b: ProgramBuilder, x: Tensor, factors: Pair) -> Tensor:
-    """Each pixel repeated, where several sizes change: a transposed convolution with a window of ones per channel."""
+    """Each pixel repeated, if several sizes change: a transposed convolution with a window of ones per channel."""
     channels = largest(x.shape[1])
     operator = ops.Convolution(
         ConvolutionKind.TRANSPOSED,
@@ -357,9 +357,9 @@ def _repeated_pattern(b: ProgramBuilder, x: Tensor, axis: int, indices: Sequence
 
 
 def pattern_of(indices: Sequence[int], size: int) -> tuple[Sequence[int], int]:
-    """The shortest beginning of `indices` that says them all, and how far along the axis it moves on from each to next.
+    """The shortest prefix of `indices` whose shifted repetitions are all of them, and the shift along the axis.
 
-    Of 0 0 1 2 2 3 (of 4), it is 0 0 1, and 2.
+    For 0 0 1 2 2 3 (of 4), it is 0 0 1, and 2.
     """
     for length in range(1, len(indices)):
         step, rest = divmod(size * length, len(indices))
@@ -372,9 +372,9 @@ def pattern_of(indices: Sequence[int], size: int) -> tuple[Sequence[int], int]:
 
 
 def nearest_indices(call: Call) -> list[list[int]]:
-    """The row, and the column, that PyTorch's nearest-neighbor upsampling takes for each of the result's.
+    """The row and the column that PyTorch's nearest-neighbor upsampling selects for each of the result's.
 
-    It computes them in single precision: for a few sizes they fall one short of the exact ones. Of sizes that change,
+    It computes them in single precision: for a few sizes they are one less than the exact ones. For sizes that change,
     those of the largest call.
     """
     found = []
@@ -387,7 +387,7 @@ def nearest_indices(call: Call) -> list[list[int]]:
 
 
 def nearest_repeats_evenly(call: Call) -> bool:
-    """Whether nearest-neighbor upsampling repeats every row and column equally often.
+    """True if nearest-neighbor upsampling repeats every row and column equally often.
 
     Of sizes that change, the largest has the indices of all others, as their ratio is the same.
     """
@@ -405,12 +405,12 @@ def nearest_repeats_evenly(call: Call) -> bool:
 
 
 def _is_selection(call: Call) -> bool:
-    """Slices are worth a delegate no more than other selections."""
+    """Slices are no more worth a delegate than other selections."""
     return not nearest_repeats_evenly(call)
 
 
 def _repeats_by_product(call: Call) -> bool:
-    """Where several sizes change, pixels are repeated by a transposed convolution instead."""
+    """True if several sizes change: pixels are then repeated by a transposed convolution."""
     return dynamic_count(shape_of(call["input"])) < 2
 
 

@@ -1,4 +1,4 @@
-"""Functions with steps: rounding, signs, thresholds, quotients without their fraction, remainders."""
+"""Functions with steps: rounding, signs, thresholds, integer quotients, remainders."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .elementwise import arithmetic, number_operand
 from .functions import ADD, DIVIDE, MULTIPLY, SUBTRACT, is_positive, sign
 from .program import Lower, ProgramBuilder
 
-#: From here on, float32 has integers only.
+#: From here on, float32 represents integers only.
 _INTEGERS = 2.0**23
 
 
 def truncated(b: ProgramBuilder, x: Tensor) -> Tensor:
-    """x without its fraction."""
+    """x without its fractional part."""
     floor = b.unary(UnaryKind.FLOOR, b.clamp(x, 0.0, math.inf))
     return arithmetic(b, ADD, floor, b.unary(UnaryKind.CEILING, b.clamp(x, -math.inf, 0.0)))
 
@@ -33,8 +33,8 @@ def _trunc(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def _round(b: ProgramBuilder, call: Call) -> Tensor:
-    # A sum with 2^23 has no place for a fraction: the processor rounds it, ties to even. Numbers of either sign need a
-    # sum of their own; what lies beyond is an integer, and is added as it is.
+    # A sum with 2^23 has no bits for a fraction: the processor rounds it, ties to even. Numbers of either sign need a
+    # sum of their own; larger numbers are integers, and are added unchanged.
     x = b.tensor(call["self"])
     above, below = b.clamp(x, 0.0, _INTEGERS), b.clamp(x, -_INTEGERS, 0.0)
     above = arithmetic(b, SUBTRACT, arithmetic(b, ADD, above, _INTEGERS), _INTEGERS)
@@ -84,7 +84,7 @@ def short_divisors(call: Call) -> str | None:
     return None if bits <= _SHORT else f"other has {bits} binary digits: quotients may be rounded up to a whole number"
 
 
-#: With so many digits, products with whole numbers to 2^21 are exact; beyond, one more or less is within rounding.
+#: With this many bits, products with whole numbers to 2^21 are exact; beyond, one more or less is within rounding.
 _SHORT: Final = 3
 
 

@@ -27,7 +27,7 @@ Pass: TypeAlias = Callable[[Graph], None]
 
 
 def passes_for(options: XnnpackOptions) -> tuple[Pass, ...]:
-    """All passes, in the order in which they help each other."""
+    """All passes, ordered so that each enables the next."""
     size = options.block_bytes
     return (
         fold_pads,
@@ -35,7 +35,7 @@ def passes_for(options: XnnpackOptions) -> tuple[Pass, ...]:
         # Clamps have not been folded yet: no product has one of its own.
         *((partial(split_between, block_bytes=size), partial(batch_columns, block_bytes=size)) if size else ()),
         drop_unread,
-        # The clamps of float16 lose a NaN.
+        # float16 clamps lose a NaN.
         *(() if options.exact_special_values else (clamp_in_half_precision,)),
         fold_clamps,
         # Clamps have been folded: every block has its own.

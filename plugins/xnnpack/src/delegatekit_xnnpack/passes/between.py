@@ -1,4 +1,4 @@
-"""Cuts two products with elementwise functions between them: sum_i f(x A_i) B_i instead of f(x A) B."""
+"""Splits two products with elementwise functions between them: sum_i f(x A_i) B_i instead of f(x A) B."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..ir.graph import Graph, Node, Value
 from ..ir.types import DataType
 from .blocking import append, are_few, becomes, block_count, is_product, part, rows, weight_bytes
 
-#: Weights of so many blocks stay in one piece between two products, if there are fewer.
+#: With fewer blocks than this, weights stay in one piece between two products.
 _LARGE_BETWEEN = 2
 
 Users: TypeAlias = Mapping[Value, Sequence[Node | None]]
@@ -21,7 +21,7 @@ Users: TypeAlias = Mapping[Value, Sequence[Node | None]]
 
 @dataclass(frozen=True)
 class _Between:
-    """What lies between products of the same rows and the product that reads them all."""
+    """The nodes between products of the same rows and the product that reads them all."""
 
     #: The first products and the elementwise nodes, in the graph's order.
     nodes: tuple[Node, ...]
@@ -46,7 +46,7 @@ def split_between(graph: Graph, block_bytes: int) -> None:
 
 
 def _between(last: Node, users: Users, position: Mapping[Node, int]) -> _Between | None:
-    """What leads from products to a product, and nowhere else; None if there is no such thing."""
+    """The nodes that lead from products to a product, and nowhere else; None if there are none."""
     if not is_product(last):
         return None
     shape = last.inputs[0].shape
@@ -56,7 +56,7 @@ def _between(last: Node, users: Users, position: Mapping[Node, int]) -> _Between
     while pending:
         value = pending.pop()
         node = value.producer
-        # A product that has been cut along its inputs is not cut along its outputs, too: what is new has no position.
+        # A product that was split along its inputs is not split along its outputs, too: new nodes have no position.
         if node is None or node not in position or value.shape != shape:
             return None
         if node in nodes:
@@ -77,7 +77,7 @@ def _between(last: Node, users: Users, position: Mapping[Node, int]) -> _Between
 
 def _blocks_between(between: _Between, block_bytes: int) -> int:
     largest_weight = max(weight_bytes(node) for node in (*between.nodes, between.last) if is_product(node))
-    # A single row takes the same time either way. So a method that takes one at a time shares its weights with another.
+    # A single row takes the same time either way. So a method with single rows shares its weights with another.
     if largest_weight < _LARGE_BETWEEN * block_bytes or (rows(between.last) > 1 and are_few(rows(between.last))):
         return 1
     return block_count(between.width, largest_weight, block_bytes)

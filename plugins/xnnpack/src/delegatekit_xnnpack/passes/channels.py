@@ -1,4 +1,4 @@
-"""Cuts a convolution with a large filter into several, whose results are joined."""
+"""Splits a convolution with a large filter into several, whose results are joined."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .blocking import LARGE_ALONE, append, are_few, becomes, block_count, is_flo
 
 
 def split_channels(graph: Graph, block_bytes: int) -> None:
-    """Compute blocks of a convolution's output channels by themselves, where its filter is large.
+    """Compute blocks of a convolution's output channels separately, if its filter is large.
 
     Clamps have been folded before: every block has its own.
     """
@@ -51,7 +51,7 @@ def _blocks_of_channels(node: Node, block_bytes: int) -> int:
 
 
 def _join(nodes: list[Node], source: Node, parts: Sequence[Value]) -> None:
-    """One value of all channels, in groups of as many as XNNPACK joins at once."""
+    """One value of all channels, in groups of the maximum size of XNNPACK's concatenation."""
     while len(parts) > 1:
         joined = []
         for at in range(0, len(parts), ops.CONCATENATE_LIMIT):

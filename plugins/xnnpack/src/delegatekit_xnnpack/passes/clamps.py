@@ -7,7 +7,7 @@ from ..ir.graph import Graph, Node
 
 
 def fold_clamps(graph: Graph) -> None:
-    """Let a node clamp its own result where the clamp is the only reader."""
+    """Let a node clamp its own result if the clamp is the only reader."""
     readers = graph.users()
     folded: set[Node] = set()
     for node in graph.nodes:

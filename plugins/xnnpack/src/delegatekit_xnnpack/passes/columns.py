@@ -1,4 +1,4 @@
-"""Cuts the weight of a large product into blocks of columns: a batch of products."""
+"""Splits the weight of a large product into blocks of columns: a batch of products."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def batch_columns(graph: Graph, block_bytes: int) -> None:
-    """Compute blocks of columns of x A for themselves, where A is large."""
+    """Compute blocks of columns of x A separately, if A is large."""
     nodes: list[Node] = []
     for node in graph.nodes:
         blocks = _blocks_of_columns(node, block_bytes)

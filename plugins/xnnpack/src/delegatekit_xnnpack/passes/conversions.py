@@ -1,6 +1,6 @@
-"""Takes conversions away: what stands between a dequantize and a quantize computes on the integers themselves.
+"""Removes conversions: nodes between a dequantize and a quantize compute on the integers themselves.
 
-The lowering writes a quantized program down as it is: conversions around operators on numbers, and weights as integers.
+The lowering writes a quantized program unchanged: conversions around operators on numbers, and weights as integers.
 `fold_conversions` turns `convert(op(convert(a), convert(b)))` into `op(a, b)` wherever XNNPACK has the operator for
 integers; the remaining conversions run inside the delegate, too.
 """
@@ -21,12 +21,12 @@ from ..ir.graph import Graph, Node, Value
 from ..ir.types import HALF_TYPES, DataType, Format, PerChannelQuantization, PerTensorQuantization, static
 from .unread import drop_unread
 
-#: How many steps of the output a step of the input (for products: of both inputs) may be. XNNPACK refuses products with
-#: weights beyond that, and the other kernels give wrong numbers (stock runtime of ExecuTorch 1.5.1, x86).
+#: The range of the ratio of the input's scale (for products: of both inputs') to the output's. XNNPACK refuses products
+#: with weights beyond that, and the other kernels compute wrong numbers (stock runtime of ExecuTorch 1.5.1, x86).
 _MOST_OF_WEIGHTS = 256.0
 _MOST_OF_CONVERSIONS = 128.0
 _MOST_OF_ARITHMETIC = 2.0**16
-#: What a bias may be, in steps of the sums: the sums must not leave 32 bits either.
+#: The limit of a bias, in steps of the sums: the sums must not leave 32 bits either.
 _LARGEST_BIAS = 2**30
 _FLOAT32 = torch.finfo(torch.float32)
 
@@ -57,7 +57,7 @@ _BINARY_ON_INTEGERS = frozenset(
 
 
 def fold_conversions(graph: Graph) -> None:
-    """Compute on integers between conversions from and to them; give weights the format that their operator takes."""
+    """Compute on integers between conversions from and to them; give weights their operator's format."""
     _move_integers(graph)
     _compute_on_integers(graph)
     drop_unread(graph)
@@ -67,7 +67,7 @@ def fold_conversions(graph: Graph) -> None:
 
 
 def float_reason(graph: Graph) -> str | None:
-    """Why a quantized layer, whose conversions are folded, is computed in float; None if it is on the integers."""
+    """The reason why a quantized layer with folded conversions is computed in float; None if it is on the integers."""
     kinds = [node.operator for node in graph.nodes if node.output.datatype is DataType.FLOAT32]
     names = dict.fromkeys(_name(kind) for kind in kinds if not isinstance(kind, ops.Convert))
     return f"XNNPACK has no int8 kernel for it: it computes in float, by {', '.join(names)}" if names else None
@@ -79,7 +79,7 @@ def _name(operator: ops.Operator) -> str:
 
 
 def _move_integers(graph: Graph) -> None:
-    """Let what only moves elements move the integers, and convert after it."""
+    """Let nodes that only move elements move the integers, and convert after them."""
     nodes: list[Node] = []
     for node in graph.nodes:
         nodes.append(node)
@@ -95,7 +95,7 @@ def _move_integers(graph: Graph) -> None:
 
 
 def _compute_on_integers(graph: Graph) -> None:
-    """Turn convert(op(convert(a), ...)) into op(a, ...) where nothing else reads the numbers between."""
+    """Turn convert(op(convert(a), ...)) into op(a, ...) if nothing else reads the numbers between."""
     readers = graph.users()
     nodes: list[Node] = []
     equal: dict[Value, Value] = {}
@@ -151,7 +151,7 @@ def _integer_inputs(node: Node, target: Format) -> tuple[Value, ...] | None:
 
 
 def _weighted(node: Node, target: Format) -> tuple[Value, ...] | None:
-    """Products with constant integers; the bias gets the scale of the sums."""
+    """Inputs of products with constant integers; the bias gets the scale of the sums."""
     x, weight, *bias = node.inputs
     source = _dequantized(x)
     if source is None or not isinstance(source.quantization, PerTensorQuantization):
@@ -183,7 +183,7 @@ def _bias(bias: Value, input_scale: float, weight: Value) -> Value | None:
 
 
 def _is_weight(weight: Value, operator: ops.Operator) -> bool:
-    """Whether zero points are 0 and scales are those of output channels."""
+    """True if zero points are 0 and scales are those of output channels."""
     match weight.quantization:
         case PerTensorQuantization(_, zero_point):
             return zero_point == 0
@@ -200,7 +200,7 @@ def _largest_scale(weight: Value) -> float:
 
 
 def _ratio(source: Format, target: Format) -> float:
-    """How many steps of the target a step of the source is."""
+    """The ratio of the source's scale to the target's."""
     return _scale(source) / _scale(target)
 
 
@@ -210,17 +210,17 @@ def _scale(format: Format) -> float:
 
 
 def _same_format(node: Node, target: Format | None = None) -> tuple[Value, ...] | None:
-    """What moves or chooses elements leaves the integers as they are: all formats are one."""
+    """Inputs of nodes that move or select elements and keep the integers: all have one format."""
     sources = _any_format(node, target)
     if sources is None or len({source.format for source in sources} | ({target} if target else set())) > 1:
         return None
     if isinstance(node.operator, ops.ConstantPad) and node.operator.fill != 0.0:
-        return None  # the fill need not be one of the integers
+        return None  # the fill may not be representable as an integer
     return sources
 
 
 def _any_format(node: Node, target: Format | None = None) -> tuple[Value, ...] | None:
-    """What computes on integers of any scale."""
+    """Inputs of nodes that compute on integers of any scale."""
     sources = [_dequantized(value) for value in node.inputs]
     if any(source is None or source.datatype is not DataType.QINT8 for source in sources):
         return None
@@ -228,7 +228,7 @@ def _any_format(node: Node, target: Format | None = None) -> tuple[Value, ...] |
 
 
 def _in_one_format(inputs: tuple[Value, ...], target: Node) -> tuple[tuple[Value, ...], list[Node]]:
-    """The values in the format of the target's output, and the conversions that this takes."""
+    """The values in the format of the target's output, and the conversions that this needs."""
     nodes, format = [], target.output.format
     converted: dict[Value, Value] = {}
     for value in inputs:
@@ -241,7 +241,7 @@ def _in_one_format(inputs: tuple[Value, ...], target: Node) -> tuple[tuple[Value
 
 
 def _concatenated(node: Node, target: Format) -> tuple[Value, ...] | None:
-    """Integers of other scales are converted before."""
+    """Inputs of a concatenation: integers of other scales are converted before it."""
     found = [value if value.data is not None and value.quantization else _dequantized(value) for value in node.inputs]
     sources = tuple(value for value in found if value is not None and value.datatype is DataType.QINT8)
     if len(sources) < len(found) or max(_ratio(source.format, target) for source in sources) >= _MOST_OF_CONVERSIONS:
@@ -275,7 +275,7 @@ def _binary(node: Node, target: Format) -> tuple[Value, ...] | None:
 
 
 def _operand(value: Value) -> Value | None:
-    """The integers that an operand was converted from, or that stand for a constant."""
+    """The integers that an operand was converted from, or that represent a constant."""
     if value.data is None:
         source = _dequantized(value)
         return source if source is not None and source.datatype is DataType.QINT8 else None
@@ -311,9 +311,9 @@ _RULES: dict[type[ops.Operator], Callable[[Node, Format], tuple[Value, ...] | No
 
 
 def _settle_weight(node: Node, settled: dict[tuple[Value, bool], Value]) -> None:
-    """Give a constant operand the format that goes with the others': integers only beside integers.
+    """Give a constant operand the format that matches the others': integers only with integers.
 
-    `settled` has what constants became beside numbers, and beside integers of scales found in each call.
+    `settled` maps constants to their form with numbers, and with integers of scales computed in each call.
     """
     computed = [value.datatype for value in node.inputs if value.data is None]
     integers = computed[0] if computed else DataType.FLOAT32
@@ -335,14 +335,14 @@ def _settle_weight(node: Node, settled: dict[tuple[Value, bool], Value]) -> None
 
 
 def _beside_rows(node: Node, weight: Value) -> Value:
-    """The weight beside rows that are quantized in each call: XNNPACK wants a scale for each channel there."""
+    """The weight for rows that are quantized in each call: XNNPACK requires a scale for each channel there."""
     assert weight.data is not None
     match weight.quantization:
         case PerTensorQuantization(scale, _):
             scales = torch.full((node.output.shape[-1],), scale)  # type: ignore[arg-type]
             return Value(weight.shape, DataType.QCINT8, weight.data, PerChannelQuantization(scales, 0))
     if weight.datatype is DataType.QCINT4 and static(weight.shape)[1] % 2:
-        # XNNPACK reads rows of an odd number of halves of bytes wrongly.
+        # XNNPACK misreads rows with an odd number of nibbles.
         return Value(weight.shape, DataType.QCINT8, weight.data, weight.quantization)
     if weight.datatype in (DataType.QCINT4, DataType.QBINT4) and weight.data.dtype is not torch.uint8:
         return Value(weight.shape, weight.datatype, pack_nibbles(weight.data), weight.quantization)

@@ -1,4 +1,4 @@
-"""Takes away the conversions around clamps of float16 numbers."""
+"""Removes the conversions around clamps of float16 numbers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .unread import drop_unread
 
 
 def clamp_in_half_precision(graph: Graph) -> None:
-    """Clamp float16 numbers as they are where the node before can do it, instead of between two conversions.
+    """Clamp float16 numbers directly if the node before can do it, instead of between two conversions.
 
-    The clamps of float16 make the lower bound of NaN.
+    float16 clamps turn NaN into the lower bound.
     """
     readers = graph.users()
 

@@ -26,7 +26,7 @@ def fold_pads(graph: Graph) -> None:
 
 
 def _foldable(pad: ops.ConstantPad, consumer: ops.Convolution | ops.Pool) -> ops.Padding | None:
-    """The rows and columns of `pad`, if the consumer's own padding means the same."""
+    """The rows and columns of `pad`, if they can be expressed as the consumer's own padding."""
     if pad.before[0] or pad.after[0] or pad.before[3] or pad.after[3]:
         return None
     if isinstance(consumer, ops.Convolution):
@@ -42,6 +42,6 @@ def _foldable(pad: ops.ConstantPad, consumer: ops.Convolution | ops.Pool) -> ops
 
 
 def _has_real_elements(pool: ops.Pool, padding: ops.Padding) -> bool:
-    """Whether no window can lie in the padding alone: its maximum would not be -inf but undefined."""
+    """True if no window can lie in the padding alone: its maximum would not be -inf but undefined."""
     total = pool.padding + padding
     return max(total.top, total.bottom) < pool.kernel[0] and max(total.left, total.right) < pool.kernel[1]

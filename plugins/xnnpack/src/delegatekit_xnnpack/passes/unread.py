@@ -1,4 +1,4 @@
-"""Removes what nothing reads."""
+"""Removes dead nodes."""
 
 from __future__ import annotations
 
