@@ -1,4 +1,4 @@
-"""What the tests share: a small TOSA program, and what stock ExecuTorch makes of a small network."""
+"""Shared fixtures: a small TOSA program, and stock ExecuTorch's files for a small network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).parent))  # the tests' helper modules, which lie beside this file
+sys.path.insert(0, str(Path(__file__).parent))  # the tests' helper modules, beside this file
 
 import pytest
 
@@ -20,7 +20,7 @@ from delegatekit_toolkit.tosa.example import small_network
 
 @pytest.fixture
 def small_graph() -> tosa.Graph:
-    """A small network of int8; its tensors' names are those of its layers."""
+    """A small int8 network; its tensors' names are those of its layers."""
     return small_network()
 
 
@@ -32,7 +32,7 @@ def small_program() -> bytes:
 
 @pytest.fixture
 def command_line(tmp_path: Path) -> Callable[..., Path]:
-    """command_line(program, target, *flags): runs Vela's command line on a TOSA file; the folder of what it writes."""
+    """command_line(program, target, *flags): runs Vela's command line on a TOSA file; the folder of its output."""
     from ethosu.vela import vela
 
     def run(program: bytes, target: str, *flags: str) -> Path:
@@ -48,7 +48,7 @@ def command_line(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def stock_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of files that stock ExecuTorch's Arm backend wrote: see stock_lowering.py."""
+    """A folder of files written by stock ExecuTorch's Arm backend: see stock_lowering.py."""
     pytest.importorskip("executorch.backends.arm", reason="stock ExecuTorch is not installed")
     pytest.importorskip("tosa_serializer", reason="tosa-tools is not installed")
     folder = tmp_path_factory.mktemp("stock")

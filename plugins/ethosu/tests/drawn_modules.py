@@ -1,4 +1,4 @@
-"""Draws modules of a few layers: all kinds of them, after each other in unusual orders."""
+"""Draws modules of a few layers: all kinds of them, consecutively in unusual orders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-#: A function of one tensor, and what to call it.
+#: A function of one tensor, and its name.
 Named = tuple[str, Callable[[torch.Tensor], torch.Tensor]]
 
 SHAPES = ((1, 4, 8, 8), (2, 3, 7, 9), (1, 8, 5, 12), (3, 4, 6, 6), (2, 8, 10, 9), (2, 6, 10), (1, 16, 9), (4, 12))
@@ -44,7 +44,7 @@ def draw(seed: int) -> tuple[nn.Sequential, torch.Tensor]:
         layer = chance.choice(list(_layers(chance, tuple(result.shape)))).eval()
         try:
             made = layer(result)
-        except RuntimeError:  # Windows that do not fit, for instance.
+        except RuntimeError:  # Windows that are too large, for instance.
             continue
         if 0 < made.dim() <= 6 and 0 < made.numel() <= _MOST:
             layers.append(layer)
@@ -53,7 +53,7 @@ def draw(seed: int) -> tuple[nn.Sequential, torch.Tensor]:
 
 
 def _layers(chance: random.Random, shape: tuple[int, ...]) -> Iterator[nn.Module]:
-    """One of each kind that takes the shape, with settings drawn anew."""
+    """One of each kind that accepts the shape, with settings drawn anew."""
     if len(shape) == 4:
         yield from _of_images(chance, shape)
     if len(shape) == 3:

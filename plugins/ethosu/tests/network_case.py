@@ -1,4 +1,4 @@
-"""A network, quantized and lowered, opened up: its blob, its TOSA program, what each layer makes of its integers."""
+"""A quantized and lowered network taken apart: its blob, its TOSA program, the integers of each layer."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from delegatekit_toolkit.tosa.types import Array
 
 @dataclass(frozen=True)
 class Layer:
-    """How far a layer's integers are from those of eager in double precision, which got the same integers."""
+    """The differences of a layer's integers from eager in double precision on the same integers."""
 
     name: str
-    #: Largest distance, how many integers differ, and of how many.
+    #: Largest difference, number of differing integers, and number of all.
     steps: int
     differing: int
     count: int
@@ -46,7 +46,7 @@ class Case:
 
     @property
     def delegates(self) -> int:
-        """How many there are."""
+        """The number of delegates."""
         return len(self.method.delegates)
 
     def fallback(self) -> list[str]:
@@ -69,7 +69,7 @@ class Case:
         return [node for node in self.exported.graph.nodes if str(node.target).startswith(_QUANTIZE)]
 
     def integers(self, example: torch.Tensor) -> Array:
-        """What the delegate gets for an input."""
+        """The delegate's integers for an input."""
         (first,) = (node for node in self._quantizes() if node.args[0].op == "placeholder")
         found: Array = torch.ops.quantized_decomposed.quantize_per_tensor.default(example, *first.args[1:]).numpy()
         return found
@@ -84,7 +84,7 @@ class Case:
         return reference.run(self.tosa(), [self.integers(example)])
 
     def layers(self, example: torch.Tensor) -> list[Layer]:
-        """All layers, in order. Every one gets the integers that the TOSA program has in front of it."""
+        """All layers, in order. Each one gets the TOSA program's preceding integers."""
         graph, made = tosa.read(self.tosa()), {}
         (delegate,) = self.method.delegates
         for operation in graph.operations:
@@ -112,7 +112,7 @@ _QUANTIZE = "quantized_decomposed.quantize_per_tensor"
 
 
 class _Forced(InDouble):
-    """Puts the integers of another execution in the place of each quantize's, and notes how far they were away."""
+    """Replaces the integers of each quantize by those of another execution, and records the differences."""
 
     def __init__(self, module: Any, integers: dict[str, Array]) -> None:
         super().__init__(module)
@@ -133,6 +133,6 @@ class _Forced(InDouble):
 
 
 def _arrangements(value: Array, shape: Sequence[int]) -> Iterator[Array]:
-    """The value as numbers of the shape whose axes lie in any order."""
+    """The value's numbers in this shape, with the axes in any order."""
     for order in permutations(range(len(shape))):
         yield value.reshape([shape[axis] for axis in order]).transpose(np.argsort(order))

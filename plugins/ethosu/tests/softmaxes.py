@@ -1,4 +1,4 @@
-"""Softmaxes along several axes, long, short and of numbers that are nearly the same: (function, shape, deviation)."""
+"""Softmaxes along several axes, long, short and of nearly equal numbers: (function, shape, deviation)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Lowers a small network with stock ExecuTorch's Arm backend: python stock_lowering.py FOLDER TARGET...
 
-Writes TARGET.tosa (what stock gives to Vela), TARGET.bin (stock's blob) and TARGET.pte for each target. A process of
-its own, as stock's quantizer leaves global state behind.
+Writes TARGET.tosa (stock's input to Vela), TARGET.bin (stock's blob) and TARGET.pte for each target. A process of its
+own, as stock's quantizer leaves global state behind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the TOSA graphs have in common on which the Ethos-U55's streams are tested: tensors, scales, softmax."""
+"""Common parts of the TOSA graphs that test the Ethos-U55's streams: tensors, scales, softmax."""
 
 from __future__ import annotations
 

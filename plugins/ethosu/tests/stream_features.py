@@ -1,4 +1,4 @@
-"""The names of what operations need, as the page of documentation lists them (`coverage`)."""
+"""The names of the features that operations need, as listed in the documentation (`coverage`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from delegatekit_ethosu.runtime.stream.operations import (
 
 
 def features(operation: Operation) -> Iterator[str]:
-    """The names of what an operation needs."""
+    """The names of the features that an operation needs."""
     if isinstance(operation, Copy):
         yield "DMA: tables" if operation.region is None else "DMA: between regions"
         return

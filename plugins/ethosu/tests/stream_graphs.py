@@ -1,4 +1,4 @@
-"""TOSA graphs drawn at random, one kind of operator each, with inputs: what the Ethos-U55's streams are tested on."""
+"""TOSA graphs drawn at random, one kind of operator each, with inputs, for testing the Ethos-U55's streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from delegatekit_toolkit.tosa.numerics import multipliers_and_shifts
 
 
 def window(case: Case, extent: int, size: int, stride: int, dilation: int = 1, most: int = 8) -> tuple[int, int, int]:
-    """Padding before and after that the kernel divides, and how many results there are; 0 if none."""
+    """Padding before and after that matches the kernel, and the number of results; 0 if there is none."""
     reach = dilation * (size - 1) + 1
     before, after = case.size(0, min(size - 1, most)), case.size(0, min(size - 1, most))
     over = (extent + before + after - reach) % stride
@@ -82,7 +82,7 @@ def transposed(case: Case) -> Tensor | None:
     pads[2:] = [-case.size(0, kernel[1] - 1), -case.size(0, kernel[1] - 1)]
     rows = (height - 1) * stride[0] + sum(pads[:2]) + kernel[0]
     columns = (width - 1) * stride[1] + sum(pads[2:]) + kernel[1]
-    # Vela takes no doubled row or column of one element.
+    # Vela refuses a doubled row or column of one element.
     if min(rows, columns) < step:
         return None
     image, zero = case.input((1, height, width, channels)), case.zero()
@@ -100,7 +100,7 @@ def linear(case: Case) -> Tensor:
     rows, inputs, outputs = case.size(1, 8), case.size(1, 200), case.size(1, 150)
     graph, zero = case.graph, case.zero()
     flat = case.input((rows, inputs))
-    # As height or width: with rows as a batch, Vela 5.1 loses them where an activation follows.
+    # As height or width: with rows as a batch, Vela 5.1 loses them if an activation follows.
     before = (1, rows, 1) if case.chance() else (1, 1, rows)
     image = graph.add(tosa.Reshape(), [flat, case.sizes(*before, inputs)], (*before, inputs), INT8, "view")
     bias = graph.constant(case.rng.integers(-20000, 20000, outputs), INT32)
@@ -199,7 +199,7 @@ def added_plainly(case: Case) -> Tensor:
 
 
 def added_oddly(case: Case) -> Tensor:
-    """ADD or SUB with rescales that nothing is known of."""
+    """ADD or SUB with rescales of unknown origin."""
     first, second, shape = _two(case)
     operator = tosa.Add() if case.chance(0.6) else tosa.Sub()
     scales = [case.scales(0.01, 1e5, 1)[0] for _ in range(2)]
@@ -226,7 +226,7 @@ def integers(case: Case) -> Tensor:
     bound = {0: 1 << 29, 1: 1 << 29, 2: 40000}.get(kind, (1 << 31) - 1)
     if kind > 4:
         shape = case.shape()
-        # Rounding takes a place that is shifted out.
+        # Rounding needs a bit that is shifted out.
         places = case.graph.constant(case.rng.integers(kind == 5, 32, shape), INT32)
         operands = [case.input(shape, INT32, bound), places]
         left = tosa.LogicalLeftShift()
@@ -279,14 +279,14 @@ def rescaled(case: Case) -> Tensor:
 
 
 def unsigned(case: Case) -> Tensor:
-    """RESCALE that takes or makes numbers without a sign."""
+    """RESCALE from or to unsigned numbers."""
     graph, shape, incoming = case.graph, case.shape(), case.chance()
     source, target = (INT16 if case.chance(0.3) else INT8 for _ in range(2))
     size = 2.0 ** ((8 if target == INT16 else 0) - (8 if source == INT16 else 0))
     multipliers, shifts = multipliers_and_shifts(case.scales(0.3 * size, 2 * size, shape[3]))
 
     def point(dtype: DType, without_sign: bool) -> Tensor:
-        """The middle for 16 bits, where nothing else is allowed."""
+        """The middle for 16 bits, if nothing else is allowed."""
         if dtype == INT8:
             return case.point(case.zero())
         return case.point(-(1 << 15) if without_sign else 0, INT16)
@@ -386,7 +386,7 @@ def normalized(case: Case) -> Tensor:
     return softmax(case, case.input((case.size(1, 6), case.size(2, 40))))
 
 
-#: Kinds of graphs by name: each draws one, or returns None if the drawn sizes do not fit each other.
+#: Kinds of graphs by name: each draws one, or returns None if the drawn sizes do not match each other.
 KINDS: dict[str, Callable[[Case], Tensor | None]] = {
     function.__name__: function
     for function in (

@@ -1,4 +1,4 @@
-"""Whole networks as TOSA files, with random weights: layers one after the other, and chains drawn at random."""
+"""Whole networks as TOSA files, with random weights: layers in sequence, and chains drawn at random."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def layer(
     depthwise: bool = False,
     activation: bool = True,
 ) -> Tensor:
-    """A convolution with padding that keeps the size (divided by the stride) and, if asked for, what follows it."""
+    """A convolution with padding that keeps the size (divided by the stride) and, on request, what follows it."""
     _, height, width, channels = image.shape
     rows, columns = -(-height // stride), -(-width // stride)
     pads = [
         (count - 1) * stride + size - whole
         for count, size, whole in zip((rows, columns), kernel, (height, width), strict=True)
     ]
-    # A kernel that is smaller than the stride leaves rows out: they are cut off first.
+    # A kernel that is smaller than the stride leaves rows out: they are cropped first.
     if min(pads) < 0:
         kept = 1, height + min(pads[0], 0), width + min(pads[1], 0), channels
         operands = [image, case.sizes(0, 0, 0, 0), case.sizes(*kept)]
@@ -94,7 +94,7 @@ def keyword_spotting(case: Case) -> Tensor:
     return softmax(case, layer(case, mean(case, image), 12, (1, 1), activation=False))
 
 
-#: MobileNetV2: expansion, depth, how many, stride of the first.
+#: MobileNetV2: expansion, depth, number of blocks, stride of the first.
 _BLOCKS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
 
@@ -115,7 +115,7 @@ def mobilenet_v2(case: Case, side: int = 96) -> Tensor:
 
 
 def u_net(case: Case) -> Tensor:
-    """Down twice and up twice, once by a transposed convolution and once by doubling, with what was on the way."""
+    """Down twice and up twice, once by a transposed convolution and once by doubling, with skip connections."""
     graph = case.graph
     first = layer(case, case.input((1, 32, 32, 3)), 16)
     second = layer(case, first, 32, stride=2)
@@ -133,7 +133,7 @@ def u_net(case: Case) -> Tensor:
 
 
 def drawn(case: Case) -> Tensor:
-    """A chain of layers drawn at random: large maps, so that there is something to save by cascades and buffers."""
+    """A chain of layers drawn at random: large maps, so that cascades and buffers can save memory."""
     graph = case.graph
     image = case.input((1, case.size(12, 48), case.size(12, 48), case.size(1, 16)))
     for _ in range(case.size(4, 10)):

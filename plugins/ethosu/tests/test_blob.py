@@ -1,4 +1,4 @@
-"""The delegate blob: what is packed reads back, damage is refused."""
+"""The delegate blob: packed data reads back, damage is refused."""
 
 from __future__ import annotations
 

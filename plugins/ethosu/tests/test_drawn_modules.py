@@ -1,4 +1,4 @@
-"""Whatever is taken compiles, and the compiled program gives the bits of Arm's reference model."""
+"""Every supported module compiles, and the compiled program returns the bits of Arm's reference model."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ networks = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(networks)
 
 U55 = ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u55-256")
-#: Its steps are rounded one by one.
+#: Its steps are rounded individually.
 _ROUNDED_TWICE = "softmax"
 
 
@@ -38,16 +38,16 @@ def _seeded() -> None:
 
 
 def quantized(module: nn.Module, *samples: torch.Tensor) -> Any:
-    """The module quantized; nothing of it stays in float, or the test fails."""
+    """The module quantized; the test fails if any part stays in float."""
     found = delegatekit.quantize(module.eval(), [(sample,) for sample in samples], backend="ethosu", progress=False)
     assert not found.quantization.kept, str(found.quantization)
     return found
 
 
 def check_layers(case: Case, example: torch.Tensor) -> None:
-    """Each layer computes what eager in double precision does with the same integers, up to a step in a few places.
+    """Each layer computes eager's double-precision results on the same integers, up to a step in a few places.
 
-    These are sums that end, to all digits of a float32, in the middle between two integers.
+    These are sums that end, to all digits of a float32, half-way between two integers.
     """
     layers = case.layers(example)
     assert layers
@@ -58,14 +58,14 @@ def check_layers(case: Case, example: torch.Tensor) -> None:
 
 
 def check_bits(case: Case, example: torch.Tensor) -> None:
-    """The compiled program in the file computes what Arm's reference model computes with the TOSA program."""
+    """The compiled program in the file computes the results of the TOSA program in Arm's reference model."""
     results, references = case.by_command_stream(example), case.by_reference(example)
     for result, expected in zip(results, references, strict=True):
         np.testing.assert_array_equal(result.reshape(expected.shape), expected)
 
 
 def with_statistics(module: nn.Module, *examples: torch.Tensor) -> nn.Module:
-    """Batch norms get the statistics of these examples: with random weights alone, activations die out or explode."""
+    """Batch norms get the statistics of these examples: with random weights alone, activations vanish or explode."""
     for layer in module.modules():
         if isinstance(layer, nn.BatchNorm2d):
             layer.reset_running_stats()
@@ -121,7 +121,7 @@ def test_the_digits_are_read_by_the_compiled_program(digits: Any) -> None:
     assert sqnr_db(results, expected) > 30
     read = (results.argmax(1) == labels).float().mean()
     assert read > 0.93
-    # Two classes may have the same probability: of 599 digits, no more than two are read otherwise than in eager.
+    # Two classes may have the same probability: of 599 digits, no more than two are classified differently from eager.
     assert int((results.argmax(1) != expected.argmax(1)).sum()) <= 2
 
 
@@ -136,7 +136,7 @@ def test_each_layer_of_the_digits_is_right(digits: Any) -> None:
 
 
 def keyword_spotting() -> nn.Module:
-    """DS-CNN, its small form: one convolution over 49 frames of 10 coefficients, four that are depthwise separable."""
+    """DS-CNN, its small form: one convolution over 49 frames of 10 coefficients, four depthwise separable ones."""
     layers: list[nn.Module] = [nn.Conv2d(1, 64, (10, 4), 2, (5, 1)), nn.BatchNorm2d(64), nn.ReLU()]
     for _ in range(4):
         for size, groups in ((3, 64), (1, 1)):
@@ -168,7 +168,7 @@ def test_a_small_network_is_one_delegate_whose_layers_are_right(name: str) -> No
 
 
 def mobilenet_v2(size: int) -> nn.Module:
-    """With 1000 classes and random weights; batch norms know images of `size` pixels."""
+    """With 1000 classes and random weights; batch norms have statistics of images of `size` pixels."""
     transformers = pytest.importorskip("transformers")
     from delegatekit_conformance.models import OneOutput
 
@@ -203,7 +203,7 @@ def test_each_layer_of_mobilenet_v2_is_right() -> None:
 
 
 def views(name: str) -> list[torch.Tensor]:
-    """A photo that scikit-image or scikit-learn ships, as EfficientNet takes it: whole, and its middle."""
+    """A photo packaged with scikit-image or scikit-learn, as EfficientNet's input: whole, and its center."""
     skimage = pytest.importorskip("skimage")
     datasets = pytest.importorskip("sklearn.datasets")
     from delegatekit_conformance.models import photo_batch
@@ -214,7 +214,7 @@ def views(name: str) -> list[torch.Tensor]:
     return [photo_batch(image), photo_batch(image[top : top + side, left : left + side])]
 
 
-#: Photos of things. Their mirror images calibrate.
+#: Photos of objects. Their mirror images calibrate.
 PHOTOS = ("chelsea", "coffee", "china.jpg", "rocket", "flower.jpg")
 
 
@@ -236,7 +236,7 @@ def test_efficientnet_lite0_sees_what_it_sees_in_eager() -> None:
         expected.append(module(photo))
         precise.append(InDouble(module).run(photo))
     program.close()
-    # Where the best two are further apart than roundings go, the same one is the best.
+    # If the best two differ by more than rounding, the same one is the best.
     (step,) = output_scales(case.exported)
     assert step is not None
     leads = [-float(value.topk(2).values.diff()) / step for value in expected]
@@ -244,6 +244,6 @@ def test_efficientnet_lite0_sees_what_it_sees_in_eager() -> None:
     assert len(sure) >= 5, leads
     best = [[int(outputs[place].argmax()) for place in sure] for outputs in (results, expected)]
     assert best[0] == best[1] == [int(float_module(photos[place]).argmax()) for place in sure]
-    # Eager in double precision is as far from eager: over so many layers rounding differences add up.
+    # Eager in double precision differs as much from eager: over so many layers rounding differences add up.
     reached, limit = (sqnr_db(torch.cat(found), torch.cat(expected)) for found in (results, precise))
     assert reached > min(30, limit - 1), (reached, limit)

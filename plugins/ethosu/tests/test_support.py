@@ -1,4 +1,4 @@
-"""What is taken and what is refused, with the reasons."""
+"""Supported and refused operators, with the reasons."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from delegatekit_ethosu.support import TABLE, EthosUPartitioner, unit_rules
 
 
 def verdicts(module: Any, *inputs: torch.Tensor, **options: Any) -> dict[str, str]:
-    """Operator -> the reason why it is refused, "" if it is taken."""
+    """Operator -> the reason for refusing it, "" if it is supported."""
     partitioner = EthosUPartitioner(EthosUOptions(**options))
     edge = build_edge(torch.export.export(module, inputs, strict=False), keep=partitioner.keep_operators())
     found: dict[str, str] = {}
@@ -145,7 +145,7 @@ def test_what_stays_in_float_does_not_keep_its_neighbors_off() -> None:
     assert "no rule for cumsum" in layer.reason
     program = delegatekit.lower(module, (x,), backends=["ethosu"])
     (method,) = delegatekit.report(program).methods
-    # One before the sums, which gives integers to them as well as to the next, and one behind them.
+    # One before the sums, which gives integers to them as well as to the next, and one after them.
     assert len(method.delegates) == 2
     got = delegatekit.load(program.buffer)["forward"](x)
     # One more for the sums, whose integers may be the next ones, too.

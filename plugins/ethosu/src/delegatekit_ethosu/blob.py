@@ -1,7 +1,7 @@
 """The delegate blob of stock ExecuTorch's EthosUBackend ("vela_bin_stream"), written and read.
 
-A row of blocks: a 16-byte name, the length of the data (uint32), a byte that is 1 where the data is a key of named
-data, 11 zero bytes, then the data, filled up to 16 bytes. All numbers are little-endian.
+A sequence of blocks: a 16-byte name, the length of the data (uint32), a byte that is 1 if the data is a key of named
+data, 11 zero bytes, then the data, padded to a multiple of 16 bytes. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DELEGATE_ID: Final = "EthosUBackend"
 _HEADER: Final = struct.Struct("<16sIB11x")
 _BINDING: Final = struct.Struct("<9i")
 _ALIGNMENT: Final = 16
-#: The blocks in their order.
+#: The blocks in order.
 _BLOCKS: Final = (
     "vela_bin_stream",
     "cmd_data",
@@ -31,9 +31,9 @@ _BLOCKS: Final = (
     "outputs",
     "vela_end_stream",
 )
-#: The compile spec with the key under which the TOSA program lies in the file, if it does.
+#: The compile spec with the key of the TOSA program in the file, if there is one.
 TOSA_SPEC: Final = "tosa"
-#: Compile specs that the runtime on the device does not read: for which accelerator, and by which Vela.
+#: Compile specs that the runtime on the device ignores: the accelerator, and Vela's version.
 TARGET_SPEC: Final = "target"
 VELA_SPEC: Final = "vela_version"
 #: The region in which ExecuTorch's runtime puts inputs and outputs.
@@ -42,7 +42,7 @@ _SCRATCH: Final = 1
 
 @dataclass(frozen=True)
 class Binding:
-    """Where an input or output lies: `shape` has 6 sizes, filled up with 1 in front; `region` is a number, 0 to 7."""
+    """The location of an input or output: `shape` has 6 sizes, padded with 1 in front; `region` is a number, 0 to 7."""
 
     shape: tuple[int, ...]
     #: Bytes of an element.
@@ -54,7 +54,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class Blob:
-    """What a blob holds: commands, constants, and where inputs and outputs lie.
+    """The content of a blob: commands, constants, and the locations of inputs and outputs.
 
     Regions: 0 has the constants, 1 the arena with inputs and outputs (`scratch_size` bytes).
     """
@@ -67,7 +67,7 @@ class Blob:
 
 
 def pack(blob: Blob) -> bytes:
-    """The bytes of a blob, byte for byte as stock ExecuTorch makes it."""
+    """The bytes of a blob, identical to stock ExecuTorch's."""
     contents = (
         b"",
         blob.command_stream,
@@ -81,7 +81,7 @@ def pack(blob: Blob) -> bytes:
 
 
 def unpack(blob: bytes | bytearray | memoryview, named_data: Mapping[str, bytes | memoryview] | None = None) -> Blob:
-    """Read a blob, all but the commands checked; blocks that lie outside are taken from `named_data`.
+    """Read a blob and check everything but the commands; blocks stored outside are taken from `named_data`.
 
     Raises FormatError with the block and its offset.
     """
@@ -114,7 +114,7 @@ def _pack_bindings(bindings: Sequence[Binding]) -> bytes:
 
 
 def _blocks(blob: memoryview, named_data: Mapping[str, bytes | memoryview]) -> Iterator[tuple[str, bytes | memoryview]]:
-    """Names and contents of the blocks, which must be all there are, in order."""
+    """Names and contents of the blocks, which must be complete and in order."""
     offset = 0
     for wanted in _BLOCKS:
         where = f"block {wanted} at offset {offset}"
@@ -149,7 +149,7 @@ def _unpack_bindings(data: bytes | memoryview, scratch_size: int, name: str) -> 
     if len(data) != 4 + count * _BINDING.size:
         raise FormatError(f"has {len(data)} bytes for {count} tensors", where=where)
     bindings = []
-    # The same place twice is one tensor that is returned twice.
+    # The same location twice is one tensor that is returned twice.
     places: set[tuple[int, int]] = set()
     for index, row in enumerate(_BINDING.iter_unpack(data[4:])):
         binding = Binding(tuple(row[:6]), *row[6:])

@@ -1,4 +1,4 @@
-"""One partition as a delegate: TOSA, compiled, packed, with what inspection and host verification want to know."""
+"""Compiles one partition to a delegate: TOSA, compiled, packed, with data for inspection and host verification."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .runtime.verification import check_commands, check_numbers
 from .support import requantize, support_table, unit_rules
 from .targets import TARGETS
 
-#: How booleans are stored.
+#: The storage type of booleans.
 _TRUTH = Result(Scale(1.0, 0, tosa.DType.BOOL))
 
 
 def compile_partition(view: ProgramView, options: EthosUOptions) -> PreprocessResult:
     """Lower, compile and pack a partition.
 
-    Debug ids are names of TOSA tensors, as Vela's estimates have them. Raises LoweringError for what Vela refuses.
+    Debug ids are names of TOSA tensors, as in Vela's estimates. Raises LoweringError if Vela refuses the program.
     """
 
     def cycles(graph: tosa.Graph) -> int | None:
@@ -70,9 +70,9 @@ class Lowered:
 def build_graph(view: ProgramView, target: str, cycles: CountCycles | None = None) -> Lowered:
     """Lower a partition's program, unit by unit, for an accelerator.
 
-    Where there are several ways to do something, `cycles` (those of a graph, None if it cannot be run) decides.
-    Inputs and outputs are the partition's integers, stored as the program has them. Raises LoweringError for what the
-    support table would not have taken.
+    If there are several ways to lower something, `cycles` (of a graph, None if it cannot be run) decides. Inputs and
+    outputs are the partition's integers, in the program's layout. Raises LoweringError for operators that the support
+    table refuses.
     """
     b = ProgramBuilder(view, TARGETS[target].family, cycles)
     for node in view.inputs:
@@ -92,7 +92,7 @@ def build_graph(view: ProgramView, target: str, cycles: CountCycles | None = Non
     for operand in outputs:
         b.begin_output(operand)
         _output(b, b.integers(operand))
-    for place, operand in enumerate(outputs):  # Now it is known what else reads them.
+    for place, operand in enumerate(outputs):  # Now their other readers are known.
         b.begin_output(operand)
         if _is_forgotten(b, b.graph.outputs[place]):
             b.graph.outputs[place] = _copied(b, b.graph.outputs[place])
@@ -100,7 +100,7 @@ def build_graph(view: ProgramView, target: str, cycles: CountCycles | None = Non
 
 
 def _lowered(b: ProgramBuilder, unit: Unit, end: Call, target: str) -> Value:
-    """What a unit makes of its operands; `end` is the quantize of the result, or what gives booleans."""
+    """The result of a unit; `end` is the quantize of the result, or the call that returns booleans."""
     if not unit.results:
         return support_table(target)[unit.kind].lower(b, unit.anchor, _TRUTH)
     assert end.quantization is not None
@@ -114,14 +114,14 @@ def _lowered(b: ProgramBuilder, unit: Unit, end: Call, target: str) -> Value:
 
 
 def _output(b: ProgramBuilder, value: Value) -> None:
-    """Outputs are tensors of their own, made by an operation."""
+    """Outputs are separate tensors, each the result of an operation."""
     tensor = b.contiguous(value)
     taken = tensor in b.graph.inputs or tensor in b.graph.outputs or tensor.data is not None
     b.graph.output(_copied(b, tensor) if taken or _is_forgotten(b, tensor) else tensor)
 
 
 def _is_forgotten(b: ProgramBuilder, tensor: tosa.Tensor) -> bool:
-    """Whether Vela (5.1) forgets that a tensor is an output: it is another shape of something, and others read it."""
+    """True if Vela (5.1) forgets that a tensor is an output: it is a reshape of something, and others read it."""
     made = b.producer(tensor)
     if made is None or not isinstance(made.operator, tosa.Reshape):
         return False

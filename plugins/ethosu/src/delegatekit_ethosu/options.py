@@ -11,8 +11,8 @@ from delegatekit_toolkit.options import leave_out_option
 from .targets import TARGETS
 
 _DISABLE = "scheduler", "disable_feature"
-#: Flags of Vela's command line that mean something here -> section and key of the compiler's settings, and the value
-#: (None: the flag has one). Those for which there is an option here are left out.
+#: Flags of Vela's command line that apply here -> section and key of the compiler's settings, and the value (None: the
+#: flag has one). Flags with a backend option of their own are left out.
 VELA_FLAGS: dict[str, tuple[str, str, str | None]] = {
     "--disable-chaining": (*_DISABLE, "Grouping"),
     "--disable-fwd": (*_DISABLE, "FWD"),
@@ -42,7 +42,7 @@ def _exponent_range(value: str) -> str | None:
         return "is not a number"
 
 
-#: Flags with a value -> what is wrong with a value, or None. The compiler itself ignores what it does not know.
+#: Flags with a value -> the fault of a value, or None. The compiler itself ignores what it does not know.
 _VALUES: dict[str, Callable[[str], str | None]] = {
     "--tensor-allocator": _one_of("HillClimb", "LinearAlloc"),
     "--cpu-tensor-alignment": _alignment,
@@ -67,7 +67,7 @@ def _check_flags(flags: tuple[str, ...]) -> str | None:
 
 @dataclass(frozen=True)
 class EthosUOptions(BackendOptions):
-    """What a user may choose about compiling for an Ethos-U. The blob needs no options at run time."""
+    """Options for compiling for an Ethos-U. The blob needs none at run time."""
 
     target: str = option(
         "ethos-u55-128",
@@ -81,12 +81,12 @@ class EthosUOptions(BackendOptions):
     )
     memory_mode: str | None = option(
         None,
-        help="Where weights and activations lie: the name of a Memory_Mode in the configuration file. By default what "
-        "stock ExecuTorch chooses for the family.",
+        help="The memories of weights and activations: the name of a Memory_Mode in the configuration file. By default "
+        "what stock ExecuTorch chooses for the family.",
     )
     config: str | None = option(
         None,
-        help="Path of a configuration file (.ini) of Vela's form. By default the one that comes with Vela.",
+        help="Path of a configuration file (.ini) in Vela's format. By default the one packaged with Vela.",
     )
     optimize: str = option(
         "performance",
@@ -95,7 +95,7 @@ class EthosUOptions(BackendOptions):
     )
     arena_limit: int | None = option(
         None,
-        help="Bytes of SRAM that the compiler aims at for activations. It goes over where it finds nothing smaller: "
+        help="Bytes of SRAM that the compiler aims at for activations. It exceeds them if it finds nothing smaller: "
         "`--budget sram=...` refuses then. By default the memory mode's, or none.",
         check=lambda size: None if size is None or 0 < size <= 1 << 40 else "it is not between 1 and 2**40",
     )

@@ -1,6 +1,6 @@
-"""How Ethos-U's programs are quantized: its schemes as tables. Whether a layer is, the support table says.
+"""Ethos-U's quantization schemes as tables. The support table decides whether a layer is quantized.
 
-All accelerators have the same schemes: what a U55 cannot compute stays in float there, and its support table says why.
+All accelerators have the same schemes: layers that a U55 cannot compute stay in float there, with the reason.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _WIDE: Final = TensorQuantization("int16", symmetric=True)
 _WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL, eps=2.0**-20)
 _BIAS: Final = TensorQuantization("int32", symmetric=True)
 
-#: Scores of minus so much, or less, are hidden from a softmax, whatever the others are.
+#: Scores of minus this value, or less, are masked for a softmax, whatever the others are.
 HIDDEN: Final = 80.0
 
-#: Fused to what comes before: saturation, or two bounds, do them.
+#: Fused to the layer before: saturation, or two bounds, compute them.
 CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")
 
 #: Functions of single values: each is one table of 256 results.
@@ -48,11 +48,11 @@ _COMPARED: Final = ("eq", "ne", "gt", "ge", "lt", "le")
 _SMALL_WINDOW: Final = 16
 
 
-# -- what is rather quantized in another way, or left in float ---------------------------------------------------------
+# -- layers better quantized in another way, or left in float ---------------------------------------------------------
 
 
 def _small_window(call: Call) -> str | None:
-    """Averages over few values have about their range, and the scale that spares a second rounding."""
+    """Averages over few values have about their range, and the scale that avoids a second rounding."""
     axes = 1 if "1d" in call.operator else 2
     window = math.prod(per_axis(call["kernel_size"], axes, 1))
     return None if window <= _SMALL_WINDOW else f"its window has {window} elements"
@@ -65,7 +65,7 @@ def _first(call: Call) -> str | None:
 
 
 def _hides(call: Call) -> str | None:
-    """A softmax, and nothing else, reads what is filled; the fill is nothing beside any sane score."""
+    """Only a softmax reads the filled tensor; the fill is negligible beside any plausible score."""
     number = call["value"]
     if not isinstance(number, int | float) or number > -HIDDEN:
         return "its fill value hides nothing"
@@ -75,7 +75,7 @@ def _hides(call: Call) -> str | None:
 
 
 def _sane(call: Call) -> str | None:
-    """Numbers that are filled in have a place in the range of the others."""
+    """Fill values are in the range of the others."""
     numbers = [item for item in call.arguments.values() if isinstance(item, int | float)]
     wrong = next((item for item in numbers if not abs(item) < HIDDEN), None)
     return None if wrong is None else f"{wrong} has no place in the range of the others"
@@ -89,7 +89,7 @@ def _rule(*operators: str, **more: Any) -> QuantizationRule:
     return QuantizationRule(operators, input=_ACTIVATION, output=_ACTIVATION, **more)
 
 
-#: Operators whose inputs and result have one scale, with what is declined; what moves values is among them.
+#: Operators whose inputs and result have one scale, with reasons to decline; operators that move values are among them.
 _SHARING: Final[tuple[tuple[tuple[str, ...], tuple[Decline, ...]], ...]] = (
     (
         (
@@ -119,11 +119,11 @@ def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
         _rule("masked_fill", fused=("softmax",), declines=(_hides,)),
         _rule("where", "masked_fill", declines=(_sane,)),
         QuantizationRule(_COMPARED, input=_ACTIVATION, follows=True),
-        # Rows of the table get the scale of the result at once: they are rounded once.
+        # Rows of the table are quantized with the result's scale directly: they are rounded once.
         QuantizationRule(("embedding",), weight=_WIDE, output=_ACTIVATION),
         _rule("layer_norm", "rms_norm", "group_norm", "instance_norm"),
         _rule("mean", "sum", "adaptive_avg_pool1d", "adaptive_avg_pool2d"),
-        # Nothing is quantized in front of these: they have their own scales for the program's input.
+        # Nothing is quantized before these: they have their own scales for the program's input.
         *(_rule(*names, declines=(*declines, _first)) for names, declines in _SHARING),
         *(QuantizationRule(names, shares=True, declines=declines) for names, declines in _SHARING),
         QuantizationRule(("index_select",), shares=True),
@@ -132,7 +132,7 @@ def _rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
 
 
 def _wide(rule: QuantizationRule) -> QuantizationRule:
-    """The rule with activations of int16; biases stay float, and become int48 in the lowering."""
+    """The rule with int16 activations; biases stay float, and become int48 in the lowering."""
     return replace(rule, input=rule.input and _WIDE, output=rule.output and _WIDE, bias=None)
 
 

@@ -1,7 +1,7 @@
-"""What the backend takes: the operators' table for each accelerator, and the partitioner, which asks it unit by unit.
+"""The operators' support table for each accelerator, and the partitioner, which queries it unit by unit.
 
-This is the one place where operators are checked; the lowerings rely on it. Vela has no way back: what is taken must
-compile, for every accelerator of the target's family. The U85 can do what the U55 and the U65 cannot.
+Operators are checked only here; the lowerings rely on it. Vela has no fallback: supported operators must compile for
+every accelerator of the target's family. The U85 supports operators that the U55 and the U65 do not.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def requantize(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 @lru_cache(maxsize=len(TARGETS))
 def support_table(target: str) -> SupportTable[LowerCall]:
-    """The operators that an accelerator takes."""
+    """The operators that an accelerator supports."""
     device = TARGETS[target]
     rows: Rows = (
         *linear.ROWS,
@@ -82,7 +82,7 @@ def support_table(target: str) -> SupportTable[LowerCall]:
     return SupportTable(rows, common=(static_sizes, few_axes, integer_operands(rows)))
 
 
-#: The operators that every accelerator takes: those of the U55 and the U65. And those of the U85.
+#: The operators that every accelerator supports: those of the U55 and the U65. And those of the U85.
 TABLE: Final = support_table("ethos-u55-128")
 TABLE_U85: Final = support_table("ethos-u85-256")
 
@@ -92,7 +92,7 @@ TABLE_U85: Final = support_table("ethos-u85-256")
 
 @lru_cache(maxsize=len(TARGETS))
 def unit_rules(target: str) -> UnitRules:
-    """What is one unit, by the facts of the table's rows."""
+    """The rules for units, from the facts of the table's rows."""
     table = support_table(target)
 
     def having(fact: str) -> frozenset[str]:
@@ -101,7 +101,7 @@ def unit_rules(target: str) -> UnitRules:
     clamps, smooth = having("clamp"), having("smooth")
 
     def is_function(calls: Sequence[Call], quantization: Quantization) -> bool:
-        """Tables of int16 are interpolated: only bounds and smooth functions, one at a time, are taken."""
+        """True for functions that a table can hold: of int16, only bounds and one smooth function at a time."""
         if quantization.dtype is not torch.int16:
             return True
         return len(calls) == 1 and calls[0].operator in clamps | smooth
@@ -127,7 +127,7 @@ def unit_rules(target: str) -> UnitRules:
 class EthosUPartitioner(TablePartitioner):
     """Takes whole units: an operator with the dequantizes before and the quantizes after it.
 
-    Raises OptionError for an unknown operator in `leave_out`, and for `verify` where the host cannot verify.
+    Raises OptionError for an unknown operator in `leave_out`, and for `verify` if the host cannot verify.
     """
 
     def __init__(self, options: EthosUOptions) -> None:
@@ -139,8 +139,8 @@ class EthosUPartitioner(TablePartitioner):
         super().__init__(support_table(options.target), leave_out=options.leave_out, backend="ethosu")
         self._rules: Final = unit_rules(options.target)
         self._plans: Final[WeakKeyDictionary[Graph, Units]] = WeakKeyDictionary()
-        #: Why an operator was refused when it was first seen, by method, debug handle and name: when others have been
-        #: taken apart, it looks another. Without the name it is for pieces of an operator that was kept whole.
+        #: The reason why an operator was first refused, by method, debug handle and name: it looks different once
+        #: others have been decomposed. Without the name it is for parts of an operator that was kept whole.
         self._reasons: Final[dict[tuple[str, Any, str], str]] = {}
 
     def keep_operators(self) -> Collection[str]:
@@ -148,7 +148,7 @@ class EthosUPartitioner(TablePartitioner):
         return {name for name, entry in self.table.items() if entry.keep}
 
     def check(self, call: Call) -> Verdict:
-        """Whether the call is part of a unit that the NPU takes."""
+        """The verdict on whether the call is part of a unit that the NPU supports."""
         units = self._units(call.program)
         found = units.of(call.node)
         if found:
@@ -157,7 +157,7 @@ class EthosUPartitioner(TablePartitioner):
         return Verdict.no(self._refusal(call, units))
 
     def _refusal(self, call: Call, units: Units) -> str:
-        """Why a call is in no unit."""
+        """The reason why a call is in no unit."""
         name, (method, handle) = call.operator, (call.program.method, call.debug_handle)
         if call.node in units.reasons:
             return self._reasons[method, handle, name]
@@ -188,7 +188,7 @@ class EthosUPartitioner(TablePartitioner):
         return found
 
     def _obstacle(self, unit: Unit) -> str | None:
-        """Why the NPU does not take a unit."""
+        """The reason why the NPU does not support a unit."""
         if any(self.is_left_out(call.operator) for call in unit.inner):
             return "left out by the option leave_out"
         if unit.kind == REQUANTIZE:
@@ -205,7 +205,7 @@ def _first_reason(constraints: Collection[Callable[[Call], str | None]], call: C
 
 
 def _mixed(unit: Unit, constants: Collection[str]) -> str | None:
-    """Why the types of a unit's activations do not go together; `constants` are operands that are not activations."""
+    """The reason why the types of a unit's activations do not match; `constants` are other operands."""
     fixed = [unit.anchor[name] for name in constants]
     found = {result["dtype"] for result in unit.results}
     found |= {item.integers.dtype for item in unit.operands if item not in fixed and item.integers is not None}
@@ -216,7 +216,7 @@ def _mixed(unit: Unit, constants: Collection[str]) -> str | None:
 
 
 def _unquantized(call: Call) -> str:
-    """Why an operator of the table is in no unit."""
+    """The reason why an operator of the table is in no unit."""
     result: Operand = call.results[0]
     kind = result.dtype_name
     if result.dtype.is_floating_point or result.dtype.is_complex:

@@ -1,7 +1,7 @@
-"""The accelerators: what they are, what the U85 alone can do, and how large anything may be.
+"""The accelerators: their properties, features of the U85 alone, and size limits.
 
-The limits are those that Vela's compiler states for TOSA on the Ethos-U55 and U65, the narrowest: what they allow
-compiles for every accelerator.
+The limits are those that Vela's compiler states for TOSA on the Ethos-U55 and U65, the narrowest: programs within them
+compile for every accelerator.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ MAX_RANK: Final = 6
 MAX_AXIS: Final = 1 << 16
 MAX_STRIDE: Final = 3
 MAX_DILATION: Final = 2
-#: Of transposed convolutions: more rows and columns than any network makes of one.
+#: Of transposed convolutions: more rows and columns than any network makes from one.
 MAX_TRANSPOSED_STRIDE: Final = 16
 #: Height, and elements, of a convolution's kernel and of a pooling's window.
 KERNEL: Final = (64, 4096)
 WINDOW: Final = (256, 1 << 16)
-#: Steps from one pixel to the next, and how much smaller images are made.
+#: Steps from one pixel to the next, and the largest factor by which images are made smaller.
 MAX_RESIZE_STEPS: Final = 1 << 11
 MAX_SHRINKING: Final = 16
-#: Windows of averages that leave out the padding.
+#: Windows of averages that exclude the padding.
 PADDED_WINDOW: Final = 8
 #: Sums of the exponentials of a softmax, each below 2^15, fit 31 bits.
 MAX_SOFTMAX: Final = 1 << 15
@@ -41,7 +41,7 @@ COMMON_RANK: Final = 4
 
 # -- accelerators ----------------------------------------------------------------------------------------------------
 
-#: What the U85 alone has, in words.
+#: Features of the U85 alone, in words.
 WIDE_PRODUCTS: Final = "products of int16 matrices"
 CHOICES: Final = "choice between two numbers, but in front of a softmax"
 COMPUTED_MASKS: Final = "softmax whose mask is computed"
@@ -62,7 +62,7 @@ class Target:
     family: str
     macs: int
     cores: int
-    #: What stock ExecuTorch chooses for the family.
+    #: Stock ExecuTorch's choices for the family.
     system_config: str
     memory_mode: str
 
@@ -72,12 +72,12 @@ class Target:
         return "Ethos" + self.family.upper()
 
     def lacks(self, what: str) -> str | None:
-        """Why it cannot do what only the Ethos-U85 can; None if it is one."""
+        """The reason why it lacks a feature of the Ethos-U85; None if it is one."""
         return None if self.family == "u85" else f"the {self.name} has no {what}; an Ethos-U85 has"
 
     @property
     def address_space(self) -> int:
-        """Bytes that the accelerator can address: the limit of the arena where nothing else says one."""
+        """Bytes that the accelerator can address: the limit of the arena if nothing else defines one."""
         return 1 << (32 if self.family == "u55" else 40)
 
 
@@ -98,7 +98,7 @@ TARGETS: Final = {
 
 
 def list_targets() -> tuple[TargetInfo, ...]:
-    """All targets as the core shows them."""
+    """All targets in the core's format."""
     return tuple(
         TargetInfo(
             target.name,

@@ -1,4 +1,4 @@
-"""Configuration files of Vela's form."""
+"""Configuration files in Vela's format."""
 
 from __future__ import annotations
 

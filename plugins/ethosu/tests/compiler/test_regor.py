@@ -1,4 +1,4 @@
-"""Vela in process: the bytes of its command line and of stock, settings that reach it, errors."""
+"""Vela in process: the bytes of its command line and of stock, settings passed to it, errors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_blob_is_stocks(stock_files: Path, target: str) -> None:
     program, want = ((stock_files / f"{target}.{kind}").read_bytes() for kind in ("tosa", "bin"))
     options = EthosUOptions(target=target)
     assert blob.pack(compile_program(program, options)) == want
-    # Nor does our own writer change anything that Vela sees.
+    # Nor does our own writer change anything that Vela reads.
     assert blob.pack(compile_program(tosa.write(tosa.read(program)), options)) == want
     assert blob.pack(blob.unpack(want)) == want
 

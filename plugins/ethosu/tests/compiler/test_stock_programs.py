@@ -1,4 +1,4 @@
-"""What stock ExecuTorch's Arm backend gives to Vela, read and checked by the toolkit's TOSA."""
+"""TOSA programs that stock ExecuTorch's Arm backend passes to Vela, read and checked by the toolkit."""
 
 from __future__ import annotations
 

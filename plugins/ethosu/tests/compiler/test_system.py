@@ -1,4 +1,4 @@
-"""Clocks and memories: what the compiler is told, and what is refused as Vela's command line refuses it."""
+"""Clocks and memories: the compiler's settings, and values refused as by Vela's command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views and permutations of stored tensors, against NumPy; the cheapest of several ways."""
+"""Views and permutations of stored tensors, compared with NumPy; the cheapest of several ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the lowering share: quantize a module, lower it whole, run it on the host, compare with eager."""
+"""Shared fixtures of the lowering tests: quantize a module, lower it whole, run it on the host, compare with eager."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from delegatekit_toolkit.testing import as_module
 from delegatekit_toolkit.tosa.reader import read
 from delegatekit_toolkit.tosa.reference import availability
 
-#: Where results come from: the command stream itself on the host, and the TOSA program in Arm's reference model.
+#: Sources of results: the command stream itself on the host, and the TOSA program in Arm's reference model.
 TARGETS = ("ethos-u55-128", "ethos-u85-256")
 
 
 def quantized(
     model: Any, *inputs: torch.Tensor, scheme: str = "int8", samples: int = 4, target: str = TARGETS[0]
 ) -> Any:
-    """The module quantized with random inputs like the given; nothing of it stays in float, or the test fails."""
+    """The module quantized with random inputs like the given; the test fails if any part stays in float."""
     data = [inputs, *(tuple(map(_like, inputs)) for _ in range(samples))]
     options = {"target": target}
     found = delegatekit.quantize(as_module(model), data, backend="ethosu", scheme=scheme, options=options)
@@ -43,7 +43,7 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Delegated:
-    """A quantized module that one delegate runs, for one accelerator."""
+    """A quantized module lowered to one delegate, for one accelerator."""
 
     module: Any
     inputs: tuple[torch.Tensor, ...]
@@ -76,7 +76,7 @@ def _scale(node: Node) -> float:
 
 
 def lowered(module: Any, *inputs: torch.Tensor, target: str = TARGETS[0], **options: Any) -> Delegated:
-    """The quantized module as one delegate, with nothing but quantize and dequantize outside, or the test fails."""
+    """The quantized module as one delegate, with only quantize and dequantize outside, or the test fails."""
     chosen = {"target": target, "keep_tosa": True, **options}
     program = delegatekit.lower(module, inputs, backends=["ethosu"], options={"ethosu": chosen})
     (method,) = delegatekit.report(program).methods
@@ -97,10 +97,10 @@ def ratio(got: torch.Tensor, want: torch.Tensor) -> float:
 
 @pytest.fixture
 def agrees() -> Callable[..., dict[str, Delegated]]:
-    """agrees(model, *inputs, scheme="int8", steps=1): quantized, one delegate; as in eager, but for a thousandth.
+    """agrees(model, *inputs, scheme="int8", steps=1): quantized, one delegate; equal to eager, except for a thousandth.
 
-    `steps` is how far any result may be away, and `share` which part of them: sums that end between two integers are
-    rounded up, and by PyTorch to the even one. It is quantized for the first of the targets.
+    `steps` is the allowed difference of any result, and `share` the part of results that may differ: sums that end
+    between two integers are rounded up, and by PyTorch to the even one. It is quantized for the first of the targets.
     """
 
     def check(
@@ -131,7 +131,7 @@ def agrees() -> Callable[..., dict[str, Delegated]]:
 
 @pytest.fixture
 def refusals() -> Callable[..., list[str]]:
-    """refusals(module, *inputs, **options): the reasons for which operators of an exported module are not taken."""
+    """refusals(module, *inputs, **options): the reasons for refusing operators of an exported module."""
 
     def check(module: Any, *inputs: torch.Tensor, **options: Any) -> list[str]:
         explanation = delegatekit.explain(module, inputs, backends=["ethosu"], options={"ethosu": options})
@@ -148,7 +148,7 @@ def _seeded() -> None:
 
 @pytest.fixture
 def whole() -> Callable[..., Any]:
-    """whole(model, x, samples=4, scheme="int8"): the quantized module; what lowers it whole; what compares, in dB."""
+    """whole(model, x, samples=4, scheme="int8"): the quantized module; functions that lower and compare it (dB)."""
 
     def make(
         model: Any, x: torch.Tensor, samples: int = 4, scheme: str = "int8"
@@ -172,5 +172,5 @@ def decibels() -> Callable[[torch.Tensor, torch.Tensor], float]:
 
 @pytest.fixture
 def module_of() -> Callable[[Any], torch.nn.Module]:
-    """module_of(function): it as a module."""
+    """module_of(function): the function as a module."""
     return as_module

@@ -45,7 +45,7 @@ class Keywords(nn.Module):
 
 
 class Segmentation(nn.Module):
-    """A U-Net: what is made small and large again is joined with what it was before."""
+    """A U-Net: downsampled and upsampled images are joined with the originals."""
 
     def __init__(self, bilinear: bool = False) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Segmentation(nn.Module):
 
 
 class Squeezed(nn.Module):
-    """Channels weighed by gates that an average of the image computes."""
+    """Channels weighted by gates computed from an average of the image."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Attention is taken apart before it is quantized: two products and a softmax, all of them for the NPU."""
+"""Attention is decomposed before it is quantized: two products and a softmax, all of them for the NPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from delegatekit.quantization.ratio import sqnr_db
 
 
 class Projected(nn.Module):
-    """Self-attention as transformers write it: linear layers around it, heads side by side."""
+    """Self-attention as in transformers: linear layers around it, heads side by side."""
 
     def __init__(self, width: int = 32, heads: int = 4, **settings: Any) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def test_the_scale_is_no_operation(agrees: Callable[..., Any]) -> None:
         "MATMUL": 2,
         "RESCALE": 2,
     }
-    # The keys', once.
+    # The transposition of the keys, once.
     assert more["TRANSPOSE"] == 1
 
 
@@ -194,7 +194,7 @@ def masked(mask: torch.Tensor) -> Any:
 
 
 class Filled(nn.Module):
-    """A softmax some of whose numbers are hidden."""
+    """A softmax with some masked numbers."""
 
     def __init__(self, mask: torch.Tensor, fill: float = -math.inf, dim: int = -1) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ class Filled(nn.Module):
 
 
 def scattered(*shape: int) -> torch.Tensor:
-    """A mask that hides a third, and no whole row."""
+    """A mask of a third of the elements, and no whole row."""
     hidden = torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.3
     hidden[..., 0] = False
     return hidden
@@ -247,7 +247,7 @@ FILLS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 def test_a_softmax_leaves_out_what_is_hidden(name: str, agrees: Callable[..., Any]) -> None:
     module, shape = FILLS[name]
     if name == "a mask for each row":
-        module = Filled(module.mask, -1e4)  # in whole rows all are alike
+        module = Filled(module.mask, -1e4)  # in completely masked rows all are equal
     (found, *_) = agrees(module, torch.randn(shape) * 2, share=0.1).values()
     assert "MINIMUM" in found.operators
 
@@ -263,7 +263,7 @@ def test_large_numbers_that_are_hidden_count_for_nothing(agrees: Callable[..., A
 
 
 class Twice(Filled):
-    """A fill that others read, too."""
+    """A fill with another reader."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x.masked_fill(self.mask, self.fill)

@@ -1,4 +1,4 @@
-"""Linear layers and convolutions, as compiled for the U55 and as TOSA for the U85, against eager."""
+"""Linear layers and convolutions, compiled for the U55 and as TOSA for the U85, compared with eager."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ randn = torch.randn
 
 
 class Behind(nn.Module):
-    """A layer that reads a part of what a convolution made, where it lies."""
+    """A layer that reads a part of a convolution's result in place."""
 
     def __init__(self, layer: nn.Module, channels: int, part: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 class Product(nn.Module):
-    """A linear layer whose weight is stored the other way round, as in GPT-2."""
+    """A linear layer whose weight is stored transposed, as in GPT-2."""
 
     def __init__(self, *bias: int) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def test_clamps_are_what_saturation_does(agrees: Any) -> None:
 def test_a_bias_that_is_too_large_for_its_steps_makes_them_coarser(agrees: Any) -> None:
     layer = nn.Linear(8, 4)
     with torch.no_grad():
-        layer.weight[0] = 0.0  # the scale of its weights is the smallest there is
+        layer.weight[0] = 0.0  # the scale of its weights is the smallest possible
         layer.bias[0] = 3.0
     agrees(layer, randn(5, 8) * 1e-3)
 
@@ -164,7 +164,7 @@ def test_what_saturates_in_any_case_stays_within_the_range_of_tosa(agrees: Any) 
 
 
 class Shifted(nn.Module):
-    """Numbers of which nothing is left in the next scale."""
+    """Numbers that vanish in the next scale."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return ((1e4 * x).flip(0) - 1e7).relu().flip(1)

@@ -1,4 +1,4 @@
-"""Arithmetic and functions of single values against eager."""
+"""Arithmetic and functions of single values, compared with eager."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from delegatekit_ethosu.schemes import FUNCTIONS
 
 X = (1, 8, 6, 7)
 QUARTER = torch.tensor(0.25)
-#: Functions that are not defined for all numbers get what they are defined for.
+#: Functions that are not defined for all numbers get inputs in their domain.
 POSITIVE = {"log", "log1p", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "acosh"}
 MORE: dict[str, Any] = {
     "clamp": lambda x: x.clamp(-0.3, 0.7),
@@ -152,7 +152,7 @@ def test_functions_in_a_row_that_nobody_quantized_are_one_table() -> None:
 
 @pytest.mark.parametrize("target", ["ethos-u55-32", "ethos-u55-64"])
 def test_tables_behind_transposes_have_a_place_on_small_accelerators(target: str, agrees: Any) -> None:
-    # Vela 5.1 puts them behind the end of the internal memory: see `Builder.tabled`.
+    # Vela 5.1 puts them past the end of the internal memory: see `Builder.tabled`.
     model = nn.Sequential(nn.Conv2d(3, 6, 1), nn.Flatten(2), nn.Tanh())
     agrees(model, torch.randn(1, 3, 6, 5), targets=[target])
 

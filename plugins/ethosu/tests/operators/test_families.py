@@ -1,4 +1,4 @@
-"""What the Ethos-U85 can do and the others cannot: numbers from the reference model, and the others' refusals."""
+"""Features of the Ethos-U85 alone: numbers from the reference model, and the others' refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ X = (4, 8)
 
 
 class Table(nn.Module):
-    """A look-up, and something behind it."""
+    """A look-up, and an operator after it."""
 
     def __init__(self, reads: Callable[..., Any], size: int = 8) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def test_a_large_one_compares(name: str, scheme: str, agrees: Any) -> None:
     (found,) = agrees(compared, some(2, *X), some(4, 1), scheme=scheme, targets=[U85]).values()
     results = found.run()
     assert [result.dtype for result in results] == [torch.bool, torch.bool, torch.float32, *[torch.bool] * 6]
-    # Numbers of one scale, and the clamp's zeros, are compared as eager compares them.
+    # Numbers of one scale, and the clamp's zeros, are compared as in eager.
     assert results[0].any() and not results[0].all() and results[3].any() == (name not in ("lt",))
 
 
@@ -138,7 +138,7 @@ def hidden(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("scheme", ["int8", "int16"])
 def test_a_large_one_hides_by_masks_of_the_caller(scheme: str, whole_program: Any, decibels: Any) -> None:
-    # One sample is padded, of the other everything is hidden: there all are alike.
+    # One sample is padded, the other is masked completely: there all are equal.
     mask = torch.tensor([[[[False] * 5 + [True] * 2]], [[[True] * 7]]])
     layer, inputs = Table(lambda s, *given: hidden(*given)).eval(), (some(2, 3, 6, 7), mask)
     options = {"target": U85}
@@ -236,7 +236,7 @@ def test_resized_numbers_may_get_another_scale(whole_program: Any) -> None:
     assert float(away.max()) < 1.01 and float((away > 0.5).float().mean()) < 0.01
 
 
-#: What is quantized for the U85 -> what the others say, in `quantize` and in `lower`.
+#: Quantized for the U85 -> the others' reason, in `quantize` and in `lower`.
 LACKS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], str, str]] = {
     "matmul": (
         lambda s, a, b: torch.matmul(a, b),
@@ -278,7 +278,7 @@ def test_the_others_say_what_they_lack(name: str, target: str) -> None:
     reason = f"the {target} has no {lacked}; an Ethos-U85 has{bracket}{sizes}"
 
     def quantize(chosen: str) -> Any:
-        # Something else is quantized in any case.
+        # Another operator is quantized in any case.
         module = nn.ModuleList([layer, nn.Linear(4, 4)])
         module.forward = lambda x, *inputs: (module[1](x), layer(*inputs))  # type: ignore[method-assign]
         data, options = [(some(2, 4), *inputs)], {"target": chosen}
@@ -291,7 +291,7 @@ def test_the_others_say_what_they_lack(name: str, target: str) -> None:
     options = {"ethosu": {"target": target, "keep_tosa": True}}
     explanation = delegatekit.explain(module, inputs, backends=["ethosu"], options=options)
     assert reason in {text for row in explanation.rows for text in row.reasons.values()}
-    # What is refused runs outside, with the same numbers.
+    # Refused operators run outside, with the same numbers.
     program = delegatekit.lower(module, inputs, backends=["ethosu"], options=options)
     for got, want in zip(
         pytree.tree_leaves(delegatekit.load(program.buffer)["forward"](*inputs)),

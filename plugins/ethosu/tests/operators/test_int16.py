@@ -1,4 +1,4 @@
-"""The scheme int16: on the compiled stream and in the reference model, against eager, and whole networks."""
+"""The scheme int16: in the compiled stream and the reference model, compared with eager, and whole networks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _spec.loader.exec_module(networks)
 X = (1, 8, 12, 12)
 relu = functional.relu
 
-#: Sums in int48 are multiplied with 15 bits: what is half a step or less away may be rounded to the next.
+#: Sums in int48 are multiplied with 15 bits: values half a step or less away may be rounded to the next.
 ROUNDED: dict[str, tuple[Callable[[], Any], tuple[tuple[int, ...], ...]]] = {
     "linear": (lambda: nn.Linear(32, 20), ((4, 32),)),
     "3x3": (lambda: nn.Conv2d(8, 16, 3, padding=1), (X,)),
@@ -70,7 +70,7 @@ ROUNDED: dict[str, tuple[Callable[[], Any], tuple[tuple[int, ...], ...]]] = {
     "hardswish": (nn.Hardswish, (X,)),
     "hardsigmoid": (nn.Hardsigmoid, (X,)),
 }
-#: Arithmetic of 32 bits, and what only moves or chooses values.
+#: Arithmetic of 32 bits, and operators that only move or select values.
 EXACT: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "sum": (torch.add, (X, (8, 1, 1))),
     "sum and relu": (lambda a, b: relu(a + b), (X, X)),
@@ -130,7 +130,7 @@ def test_arithmetic_and_moves_are_eagers(name: str, agrees: Any) -> None:
 def test_a_bias_that_is_too_large_for_its_steps_makes_them_coarser(agrees: Any) -> None:
     layer = nn.Linear(8, 4)
     with torch.no_grad():
-        layer.weight[0] = 0.0  # the scale of its weights is the smallest there is
+        layer.weight[0] = 0.0  # the scale of its weights is the smallest possible
         layer.bias[0] = 3.0
     agrees(layer, torch.randn(5, 8) * 1e-3, scheme="int16", share=0.4)
 
@@ -145,7 +145,7 @@ def test_smooth_functions_are_interpolated(name: str, whole: Any) -> None:
         assert ratio(delegated.run()[0], module(x)) > 70
 
 
-#: Function -> the factor of normal numbers: what bends most bends between a few entries of the table.
+#: Function -> the factor of normal numbers: strongly curved functions bend between a few entries of the table.
 WIDE = {"asinh": 20, "exp": 4, "gelu": 30, "silu": 40, "softplus": 60, "elu": 30, "tanh": 1, "expm1": 3}
 
 
@@ -174,7 +174,7 @@ def test_softmax_of_scores_far_apart_is_as_in_eager(hidden: float, whole: Any) -
 
 
 def test_another_scale_behind_another_shape_is_the_pools_own(whole_program: Any) -> None:
-    """Vela (5.1) joins it to the pool in the wrong shape."""
+    """Vela (5.1) fuses it with the pool in the wrong shape."""
     import torch.ao.quantization.fx._decomposed  # registers the operators
 
     def stored(x: torch.Tensor, scale: float) -> torch.Tensor:
@@ -209,7 +209,7 @@ def test_what_the_npu_cannot_do_in_int16_is_not_quantized(name: str, module_of: 
 
 
 class Steps(nn.Module):
-    """From int16 to int8, where there are tables, and back."""
+    """From int16 to int8, which has tables, and back."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         q = torch.ops.quantized_decomposed
@@ -224,7 +224,7 @@ class Steps(nn.Module):
 
 
 class Saturating(nn.Module):
-    """A function whose result leaves the range of its integers at each side of a dip."""
+    """A function whose result leaves the range of its integers on each side of a dip."""
 
     def __init__(self, most: float) -> None:
         super().__init__()
@@ -254,7 +254,7 @@ def test_integers_change_their_type_where_the_program_says_so(target: str, whole
     module, x = Steps(), torch.rand(64, 9) * 2 - 1
     delegated = whole_program(module, x, target=target)
     if target.startswith("ethos-u55") or availability().available:
-        # Of int16 half-way between two int8 the larger is taken.
+        # int16 values half-way between two int8 are rounded to the larger.
         away = (delegated.run()[0] - module(x)).abs()
         assert float((away > 1.5e-4).float().mean()) < 0.01
 
@@ -274,6 +274,6 @@ def test_networks_are_one_delegate_on_every_accelerator(name: str, whole: Any) -
         if target in ("ethos-u55-64", "ethos-u55-256") or (target == "ethos-u85-512" and availability().available):
             results[target] = delegated.run()[0]
             assert ratio(results[target], module(x)) > 65
-    # What is left of the noise are the weights'.
+    # The remaining noise comes from the weights.
     assert ratio(results["ethos-u55-64"], floating) > ratio(narrow(x).detach(), floating) + 3
     assert all(torch.equal(result, results["ethos-u55-64"]) for result in results.values())

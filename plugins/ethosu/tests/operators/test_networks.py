@@ -21,7 +21,7 @@ networks = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(networks)
 
 
-#: In the default run; the others are a sweep.
+#: Part of the default run; the others are a sweep.
 QUICK = ("digits", "attention")
 NAMES = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in networks.NETWORKS]
 
@@ -52,7 +52,7 @@ def test_imagenet_networks_are_one_delegate(name: str, whole: Any) -> None:
         delegated = lower(module, x, target=target)
         if target == "ethos-u85-256" and availability().available:
             (got,), want = delegated.run(), module(x)
-            # Eager in double precision may be further from eager: over so many layers rounding differences add up.
+            # Eager in double precision may differ more from eager: over so many layers rounding differences add up.
             (precise,) = tree_leaves(InDouble(module).run(x))
             assert ratio(got, want) > min(30, ratio(precise, want) - 1)
             assert got.argmax() == want.argmax()

@@ -1,4 +1,4 @@
-"""Norms over rows, groups and channels, on the compiled stream and in the reference model, against eager."""
+"""Norms over rows, groups and channels, in the compiled stream and the reference model, compared with eager."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def varied(module: nn.Module) -> nn.Module:
 
 
 class ChannelsLast(nn.Module):
-    """Layer norm over the channels of an image behind a convolution."""
+    """Layer norm over the channels of an image after a convolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class ChannelsLast(nn.Module):
 
 
 class Block(nn.Module):
-    """Half of a transformer's block, with patches in front of it and a norm behind."""
+    """Half of a transformer block, after a patch embedding and before a norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ def test_norms_of_int16_are_within_a_step(name: str, agrees: Any) -> None:
 
 
 def hard_rows(size: int, scale: float) -> torch.Tensor:
-    """Rows of one value, of two that are next to each other, of extremes, far from 0; the largest value is 4."""
+    """Rows of one value, of two adjacent ones, of extremes, far from 0; the largest value is 4."""
     place = torch.arange(size)
     rows = [torch.full((size,), value) for value in (-4.0, 0.0, 0.7, 4.0)]
     rows += [value + scale * (place == 1) for value in (-3.0, 0.0, 2.5)]
@@ -111,7 +111,7 @@ def hard_rows(size: int, scale: float) -> torch.Tensor:
 
 
 def in_double(module: Any, norm: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, float]:
-    """What a quantized norm gives if it computes in double precision, as float32 does not for such rows; its step."""
+    """The result of a quantized norm in double precision, since float32 is too imprecise for such rows; its step."""
     before, after = (node for node in module.graph.nodes if ".quantize_per_tensor" in str(node.target))
     scale, zero = before.args[1:3]
     given = (before.target(x, *before.args[1:]).double() - zero) * scale

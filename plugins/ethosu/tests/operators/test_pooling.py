@@ -1,4 +1,4 @@
-"""Pools, reductions and softmax against eager."""
+"""Pools, reductions and softmax, compared with eager."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_pools_and_reductions_are_as_in_eager(name: str, agrees: Any) -> None:
 
 
 def test_averages_with_the_inputs_scale_are_the_npus_own(agrees: Any) -> None:
-    # Averages of four end half-way between two integers often: these are rounded up.
+    # Averages of four are often half-way between two integers: these are rounded up.
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AvgPool2d(2))
     for delegated in agrees(model, torch.randn(1, 3, 12, 12), share=0.2).values():
         assert "AVG_POOL2D" in delegated.operators and delegated.operators.count("RESCALE") == 1

@@ -1,4 +1,4 @@
-"""Operators that move values, and images made larger, against eager."""
+"""Operators that move values, and upsampled images, compared with eager."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ MOVES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 }
 
 
-#: Shape, the last block of this size, and another shape for it: where Vela reads a block that nothing copied first in
-#: the wrong places.
+#: Shape, the last block of this size, and another shape for it: Vela reads such a block at wrong addresses unless it is
+#: copied first.
 BLOCKS = (
     ((2, 3, 4), (2, 3, 1), (2, 1, 1, 3)),
     ((2, 6, 3), (2, 6, 1), (2, 1, 6, 1)),
@@ -108,7 +108,7 @@ def test_what_is_moved_in_several_steps_stays_in_float(name: str, module_of: Any
     program = delegatekit.lower(module, (x,), backends=["ethosu"])
     assert len(delegatekit.report(program).methods[0].delegates) == 1, layer
     steps = [node.args[1] for node in module.graph.nodes if "dequantize_per_tensor" in str(node.target)]
-    # A result may be rounded to the other neighbour.
+    # A result may be rounded to the other neighbor.
     torch.testing.assert_close(
         delegatekit.load(program.buffer)["forward"](x), module(x), rtol=0, atol=1.01 * max(steps)
     )
@@ -156,7 +156,7 @@ def test_more_than_65536_elements_are_moved(name: str, agrees: Any) -> None:
 
 
 def test_moves_that_are_undone_are_none(agrees: Any) -> None:
-    """Vela (5.1) takes such moves out, too, and then adds in the wrong shape."""
+    """Vela (5.1) removes such moves, too, and then adds in the wrong shape."""
     x = torch.randn(1, 4, 8, 8)
     for delegated in agrees(lambda x: shuffled(shuffled(x + x.amax(2, True))).permute(0, 3, 1, 2), x).values():
         assert delegated.operators.count("TRANSPOSE") == 1

@@ -1,4 +1,4 @@
-"""The Runtime hook: a payload in, tensors in and out; which of its two ways it takes, and why it takes none."""
+"""The runtime hook: a payload in, tensors in and out; the choice of its engine, and the reasons if there is none."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DTYPES = {DType.INT8: "int8", DType.INT16: "int16", DType.INT32: "int32"}
 
 
 def payload(program: bytes, target: str = "ethos-u55-128", *, sidecar: bool = False) -> DelegatePayload:
-    """A compiled program as a runtime receives it."""
+    """A compiled program in the form that a runtime receives."""
     graph = read(program)
     key = tosa_key(program)
     named = {key: memoryview(program)} if sidecar else {}
@@ -100,7 +100,7 @@ def test_an_ethos_u55_with_a_tosa_program_still_runs_by_its_command_stream() -> 
 
 
 def test_what_the_command_stream_cannot_say_the_tosa_program_does() -> None:
-    """A program that is refused here, of a graph whose result is right: the model's."""
+    """A program that is refused here, of a graph with a correct result: the model's."""
     case = Case(np.random.default_rng(0), Graph("large"), [])
     image = case.input((1, 2, 2, 4))
     case.graph.output(case.rescale(image, DType.INT8, 1.0))
@@ -138,7 +138,7 @@ def test_a_program_that_asks_for_the_whole_memory_of_the_host_is_not_executed() 
     [((1, 9), r"TOSA program: has the inputs \[\(1, 9\) of 1 bytes\], and the call"), ((2, 3), r"gives INT8\[1, 9\]")],
 )
 def test_a_tosa_program_that_the_model_must_not_get_is_refused(shape: tuple[int, ...], message: str) -> None:
-    """One of another network, or one that breaks a rule of TOSA."""
+    """One of another network, or one that violates a rule of TOSA."""
     graph = Graph()
     x = graph.input("x", (1, 9), DType.INT8)
     graph.output(graph.add(tosa.Identity(), [x], shape, DType.INT8, "y"))
@@ -152,7 +152,7 @@ def test_a_tosa_program_that_the_model_must_not_get_is_refused(shape: tuple[int,
 
 
 def test_a_program_that_ends_the_reference_model_is_an_error_of_the_call() -> None:
-    """RESCALE of unsigned int32 is no operation of TOSA: the model aborts its process."""
+    """RESCALE of unsigned int32 is not a TOSA operation: the model aborts its process."""
     graph = Graph()
     x = graph.input("x", (4,), DType.INT32)
     rescale = tosa.Rescale(True, tosa.Rounding.SINGLE, False, True, False)

@@ -1,4 +1,4 @@
-"""Programs that are compiled wrongly are refused: with a compiler's real error, and with damaged ones."""
+"""Miscompiled programs are refused: with a compiler's real error, and with damaged ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ reference = pytest.mark.skipif(not availability().available, reason=availability
 
 
 class Halves(nn.Module):
-    """A block of several samples in front of padding."""
+    """A block of several samples before padding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def test_right_programs_are_the_same_bytes(halves: Any, target: str) -> None:
 
 @reference
 def test_a_miscompiled_program_is_refused(halves: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What the lowering does so that Vela (5.1) compiles it right.
+    # The lowering's workaround for a miscompilation by Vela (5.1).
     monkeypatch.setattr(emission, "_is_misread", lambda operator, x: False)
     lower(halves)
     with pytest.raises(LoweringError, match=r"numbers of .* are not those of the TOSA program"):

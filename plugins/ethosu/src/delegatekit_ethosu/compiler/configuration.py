@@ -1,4 +1,4 @@
-"""The systems around the accelerators: what Vela's configuration file says of clocks and memories."""
+"""System configurations and memory modes: clocks and memories from Vela's configuration file."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True)
 class Configuration:
-    """A file of Vela's with its system configurations and memory modes."""
+    """A configuration file of Vela with its system configurations and memory modes."""
 
     path: str
-    #: Section -> key in lower case -> value, with what the section inherits.
+    #: Section -> key in lower case -> value, including inherited ones.
     sections: Mapping[str, Mapping[str, str]]
-    #: Name -> clock of the accelerator in Hz; 0 where the file gives none.
+    #: Name -> clock of the accelerator in Hz; 0 if the file gives none.
     clocks: dict[str, float]
-    #: Name -> limit of the arena, or of the cache before it, in bytes; None where the file gives none.
+    #: Name -> limit of the arena, or of the cache before it, in bytes; None if the file gives none.
     arena_limits: dict[str, int | None]
 
     def clock(self, system_config: str) -> float:
-        """The clock of a system configuration in Hz. Raises OptionError, with the names that there are."""
+        """The clock of a system configuration in Hz. Raises OptionError, with the existing names."""
         return _find(self.path, "system configuration", system_config, self.clocks)
 
     def arena_limit(self, memory_mode: str) -> int | None:
-        """The limit of a memory mode in bytes. Raises OptionError, with the names that there are."""
+        """The limit of a memory mode in bytes. Raises OptionError, with the existing names."""
         return _find(self.path, "memory mode", memory_mode, self.arena_limits)
 
 
@@ -46,9 +46,9 @@ def _find(path: str, kind: str, name: str, known: dict[str, _Found]) -> _Found:
 
 
 def load_configuration(path: str | None = None) -> Configuration:
-    """Read a configuration file (.ini); None is the one that comes with Vela.
+    """Read a configuration file (.ini); None is the one packaged with Vela.
 
-    Raises PluginError without Vela's package, and OptionError for a file that cannot be read or is not of Vela's form.
+    Raises PluginError without Vela's package, and OptionError for a file that is unreadable or not in Vela's format.
     """
     found = Path(path) if path else packaged_configuration()
     try:
@@ -58,7 +58,7 @@ def load_configuration(path: str | None = None) -> Configuration:
     return _parse(str(found), text)
 
 
-#: What the names of sections begin with.
+#: Prefixes of section names.
 SYSTEM: Final = "System_Config."
 MEMORY: Final = "Memory_Mode."
 
@@ -66,7 +66,7 @@ MEMORY: Final = "Memory_Mode."
 @lru_cache(maxsize=8)
 def _parse(path: str, text: str) -> Configuration:
     where = f"Vela configuration {path}"
-    # Vela reads it so, too, but keeps "%" special.
+    # Vela parses it the same way, too, but keeps "%" special.
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read_string(text)
@@ -98,7 +98,7 @@ def _number(kind: Callable[[str], _Found], values: Mapping[str, str], key: str) 
 
 
 def _inherited(parser: configparser.ConfigParser, section: str) -> dict[str, str]:
-    """What a section says, and those that it inherits from where it says nothing. Raises ValueError with the reason."""
+    """The keys of a section, with inherited ones that it does not set. Raises ValueError with the reason."""
     found: dict[str, str] = {}
     seen = set()
     name: str | None = section

@@ -1,6 +1,6 @@
-"""What Vela expects of a compiled program: cycles, latency and memory, for the whole and for each operator.
+"""Vela's estimates for a compiled program: cycles, latency and memory, for the whole and for each operator.
 
-These are estimates of the compiler's model, not measurements.
+These come from the compiler's model and are not measurements.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LayerPerformance:
     cycles: int
     npu_cycles: int
     macs: int
-    #: Part of the multipliers' time that is used, 0 to 1.
+    #: Utilization of the multipliers, 0 to 1.
     utilization: float
     #: Bytes of SRAM in use while it runs.
     sram: int
@@ -47,13 +47,13 @@ class Performance:
     cycles: int
     npu_cycles: int
     macs: int
-    #: Part of the multipliers' time that is used, 0 to 1.
+    #: Utilization of the multipliers, 0 to 1.
     utilization: float
     #: Largest amount of SRAM in use, constants not counted.
     sram: int
     #: Largest amount of DRAM in use, constants not counted.
     dram: int
-    #: Constants as they are stored, and the commands.
+    #: Constants as stored, and the commands.
     constants: int
     commands: int
     #: Weights before they were compressed.
@@ -73,11 +73,11 @@ class Performance:
 
     @property
     def flash(self) -> int:
-        """Bytes that the program keeps: constants and commands."""
+        """Bytes of constants and commands in flash."""
         return self.constants + self.commands
 
     def estimate(self, version: str) -> Estimate:
-        """The figures as the core shows them and holds them to budgets; `version` is Vela's."""
+        """The figures that the core displays and checks against budgets; `version` is Vela's."""
         return Estimate(
             source=f"Vela {version} for {self.target}, {self.system_config}, {self.memory_mode}",
             latency=self.latency,
@@ -105,12 +105,12 @@ _INTERNAL = ("shram", "lutram")
 
 
 def collect(model: Any, tosa: bytes, target: Target, system_config: str, memory_mode: str, clock: float) -> Performance:
-    """Read the compiler's report and its database. `tosa` is the file that was compiled: names come from there."""
+    """Read the compiler's report and its database. `tosa` is the compiled file, which has the names."""
     report = model.perf_report
     memories = {name: memory for name, memory in report.memories.items() if name not in _INTERNAL}
     constants = len(model.read_only.data)
     used = {name: memory.peakUsage for name, memory in memories.items()}
-    # The report counts constants where they lie: with the activations where there is no memory of their own.
+    # The report counts constants by memory: with the activations if they have no memory of their own.
     home = next((name for name in ("OnChipFlash", "OffChipFlash", "Dram", "Sram") if name in used), "Sram")
     used[home] = max(0, used.get(home, 0) - report.readOnlyPeakUsage)
     return Performance(
@@ -147,7 +147,7 @@ def _total(memories: Mapping[str, Any], field: str) -> dict[str, int]:
 
 
 def _layers(tables: Mapping[str, Any], names: Sequence[str], target: Target) -> tuple[LayerPerformance, ...]:
-    """The rows of the database in the order of execution; what is done inside another operator has 0 cycles."""
+    """The rows of the database in the order of execution; an operation inside another operator has 0 cycles."""
     sources = {row["id"]: int(row["ext_key"]) for row in _rows(tables["source"])}
     known = set(names)
     layers = []

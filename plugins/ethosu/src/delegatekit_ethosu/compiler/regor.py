@@ -20,9 +20,9 @@ from .system import system_text
 
 @dataclass(frozen=True)
 class Compiled(Blob):
-    """What the accelerator needs, and what Vela says of it.
+    """The data that the accelerator needs, and Vela's estimates.
 
-    Further region: 2 has the fast memory between the accelerator and an arena in DRAM (`fast_scratch_size` bytes, else
+    Another region: 2 has the fast memory between the accelerator and an arena in DRAM (`fast_scratch_size` bytes, else
     0).
     """
 
@@ -31,9 +31,9 @@ class Compiled(Blob):
     vela_version: str
 
 
-#: The regions that ExecuTorch's Ethos-U runtime gives to a program.
+#: The regions that ExecuTorch's Ethos-U runtime provides to a program.
 _READ_ONLY, _SCRATCH, _FAST_SCRATCH = 0, 1, 2
-#: What Vela's command line passes where nothing else is asked for.
+#: Vela's defaults on the command line.
 _SETTINGS: Final = {
     "compiler": {"enable_db": "true", "output_format": "Raw", "cop_format": "COP1"},
     "scheduler": {"disable_feature": "", "cpu_tensor_alignment": "16", "tensor_allocator": "HillClimb"},
@@ -44,8 +44,8 @@ _SETTINGS: Final = {
 def compile_program(tosa: bytes, options: EthosUOptions = EthosUOptions()) -> Compiled:  # noqa: B008
     """Compile a TOSA file; the same file, options and version of Vela give the same bytes.
 
-    Raises PluginError without Vela, OptionError for a configuration that does not exist or fit, and LoweringError for a
-    program that Vela does not take or would leave parts of to the CPU.
+    Raises PluginError without Vela, OptionError for a configuration that does not exist or match, and LoweringError for
+    a program that Vela refuses or would run partly on the CPU.
     """
     target = TARGETS[options.target]
     configuration = load_configuration(options.config)
@@ -59,7 +59,7 @@ def compile_program(tosa: bytes, options: EthosUOptions = EthosUOptions()) -> Co
         with quiet():
             model = compiler.compile(target.architecture, tosa, "TOSA", system, options=settings, verbose=False)
     except (RuntimeError, ValueError) as error:
-        hint = "the backend should not have taken these operators: please report it, and leave them out"
+        hint = "the backend should have refused these operators: please report it, and leave them out"
         raise LoweringError(str(error).strip(), where=where, hint=hint) from error
     performance = collect(model, tosa, target, system_config, memory_mode, configuration.clock(system_config))
     _check(model, performance, where)
@@ -76,9 +76,9 @@ def compile_program(tosa: bytes, options: EthosUOptions = EthosUOptions()) -> Co
 
 
 def settings_text(target: Target, memory_mode: str, configuration: Configuration, options: EthosUOptions) -> str:
-    """What the compiler is told to do.
+    """The settings for the compiler.
 
-    The limit of the arena is always among it: without one the compiler makes far slower programs.
+    They always include the limit of the arena: without one the compiler makes far slower programs.
     """
     settings = {section: dict(values) for section, values in _SETTINGS.items()}
     limit = options.arena_limit or configuration.arena_limit(memory_mode) or target.address_space
@@ -106,7 +106,7 @@ def settings_text(target: Target, memory_mode: str, configuration: Configuration
 
 
 def _check(model: Any, performance: Performance, where: str) -> None:
-    """Refuse what ExecuTorch's runtime could not run."""
+    """Refuse programs that ExecuTorch's runtime could not run."""
     if performance.cpu_operators:
         raise LoweringError(f"leaves {performance.cpu_operators} operators to the CPU", where=where)
     regions = {

@@ -1,4 +1,4 @@
-"""Clocks and memories of a system, checked as Vela's command line does: the compiler itself believes all."""
+"""Clocks and memories of a system, checked as in Vela's command line: the compiler itself accepts anything."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..options import EthosUOptions
 from ..targets import TARGETS, Target
 from .configuration import MEMORY, SYSTEM, Configuration, load_configuration
 
-#: The memories that a port may lead to, and the ports.
+#: The memories that a port may be connected to, and the ports.
 _AREAS: Final = ("Sram", "Dram", "OnChipFlash", "OffChipFlash")
 _PORTS: Final = ("Axi0", "Axi1")
-#: Numbers that a system configuration gives for each area -> the least.
+#: Numbers in a system configuration for each area -> their minimum.
 _COUNTS: Final = {
     "ports_used": 1,
     "burst_length": 1,
@@ -25,7 +25,7 @@ _COUNTS: Final = {
     "max_writes": 0,
 }
 _USES: Final = ("const_mem_area", "arena_mem_area", "cache_mem_area")
-#: Keys as the compiler wants them, by their lower-case form.
+#: Keys in the compiler's spelling, by their lower-case form.
 _KEYS: Final = {
     key.lower(): key
     for key in (
@@ -37,12 +37,12 @@ _KEYS: Final = {
         "arena_cache_size",
     )
 }
-#: The compiler knows by the name how wide the ports are: with another, its estimates are twice as good or bad.
+#: The compiler infers the port widths from the name: with another, its estimates are off by a factor of two.
 _NARROW: Final = "Ethos_U55"
 
 
 def system_text(target: Target, system_config: str, memory_mode: str, configuration: Configuration) -> str:
-    """What the compiler is told about accelerator and system.
+    """The compiler's settings for accelerator and system.
 
     Raises OptionError for names that do not exist, and for values that Vela's command line would refuse: with file,
     section, key and value.
@@ -63,7 +63,7 @@ def system_text(target: Target, system_config: str, memory_mode: str, configurat
 
 
 def check_names(options: EthosUOptions) -> None:
-    """Raise OptionError, before anything is lowered, for names and a file that a user chose and that do not exist."""
+    """Raise OptionError, before anything is lowered, for names and a file chosen by the user that do not exist."""
     if options.system_config or options.memory_mode or options.config:
         target = TARGETS[options.target]
         system_config, memory_mode = options.system_config, options.memory_mode
@@ -94,7 +94,7 @@ class _Section:
         self.values: Mapping[str, str] = configuration.sections[name]
 
     def check_keys(self) -> None:
-        """Refuse what is not Vela's: a slip of the pen would change the estimates."""
+        """Refuse keys unknown to Vela: a misspelled one would change the estimates."""
         for key in self.values:
             if key not in _KEYS:
                 raise self.refuse(key, "is not a key of Vela's")
@@ -113,7 +113,7 @@ class _Section:
         return value
 
     def positive(self, key: str) -> float:
-        """A number above 0, which must be there."""
+        """A number above 0, which is required."""
         if key.lower() not in self.values:
             raise self.refuse(key, "is missing")
         try:
@@ -125,7 +125,7 @@ class _Section:
         return value
 
     def count(self, key: str, least: int, most: int | None = None) -> int | None:
-        """A whole number, or None where there is none."""
+        """A whole number, or None if absent."""
         if key.lower() not in self.values:
             return None
         try:
@@ -148,7 +148,7 @@ def _check(target: Target, system: _Section, memory: _Section) -> None:
     memory.count("arena_cache_size", 1, target.address_space)
     system.check_keys()
     memory.check_keys()
-    # Where all share one SRAM, Vela takes the constants' part of it for a flash on the chip.
+    # If all share one SRAM, Vela treats the constants' part of it as on-chip flash.
     one_sram = len(set(ports)) == 1 and areas[ports[0]] == "Sram"
     allowed = (("Sram",) if one_sram else _AREAS[1:], ("Sram", "Dram"), ("Sram",))
     for use, port, choices in zip(_USES, ports, allowed, strict=True):

@@ -1,4 +1,4 @@
-"""The package of Vela, Arm's compiler. It is imported when it is used: the backend answers without it, too."""
+"""The package of Vela, Arm's compiler. It is imported on first use: the backend can be queried without it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def compiler() -> Any:
 
 
 def availability() -> Availability:
-    """Whether it is installed."""
+    """Check that it is installed."""
     return installed("ethosu", "Vela, the compiler,", _INSTALL)
 
 
@@ -36,7 +36,7 @@ def packaged_configuration() -> Path:
 
 
 def vela_version() -> str:
-    """The version of Vela, on which the compiled bytes depend."""
+    """The version of Vela, which determines the compiled bytes."""
     try:
         return version("ethos-u-vela")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Arithmetic on int32 tensors of four axes, in few words."""
+"""Arithmetic on int32 tensors of four axes, in concise form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Arithmetic:
         self.b = b
 
     def do(self, operator: Operator, left: Tensor | int, right: Tensor | int, name: str, *more: Tensor) -> Tensor:
-        """An operation on two tensors, or a tensor and a number, that are broadcast."""
+        """An operation on two tensors, or a tensor and a number, with broadcasting."""
         first, second = (
             self.b.graph.constant([[[[item]]]], DType.INT32) if isinstance(item, int) else item
             for item in (left, right)
@@ -43,7 +43,7 @@ class Arithmetic:
         return self.do(Sub(), left, right, name)
 
     def mul(self, left: Tensor, right: Tensor | int, name: str, shift: int = 0) -> Tensor:
-        """The product, by 2^shift, rounded."""
+        """The product divided by 2^shift, rounded."""
         return self.do(Mul(), left, right, name, self.b.number(shift))
 
     def zeros(self, x: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Arithmetic:
         return self.do(ArithmeticRightShift(round=True), x, places, name)
 
     def shifted(self, x: Tensor, places: Tensor, name: str) -> Tensor:
-        """x * 2^places; of the places 31 at most count, either way."""
+        """x * 2^places; at most 31 places count in either direction."""
         up = self.do(Minimum(), self.do(Maximum(), places, 0, "up"), 31, "up")
         down = self.do(Minimum(), self.do(Maximum(), self.sub(0, places, "down"), 0, "down"), 31, "down")
         return self.right(self.left(x, up, name), down, name)

@@ -1,4 +1,4 @@
-"""The program's border: where its numbers become the NPU's integers, and integers numbers again, on the CPU."""
+"""The program's border: quantization of its numbers to the NPU's integers and back, on the CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEFT_OUT: Final = ("aten.add.Scalar", "aten.sub.Scalar")
 
 
 def border_reason(call: Call) -> str | None:
-    """What the call does at the border, or None for one that is a step of neither."""
+    """The call's role at the border, or None if it is a step of neither conversion."""
     if _leads(call, _QUANTIZE, forward=True):
         return "the program's border: its numbers are quantized outside the delegate"
     if _leads(call, _DEQUANTIZE[::-1], forward=False):
@@ -24,7 +24,7 @@ def border_reason(call: Call) -> str | None:
 
 
 def _leads(call: Call, steps: tuple[str, ...], *, forward: bool) -> bool:
-    """Whether the call is one of the steps, and all later ones come up to the conversion from or to integers."""
+    """True if the call is one of the steps, and all later ones lead to the conversion from or to integers."""
     if call.operator not in steps:
         return False
     for step in steps[steps.index(call.operator) :]:

@@ -1,4 +1,4 @@
-"""Builds TOSA graphs of quantized tensors: other scales, bounds, tables, and all that `Moves` and `Emission` have."""
+"""Builds TOSA graphs of quantized tensors: rescaling, bounds, tables, and everything of `Moves` and `Emission`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .moves import Moves
 from .values import Result, Scale
 from .ways import CountCycles, Ways
 
-#: How many integers there are.
+#: The number of integers.
 _SPANS: Final = {DType.INT8: 1 << 8, DType.INT16: 1 << 16}
-#: TOSA says what RESCALE does if the result is not larger, before it is saturated.
+#: TOSA defines RESCALE for results up to this size, before saturation.
 _RESCALED: Final = 1 << 29
 
 
@@ -26,7 +26,7 @@ class TosaBuilder(Moves):
     """Builds a TOSA graph for a family of accelerators: "u55", "u65" or "u85".
 
     `cycles` gives the cycles that a graph would take, None if the accelerator cannot run it; without it the first of
-    several ways is taken.
+    several ways is used.
     """
 
     def __init__(self, name: str, family: str, cycles: CountCycles | None = None, ways: Ways | None = None) -> None:
@@ -46,7 +46,7 @@ class TosaBuilder(Moves):
     ) -> Tensor:
         """(integer - zero_point) * scale + output_zero; one scale, or one for each index of the last axis.
 
-        Multipliers have 31 bits, for int48 only 15. A constant is computed at once.
+        Multipliers have 31 bits, for int48 only 15. A constant is computed immediately.
         """
         if len(set(scales)) == 1:
             scales = scales[:1]
@@ -69,7 +69,7 @@ class TosaBuilder(Moves):
         return self.emit(operator, (tensor, *operands), tensor.shape, dtype, name)
 
     def _near_zero(self, tensor: Tensor, scale: float, zero: int, dtype: DType) -> tuple[Tensor, list[float]]:
-        """For a scale that is too large for TOSA: what does not saturate by it, and a scale that is as good."""
+        """For a scale that is too large for TOSA: the tensor clamped near its zero point, and an equivalent scale."""
         scale = min(scale, float(2 * _SPANS[dtype]))
         reach = math.ceil(2 * _SPANS[dtype] / scale)
         lowest, highest = INTEGER_RANGES[tensor.dtype]
@@ -77,15 +77,15 @@ class TosaBuilder(Moves):
         return self.emit(bounds, (tensor,), tensor.shape, tensor.dtype, "near"), [scale]
 
     def bound(self, sums: Tensor, largest: float | Array) -> Tensor:
-        """Note how large the numbers of a tensor of int32 can be, in each channel or in all."""
+        """Record the largest magnitude of an int32 tensor's numbers, for each channel or for all."""
         self._largest[sums.name] = largest
         return sums
 
     def stored_as(self, sums: Tensor, scales: Sequence[float], result: Result) -> Tensor:
         """int32 or int48 sums, in steps of `scales`, as the integers of a result.
 
-        Where sums of int32 can leave the range that TOSA's RESCALE is defined for, what saturates in any case is
-        brought nearer.
+        If int32 sums can leave the range for which TOSA defines RESCALE, values that saturate in any case are moved
+        closer.
         """
         target, largest = result.scale, self._largest.get(sums.name)
         steps = [scale / target.scale for scale in scales]
@@ -100,10 +100,10 @@ class TosaBuilder(Moves):
         return self.clamped(made, result)
 
     def clamped(self, tensor: Tensor, result: Result) -> Tensor:
-        """Within the bounds of a result, where saturation does not do it.
+        """Clamp to the bounds of a result, if saturation does not suffice.
 
-        It is done before what only moves the values: Vela (5.1) joins a clamp to the operation in front of these, in
-        the wrong shape.
+        The clamp is placed before operators that only move values: Vela (5.1) fuses a clamp with the operation before
+        these, in the wrong shape.
         """
         bounds = result.bounds
         if bounds is None or bounds == INTEGER_RANGES[result.scale.dtype]:
@@ -113,7 +113,7 @@ class TosaBuilder(Moves):
     def requantized(self, tensor: Tensor, before: Scale, result: Result) -> Tensor:
         """The same numbers as the integers of a result; the tensor itself if these are the same.
 
-        Like bounds it is done before what only moves the values.
+        Like bounds it is placed before operators that only move values.
         """
         if before == result.scale:
             return self.clamped(tensor, result)
@@ -130,7 +130,8 @@ class TosaBuilder(Moves):
     def tabled(self, tensor: Tensor, entries: Sequence[int] | Array, name: str = "", table: str = "table") -> Tensor:
         """Each int8 value replaced by one of 256 entries.
 
-        It is done before what only moves the values: Vela (5.1) gives the table of a transpose no place on small U55s.
+        It is placed before operators that only move values: Vela (5.1) leaves a transpose's table unallocated on small
+        U55s.
         """
         operand = self.graph.constant(entries, DType.INT8, f"{self.name}.{table}")
 

@@ -1,4 +1,4 @@
-"""Appends operations to a TOSA graph, and keeps Vela (5.1) from what it compiles wrongly."""
+"""Appends operations to a TOSA graph, and avoids patterns that Vela (5.1) miscompiles."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class Emission:
 
     def __init__(self, name: str) -> None:
         self.graph: Final = Graph(name)
-        #: The name of the tensors that are made next.
+        #: The name of the next tensors.
         self.name = "value"
         #: TOSA tensor -> debug handles of the nodes that it was made for.
         self.handles: Final[dict[int | str, tuple[int, ...]]] = {}
-        #: Debug handles of what is lowered now.
+        #: Debug handles of the current node.
         self.origin: tuple[int, ...] = ()
         self._producers: Final[dict[str, Operation]] = {}
 
     def emit(
         self, operator: Operator, inputs: Sequence[Tensor], shape: Sequence[int], dtype: DType, name: str = ""
     ) -> Tensor:
-        """Append an operation; its result has the name of the node at hand, followed by `name`."""
+        """Append an operation; its result has the name of the current node, followed by `name`."""
         if _is_misread(operator, inputs[0]):
             inputs = [self.copied(item) if self._is_sliced(item) else item for item in inputs]
         elif isinstance(operator, Pad | Concat):
@@ -71,12 +71,12 @@ class Emission:
         return made is not None and isinstance(made.operator, Slice)
 
     def _is_product(self, tensor: Tensor) -> bool:
-        """Of two matrices: into a larger tensor, and in another shape, Vela (5.1) writes it in the wrong places."""
+        """True for a matrix product: Vela (5.1) misplaces it in a larger tensor and in another shape."""
         made = self._origin_of(tensor, Reshape, Rescale, Clamp)
         return made is not None and isinstance(made.operator, Matmul)
 
     def _is_saturated(self, tensor: Tensor) -> bool:
-        """Whether it was only cut off to fewer bits: Vela (5.1) joins what scales it then to what made it."""
+        """True if it was only saturated to fewer bits: Vela (5.1) then fuses a rescale with the operation before it."""
         made = self._origin_of(tensor, Reshape, Transpose)
         if made is None or not isinstance(made.operator, Rescale) or made.inputs[0].dtype <= made.output.dtype:
             return False
@@ -85,14 +85,14 @@ class Emission:
         return bool((multiplier == 1 << shift.astype(np.int64)).all())
 
     def _is_repeated(self, tensor: Tensor) -> bool:
-        """Whether it is int16 made larger: what scales it then Vela (5.1) joins to that, and gets other numbers."""
+        """True if it is a repeated int16 tensor to be rescaled: Vela (5.1) fuses the two, with wrong numbers."""
         made = self._origin_of(tensor, Reshape, Transpose)
         return made is not None and isinstance(made.operator, Resize) and made.output.dtype == DType.INT16
 
     def copied(self, part: Tensor) -> Tensor:
-        """A tensor of its own, made by an operation that changes nothing.
+        """A copy of the tensor, made by an operation that changes nothing.
 
-        Vela (5.1) reads slices, above all, where they lie; in another shape, some of them in the wrong places.
+        Vela (5.1) reads slices, above all, in place; in another shape, some of them at wrong addresses.
         """
         if part.dtype in (DType.INT8, DType.INT16):
             return self.emit(Clamp(*INTEGER_RANGES[part.dtype]), (part,), part.shape, part.dtype, "part")
@@ -103,14 +103,14 @@ class Emission:
         return self._producers.get(tensor.name)
 
     def _origin_of(self, tensor: Tensor, *passed: type[Operator]) -> Operation | None:
-        """The operation that made a tensor, or what operators of these kinds, one after the other, made it of."""
+        """The operation that made a tensor, or the input of a chain of operators of these kinds."""
         made = self.producer(tensor)
         while made is not None and isinstance(made.operator, passed):
             made = self.producer(made.inputs[0])
         return made
 
     def finish(self) -> Graph:
-        """The graph without operations whose results are not used."""
+        """The graph without dead operations."""
         used = set(map(id, self.graph.outputs))
         kept = []
         for operation in reversed(self.graph.operations):
@@ -130,18 +130,18 @@ class Emission:
         return self.graph.constant([value], dtype)
 
     def single(self, value: int, shape: Sequence[int], *, left: bool = False) -> Tensor:
-        """One int32 that is combined, as right or left operand, with every element of a tensor of this shape."""
-        # On the left of more than four axes Vela (5.1) would read beyond its end.
+        """A single int32 that is combined, as right or left operand, with every element of a tensor of this shape."""
+        # As left operand of more than four axes Vela (5.1) would read past its end.
         sizes = shape if left and len(shape) > COMMON_RANK else [1] * len(shape)
         return self.graph.constant(np.full(sizes, value), DType.INT32)
 
 
 def _is_misread(operator: Operator, x: Tensor) -> bool:
-    """Whether Vela (5.1) reads a slice, which it does not copy, in the wrong places.
+    """True if Vela (5.1) reads a slice, which it does not copy, at wrong addresses.
 
-    It forgets the padding in front of several samples, and of transposed convolutions, which pad by themselves; it
-    reduces and multiplies in another shape; and it takes the wrong pixels where it cuts a convolution into those that
-    a larger dilation leaves side by side. A clamp in between that changes nothing keeps it from that.
+    It ignores the padding before several samples, and before transposed convolutions, which pad by themselves; it
+    reduces and multiplies in another shape; and it reads wrong pixels if it splits a convolution with a larger dilation
+    into interleaved ones. A clamp in between that changes nothing prevents that.
     """
     if isinstance(operator, TransposeConv2d | Matmul | ReduceMax | ReduceSum | Gather):
         return True

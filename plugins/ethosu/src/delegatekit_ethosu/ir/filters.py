@@ -1,4 +1,4 @@
-"""Products with constant weights, summed up: convolutions, and what is computed as one."""
+"""Products with constant weights, summed up: convolutions, and operators computed as one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .builder import TosaBuilder
 from .values import Scale
 from .windows import Pair, Windows
 
-#: Makes a tensor of sums (int32, of int16 int48) and of what one of them stands for in each channel.
+#: Makes a tensor of sums (int32, of int16 int48) and their scale in each channel.
 Finish: TypeAlias = Callable[[Tensor, Sequence[float]], Tensor]
 
 #: Types of activations -> those of sums, and the largest bias: sums and bias stay within the NPU's 32 and 40 bits.
@@ -26,7 +26,7 @@ _LARGEST_BIAS: Final = {DType.INT8: 1 << 30, DType.INT16: 1 << 38}
 
 @dataclass(frozen=True)
 class Kernels:
-    """`Filters` for an input of one scale: `bias` is in `steps`, what a sum stands for in each output channel."""
+    """`Filters` for an input of one scale: `bias` is in `steps`, the scale of a sum in each output channel."""
 
     weight: Array
     bias: Array
@@ -35,7 +35,7 @@ class Kernels:
 
     @property
     def largest(self) -> Array:
-        """How large sums of int8 can be in each channel."""
+        """The largest magnitude of int8 sums in each channel."""
         products: Array = np.abs(self.weight.reshape(len(self.weight), -1).astype(np.float64)).sum(1)
         found: Array = 255 * products + np.abs(self.bias)
         return found
@@ -50,7 +50,7 @@ class Kernels:
 class Filters:
     """Constant weights: int8 of shape (O, I / groups, KH, KW), or (O, I) for one pixel.
 
-    `scales` has what one of the weights stands for in each output channel, `bias` numbers for these, or one, or None.
+    `scales` has the scale of the weights in each output channel, `bias` a number for each of them, or one, or None.
     """
 
     weight: Array
@@ -59,10 +59,10 @@ class Filters:
     groups: int = 1
 
     def kernels(self, before: Scale) -> Kernels:
-        """The filters for an input of a scale.
+        """The filters for an input with this scale.
 
-        Where the steps are too small for a bias, the channel's are made larger and its weights smaller: the bias is
-        then so much larger than the products that this changes nothing.
+        If the steps are too small for a bias, the channel's are made larger and its weights smaller: the bias is then
+        so much larger than the products that this changes nothing.
         """
         steps, weight = self.scales * before.scale, self.weight
         if self.bias is None:
@@ -75,7 +75,7 @@ class Filters:
 
 
 def pointwise(b: TosaBuilder, x: Tensor, before: Scale, filters: Filters) -> tuple[Tensor, list[float]]:
-    """x (N, H, W, I) times weight (O, I), as sums and what one of them stands for in each channel."""
+    """x (N, H, W, I) times weight (O, I), as sums and their scale in each channel."""
     kernels = filters.kernels(before)
     weight = kernels.weight
     constant = b.graph.constant(weight.reshape(weight.shape[0], 1, 1, -1), DType.INT8, f"{b.name}.weight")
@@ -94,7 +94,7 @@ def convolved(b: TosaBuilder, x: Tensor, before: Scale, filters: Filters, window
     kernels, sums = filters.kernels(before), SUMS[before.dtype]
     groups, outputs = kernels.groups, len(kernels.weight)
     if groups == x.shape[3] and groups > 1 and outputs > groups:
-        # Several kernels for a channel: each gets a channel of its own. Vela (5.1) would sort the results one by one.
+        # Several kernels for a channel: each gets a channel of its own. Vela (5.1) would order the results one by one.
         copies = np.repeat(np.eye(groups, dtype=np.int8), outputs // groups, axis=0)
         copied, _ = pointwise(b, x, before, Filters(copies, np.ones(1)))
         x = b.rescaled(copied, [1.0], output_zero=before.zero_point, dtype=before.dtype, name="repeated")
@@ -113,7 +113,7 @@ def convolved(b: TosaBuilder, x: Tensor, before: Scale, filters: Filters, window
 def one_sample(b: TosaBuilder, x: Tensor) -> Tensor:
     """(N, H, W, C) as rows of one sample, for a convolution of one pixel.
 
-    Vela (5.1) loses the padding, and moves, of what reads several samples after such a convolution.
+    Vela (5.1) drops the padding and the moves of a reader of several samples after such a convolution.
     """
     return b.reshaped(x, (1, x.shape[0] * x.shape[1], *x.shape[2:]))
 
@@ -121,7 +121,7 @@ def one_sample(b: TosaBuilder, x: Tensor) -> Tensor:
 def grouped(
     b: TosaBuilder, x: Tensor, before: Scale, kernels: Kernels, operator: Operator, sizes: Pair, finish: Finish
 ) -> Tensor:
-    """One convolution for each group of channels, and the results side by side; `operator` has the settings."""
+    """One convolution for each group of channels, and the results concatenated; `operator` has the settings."""
     each, count = x.shape[3] // kernels.groups, len(kernels.weight) // kernels.groups
     parts = []
     for group in range(kernels.groups):
@@ -135,7 +135,7 @@ def grouped(
 
 
 def _rest(b: TosaBuilder, bias: Array, before: Scale) -> tuple[Tensor, ...]:
-    """The further operands of a convolution: bias and zero points."""
+    """The other operands of a convolution: bias and zero points."""
     return (
         b.graph.constant(bias, SUMS[before.dtype], f"{b.name}.bias"),
         b.number(before.zero_point, before.dtype),

@@ -14,7 +14,7 @@ from .emission import Emission
 from .values import Value
 from .ways import Way, Ways
 
-#: In so many parts a tensor is moved at most.
+#: The maximum number of parts in which a tensor is moved.
 _MOST_PARTS: Final = 64
 
 
@@ -27,7 +27,7 @@ class Moves(Emission):
         self._moved: Final[dict[tuple[int, tuple[int, ...]], Tensor]] = {}
 
     def cheapest(self, x: Tensor, ways: Sequence[Way], key: Hashable, otherwise: Sequence[Way] = ()) -> Tensor:
-        """What the cheapest of several ways makes of a tensor: see `Ways.choose`."""
+        """The result of the cheapest of several ways for a tensor: see `Ways.choose`."""
         return self.ways.choose(x, ways, key, otherwise)(self, x)
 
     def reshaped(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
@@ -54,7 +54,7 @@ class Moves(Emission):
         return self._moved[key]
 
     def _moved_once(self, tensor: Tensor, perms: Sequence[int]) -> Tensor | None:
-        """A permutation of what was permuted already, from what it was before; None where that is no easier."""
+        """A permutation of a permuted tensor, from its original; None if that is no easier."""
         made = self._origin_of(tensor, Reshape)
         if made is None or not isinstance(made.operator, Transpose):
             return None
@@ -70,12 +70,12 @@ class Moves(Emission):
         if tensor.data is not None:
             return self.graph.constant(tensor.data.transpose(perms), tensor.dtype, tensor.name)
         sizes, axes = merged(tensor.shape, perms)
-        # Vela (5.1) looks at the shape that a tensor had before, too: ways are tried from there.
+        # Vela (5.1) considers the shape that a tensor had before, too: ways are tried from there.
         made = self.producer(tensor)
         source = made.inputs[0] if made is not None and isinstance(made.operator, Reshape) else tensor
 
         def joined(b: Moves, x: Tensor) -> Tensor:
-            """Axes that stay neighbors as one: fewer steps for Vela, in most cases."""
+            """Merge axes that stay neighbors: fewer steps for Vela, in most cases."""
             moved = b.emit(
                 Transpose(axes), (b.reshaped(x, sizes),), [sizes[axis] for axis in axes], x.dtype, "transpose"
             )
@@ -86,7 +86,7 @@ class Moves(Emission):
 
         def in_parts(axis: int) -> Way:
             def way(b: Moves, x: Tensor) -> Tensor:
-                """One after the other along an axis: Vela refuses moves over more than 65536 elements."""
+                """Concatenate along an axis: Vela refuses moves over more than 65536 elements."""
                 shape, size = tensor.shape, tensor.shape[axis]
                 outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
                 whole, parts = b.reshaped(x, (outer, size, inner)), []
@@ -104,7 +104,7 @@ class Moves(Emission):
         return self.cheapest(source, ways, ("transpose", tensor.shape, perms), spare)
 
     def before_moves(self, tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-        """A change of each value for itself, done before what only moves the values."""
+        """An elementwise change of values, placed before operators that only move them."""
         moves = []
         made = self.producer(tensor)
         while made is not None and isinstance(made.operator, Reshape | Transpose):
@@ -124,7 +124,7 @@ class Moves(Emission):
         return self.emit(Slice(), (tensor, self.sizes(start), self.sizes(size)), size, tensor.dtype, "slice")
 
     def joined(self, parts: Sequence[Tensor], axis: int, name: str) -> Tensor:
-        """Tensors one after the other along an axis; a single one is itself."""
+        """Tensors concatenated along an axis; a single one is returned unchanged."""
         if len(parts) == 1:
             return parts[0]
         shape = list(parts[0].shape)
@@ -134,18 +134,18 @@ class Moves(Emission):
     # -- values ------------------------------------------------------------------------------------------------------
 
     def stored(self, value: Value, order: Sequence[int]) -> Tensor:
-        """The tensor of a value with its axes in that order."""
+        """The tensor of a value with its axes in this order."""
         return self.transposed(value.tensor, [value.order.index(axis) for axis in order])
 
     def contiguous(self, value: Value) -> Tensor:
-        """The tensor of a value as the program has it."""
+        """The tensor of a value in the program's layout."""
         return self.stored(value, range(len(value.order)))
 
     def view(self, value: Value, shape: Sequence[int]) -> Value:
-        """The value in another shape. Axes that only stay, are joined or are cut may lie in any order."""
+        """The value in another shape. Axes that are only kept, joined or split may have any order."""
         groups = regroupings(value.shape, shape, units=True)
         if all(_lies_together(value.order, left) for left, _ in groups):
-            # In the order in which the groups lie; those without old axes, of size 1, come last.
+            # In the storage order of the groups; those without old axes, of size 1, come last.
             found = sorted(groups, key=lambda group: value.order.index(group[0][0]) if group[0] else len(value.order))
             order = tuple(axis for _, right in found for axis in right)
             return Value(self.reshaped(value.tensor, [shape[axis] for axis in order]), order)
@@ -153,7 +153,7 @@ class Moves(Emission):
 
 
 def _lies_together(order: tuple[int, ...], axes: Sequence[int]) -> bool:
-    """Whether neighboring axes of the program are neighbors, in the same order, where they lie."""
+    """True if neighboring axes of the program are neighbors in memory, too, in the same order."""
     if not axes:
         return True
     first = order.index(axes[0])

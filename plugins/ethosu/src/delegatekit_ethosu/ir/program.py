@@ -1,4 +1,4 @@
-"""A `TosaBuilder` that knows the program it lowers: which integers stand for a tensor, and for what numbers."""
+"""A `TosaBuilder` with access to the program that it lowers: the integers of each tensor, and their scales."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ProgramBuilder(TosaBuilder):
-    """What lowering functions are given: the graph under construction, and the program's tensors in it."""
+    """The argument of lowering functions: the graph under construction, and the program's tensors in it."""
 
     def __init__(self, program: ProgramView, family: str, cycles: CountCycles | None) -> None:
         super().__init__(program.method, family, cycles)
@@ -33,23 +33,23 @@ class ProgramBuilder(TosaBuilder):
 
     @property
     def unit(self) -> Unit:
-        """The unit that is lowered now."""
+        """The unit being lowered."""
         assert self._unit is not None
         return self._unit
 
     @property
     def end(self) -> Call:
-        """The quantize of the result that is made now, or the call that gives booleans."""
+        """The quantize of the result being made, or the call that returns booleans."""
         assert self._end is not None
         return self._end
 
     def begin(self, unit: Unit, end: Call) -> None:
-        """Tell which unit is lowered next, and for which of its quantizes."""
+        """Set the unit that is lowered next, and which of its quantizes."""
         self._unit, self._end = unit, end
         self._name(unit.anchor.node.name if unit.inner else end.node.name, unit.nodes)
 
     def begin_output(self, operand: Operand) -> None:
-        """Tell that an output of the program is made next."""
+        """Announce that an output of the program is made next."""
         self._name(f"{operand.name}.output", (operand.node,))
 
     def _name(self, name: str, nodes: Iterable[Node]) -> None:
@@ -58,14 +58,14 @@ class ProgramBuilder(TosaBuilder):
         self.origin = tuple(dict.fromkeys(handle for handle in handles if handle))
 
     def define(self, operand: Operand, value: Value) -> None:
-        """Record what a tensor of integers has become. Raises LoweringError if the shape is not the tensor's."""
+        """Record the value of a tensor of integers. Raises LoweringError if the shape is not the tensor's."""
         if value.shape != operand.shape:
             message = f"was lowered to shape {value.shape}, not {operand.shape}"
             raise LoweringError(message, where=operand.description)
         self._values[operand] = value
 
     def integers(self, operand: Operand) -> Value:
-        """The integers that a dequantize makes the operand of, or the operand itself if it has integers."""
+        """The integers that the operand is dequantized from, or the operand itself if it has integers."""
         source = operand.integers or operand
         found = self._values.get(source)
         if found is None:
@@ -81,7 +81,7 @@ class ProgramBuilder(TosaBuilder):
         return scale_of(self.quantization(operand), operand.description)
 
     def quantization(self, operand: Operand) -> Quantization:
-        """How integers stand for the numbers of a dequantized operand."""
+        """The quantization of a dequantized operand."""
         found = operand.quantization
         if found is None:
             raise LoweringError("is not quantized", where=operand.description)
@@ -118,5 +118,5 @@ def scale_of(quantization: Quantization, where: str) -> Scale:
     return Scale(float(scale), int(zero_point), INTEGERS[quantization.dtype])
 
 
-#: Lowers a call with quantized operands: `Result` says how what it gives is stored.
+#: Lowers a call with quantized operands: `Result` defines how its result is stored.
 LowerCall: TypeAlias = Callable[[ProgramBuilder, Call, Result], Value]

@@ -1,4 +1,4 @@
-"""Functions of single values as look-up tables with more than the eight bits that one table gives."""
+"""Functions of single values as look-up tables with more than the eight bits of one table."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ INTEGERS: Final = np.arange(-(1 << 15), 1 << 15, dtype=np.float64)
 #: The integers between two entries, and on each side of zero.
 _SPACE: Final = 1 << 7
 _HALF: Final = 1 << 15
-#: Corrections of one table, at most.
+#: The maximum number of corrections of one table.
 _CORRECTIONS: Final = 4
-#: The largest entry, and the steps between two integers of an entry in the result.
+#: The largest entry, and the steps of the result between two integers of an entry.
 _UNIT: Final = (1 << 15) - 1
 _FRACTION: Final = 1 << 7
 
@@ -31,8 +31,8 @@ _FRACTION: Final = 1 << 7
 class Lines:
     """Real values at `KNOTS`, with straight lines in between, for int16.
 
-    The unit of the entries is never `avoided`: Vela would join the table and a RESCALE by 2^-7 to int16, and what the
-    NPU makes of that is not documented.
+    The unit of the entries is never `avoided`: Vela would fuse the table with a RESCALE by 2^-7 to int16, and the NPU's
+    behavior for that is undocumented.
     """
 
     values: Array
@@ -40,14 +40,14 @@ class Lines:
 
     @property
     def unit(self) -> float:
-        """What one of an entry stands for."""
+        """The value of one unit of an entry."""
         values = self.values
         unit = max(float(np.abs(values).max()), float(np.abs(np.diff(values)).max())) / _UNIT
         return unit * (1 + 2.0**-12) if math.isclose(unit, self.avoided, rel_tol=2.0**-20) else unit
 
     @property
     def step(self) -> float:
-        """What one of the result stands for: entries have parts."""
+        """The value of one unit of the result: entries have fractional bits."""
         return self.unit / _FRACTION
 
     @property
@@ -56,19 +56,19 @@ class Lines:
         return entries
 
     def of(self, b: TosaBuilder, tensor: Tensor, name: str = "between") -> Tensor:
-        """What the lines lead to for a tensor of int16, as int32 in steps of `step`."""
+        """The interpolated values for a tensor of int16, as int32 in steps of `step`."""
         operand = b.graph.constant(self._entries, DType.INT16, f"{b.name}.table")
         return b.emit(Table(), (tensor, operand), tensor.shape, DType.INT32, name)
 
     def corrections(
         self, exact: Array, bounds: tuple[float, float], tolerance: float
     ) -> tuple[list[tuple[int, int, Lines]], float]:
-        """What is added where the lines are farther than `tolerance` from what is `exact` at `INTEGERS`, and how far
-        all of it is from that then.
+        """Corrections where the lines differ from `exact` at `INTEGERS` by more than `tolerance`, and the remaining
+        maximum error.
 
-        Each is lines through what is missing around an integer, so many times as dense: (x - place) * factor is their
-        int16, and they end at zero. Both are such that all knots of the lines before are among theirs. What is out of
-        `bounds` is no error: the result is held in them.
+        Each is a set of lines through the differences around an integer, with a multiple of the density: (x - place) *
+        factor is their int16, and they end at zero. Both are chosen so that all knots of the lines before are among
+        theirs. Values outside `bounds` are no error: the result is clamped to them.
         """
         made: list[tuple[int, int, Lines]] = []
         found = np.interp(INTEGERS, KNOTS, self._entries * self.unit)
@@ -81,7 +81,7 @@ class Lines:
             place = round((low + high) / 2 / _SPACE) * _SPACE
             reach = max(high - place, place - low) + _SPACE
             factor = int(2 ** min(math.floor(math.log2(_HALF / reach)), math.log2(_SPACE)))
-            if factor < 2:  # they would be as far apart again: the middle of what is wrong is mended, and the rest next
+            if factor < 2:  # same density as before: correct the first part now, and the rest next
                 factor = 2
                 place = int(INTEGERS[wrong[0]] + _HALF // factor) // _SPACE * _SPACE
             points = place + KNOTS / factor
@@ -98,7 +98,7 @@ class Lines:
 def looked_up(b: TosaBuilder, tensor: Tensor, values: Array, name: str) -> Tensor:
     """Integers of up to 16 bits (-32768 to 65535) for the 256 values of int8, as int32.
 
-    Tables give eight bits: one has the higher ones, another the lower.
+    Tables return eight bits: one holds the higher ones, another the lower.
     """
     points = np.rint(values).astype(np.int64)
     low, high = int(points.min()), int(points.max())
@@ -109,7 +109,7 @@ def looked_up(b: TosaBuilder, tensor: Tensor, values: Array, name: str) -> Tenso
     parts = []
     for part, scale in ((points >> step, 1 << step), (points & (1 << step) - 1, 1)):
         found = b.tabled(tensor, part - 128, name, f"{name}.table")
-        # Half of the offset is a zero point: -128 stands for the smallest.
+        # Half of the offset is a zero point: -128 represents the smallest.
         zero = 0 if offset and scale > 1 else -128
         parts.append(b.rescaled(found, [float(scale)], zero_point=zero, name=name))
     return b.emit(Add(), parts, tensor.shape, DType.INT32, name)

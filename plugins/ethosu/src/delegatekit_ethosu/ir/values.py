@@ -1,4 +1,4 @@
-"""Tensors of the program in the TOSA graph: how their axes lie in memory, and what their integers stand for."""
+"""Tensors of the program in the TOSA graph: the order of their axes in memory, and their quantization."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Value:
 
     @classmethod
     def dense(cls, tensor: Tensor) -> Value:
-        """A tensor stored as the program has it."""
+        """A tensor in the program's layout."""
         return cls(tensor, identity(len(tensor.shape)))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape that the program sees."""
+        """The program's shape."""
         return tuple(self.tensor.shape[place] for place in inverse(self.order))
 
     def permuted(self, dims: Sequence[int]) -> Value:
@@ -46,13 +46,13 @@ class Value:
         return Value(self.tensor, tuple(inverse(dims)[axis] for axis in self.order))
 
     def stored_axis(self, axis: int) -> int:
-        """Where the program's axis lies."""
+        """The stored position of the program's axis."""
         return self.order.index(axis)
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What integers of a tensor stand for: real = scale * (integer - zero_point)."""
+    """The quantization of a tensor: real = scale * (integer - zero_point)."""
 
     scale: float
     zero_point: int
@@ -61,7 +61,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Result:
-    """How the result of an operation is stored, and the bounds that a clamp after it leaves; None: the type's."""
+    """The storage of an operation's result, and the bounds of a clamp after it; None: the type's."""
 
     scale: Scale
     bounds: tuple[int, int] | None = None

@@ -1,4 +1,4 @@
-"""Several ways to make something of a tensor: the one that takes the fewest cycles on the accelerator is taken."""
+"""Selects the one of several ways to compute something that takes the fewest cycles on the accelerator."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from delegatekit_toolkit.tosa import DType, Graph, Tensor
 
 #: The cycles that a graph would take on the accelerator, None if it cannot be run there.
 CountCycles: TypeAlias = Callable[[Graph], "int | None"]
-#: One of several ways to make something of a tensor, with a `TosaBuilder`.
+#: One of several ways to compute a tensor from another, with a `TosaBuilder`.
 Way: TypeAlias = Callable[[Any, Tensor], Tensor]
 
 
 class Ways:
-    """Tries ways in graphs of their own, and remembers what was found.
+    """Tries ways in graphs of their own, and caches the results.
 
-    `cycles` gives the cycles of a graph; without it the first way is taken. `trial` makes an empty `TosaBuilder` that
-    shares what was found.
+    `cycles` gives the cycles of a graph; without it the first way is used. `trial` makes an empty `TosaBuilder` that
+    shares the cache.
     """
 
     def __init__(self, cycles: CountCycles | None, trial: Callable[[Ways], Any]) -> None:
@@ -29,7 +29,7 @@ class Ways:
     def choose(self, x: Tensor, ways: Sequence[Way], key: Hashable, otherwise: Sequence[Way] = ()) -> Way:
         """The way that takes the fewest cycles for a tensor, or the first of `otherwise` if none of them can be run.
 
-        `key` tells apart what the ways do for tensors of one shape and type. Raises LoweringError if there is no way.
+        `key` distinguishes what the ways do for tensors of one shape and type. Raises LoweringError if there is no way.
         """
         every = (*ways, *otherwise)
         if self._cycles is None or len(every) == 1:

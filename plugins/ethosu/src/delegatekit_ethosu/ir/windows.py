@@ -1,4 +1,4 @@
-"""Windows over images: strides that the NPU has, padding that ends where the last window does."""
+"""Windows over images: strides that the NPU supports, padding that ends with the last window."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Windows:
         return replace(self, pads=(before[0], after[0], before[1], after[1]))
 
     def trailing(self, shape: Sequence[int]) -> tuple[int, int]:
-        """The padding after each axis of an image of this height and width with which windows end where it does.
+        """The padding after each axis of an image of this height and width with which windows end where the image does.
 
-        Negative: so much of the image is never read.
+        Negative: that many rows or columns of the image are never read.
         """
         high, wide = (
             (count - 1) * step + gap * (window - 1) + 1 - size - before
@@ -49,9 +49,9 @@ class Windows:
         return high, wide
 
     def possible(self) -> tuple[Windows, Pair]:
-        """Windows with strides that the NPU has, and the rest of larger strides: see `thinned`.
+        """Windows with strides that the NPU supports, and the rest of larger strides: see `thinned`.
 
-        Along an axis with one window a stride is never made.
+        Along an axis with one window the stride is never applied.
         """
         needed = [1 if size == 1 else step for step, size in zip(self.stride, self.sizes, strict=True)]
         high, wide = (next(step for step in range(MAX_STRIDE, 0, -1) if want % step == 0) for want in needed)

@@ -1,1 +1,1 @@
-"""The operators by families: in each file rows with their constraints and the functions that lower them to TOSA."""
+"""The operators by families: each file has rows with their constraints and the functions that lower them to TOSA."""

@@ -1,4 +1,4 @@
-"""Constraints of all operators, and those that several families have."""
+"""Constraints of all operators, and those shared by several families."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..targets import COMMON_RANK, MAX_AXIS, MAX_RANK, Target
 #: The rows of a family.
 Rows: TypeAlias = "tuple[Row[LowerCall], ...]"
 
-#: The integers that activations can be: their type and range.
+#: The integers of activations: their type and range.
 _INT8: Final = (torch.int8, -128, 127)
 _INT16: Final = (torch.int16, -(1 << 15), (1 << 15) - 1)
 
 
 def activation_obstacle(quantization: Quantization | None) -> str | None:
-    """Why a tensor of activations is not one for the NPU: it wants int8, or symmetric int16, with one scale."""
+    """The reason why activations do not fit the NPU, which requires int8, or symmetric int16, with one scale."""
     if quantization is None:
-        return "scales are found in each call: the NPU needs fixed scales"
+        return "scales are computed in each call: the NPU needs fixed scales"
     found = (quantization.dtype, quantization.minimum, quantization.maximum)
     whole = quantization.is_per_tensor
     if whole and found == _INT16 and not quantization.is_symmetric:
@@ -65,9 +65,9 @@ def few_axes(call: Call) -> str | None:
 
 
 def integer_operands(rows: Iterable[Row[LowerCall]]) -> Constraint:
-    """The constraint of quantized operands; facts of the rows say which operands have constraints of their own.
+    """The constraint of quantized operands; facts of the rows name operands that have constraints of their own.
 
-    `constants` names operands that are constant, `float_constants` says that any may be a constant of any type.
+    `constants` names operands that are constant; with `float_constants` any operand may be a constant of any type.
     """
     facts: Mapping[str, Mapping[str, object]] = {name: row.facts for row in rows for name in row.operators}
 
@@ -101,18 +101,18 @@ def constants_of(facts: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def needs(target: Target, what: str) -> tuple[Constraint, ...]:
-    """The constraint of what the U85 alone does; none for a U85. `what` says it in words."""
+    """The constraint of features of the U85 alone; none for a U85. `what` describes it in words."""
     reason = target.lacks(what)
 
     def check(call: Call) -> str | None:
-        """Not at all."""
+        """Not supported."""
         return reason
 
     return () if reason is None else (check,)
 
 
 def narrow(target: Target, what: str) -> tuple[Constraint, ...]:
-    """The constraint of what the U85 alone does with int16; none for a U85. `what` says it in words."""
+    """The constraint of int16 features of the U85 alone; none for a U85. `what` describes it in words."""
     reason = target.lacks(what)
 
     def check(call: Call) -> str | None:
@@ -123,7 +123,7 @@ def narrow(target: Target, what: str) -> tuple[Constraint, ...]:
 
 
 def is_wide(call: Call) -> bool:
-    """Whether an operand is int16."""
+    """True if an operand is int16."""
     found = (item.quantization for item in call.operands)
     return any(item is not None and item.dtype is torch.int16 for item in found)
 
@@ -171,13 +171,13 @@ def narrow_indices(name: str) -> Constraint:
 
 
 def is_constant(operand: Operand) -> bool:
-    """Whether an operand is a constant, or dequantized from constant integers."""
+    """True if an operand is a constant, or dequantized from constant integers."""
     integers = operand.integers
     return operand.is_constant if integers is None else integers.is_constant
 
 
 def size_obstacle(kernel: Sequence[int], most: tuple[int, int], what: str) -> str | None:
-    """Why a kernel or window is refused: `most` is its largest height, and number of elements."""
+    """The reason for refusing a kernel or window: `most` is its largest height, and number of elements."""
     height = kernel[0] if len(kernel) > 1 else 1
     if height <= most[0] and math.prod(kernel) <= most[1]:
         return None

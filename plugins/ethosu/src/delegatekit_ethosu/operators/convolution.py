@@ -29,7 +29,7 @@ def convolution_obstacle(
     dilation: Sequence[int],
     padding: Sequence[int],
 ) -> str | None:
-    """Why a convolution of these shapes, (N, C, H, W), is refused; kernels count with their gaps."""
+    """The reason for refusing a convolution of these shapes, (N, C, H, W); kernels include their dilation."""
     axes = len(weight) - 2
     if axes not in (1, 2):
         return f"a convolution over {axes} axes: the NPU supports one or two"
@@ -41,12 +41,12 @@ def convolution_obstacle(
 
 
 def _reads(size: int, count: int, window: int, step: int, gap: int, pad: int) -> bool:
-    """Whether any window along an axis reads more than padding."""
+    """True if any window along an axis reads more than padding."""
     return any(0 <= at * step + tap * gap - pad < size for at in range(count) for tap in range(window))
 
 
 def transposed_obstacle(weight: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> str | None:
-    """Why a transposed convolution with a weight (C, O / groups, H, W) is refused."""
+    """The reason for refusing a transposed convolution with a weight (C, O / groups, H, W)."""
     axes = len(weight) - 2
     if axes not in (1, 2):
         return f"a convolution over {axes} axes: the NPU supports one or two"
@@ -119,8 +119,8 @@ def _image(b: ProgramBuilder, x: Value, flat: bool) -> Tensor:
 def _unpadded(b: ProgramBuilder, x: Tensor, before: Scale, windows: Windows) -> tuple[Tensor, Windows]:
     """The input of a pad before a convolution, which pads by itself.
 
-    It pads before rows and columns as told, and after them as its windows need. The pad stays if no window reads more
-    than what it adds.
+    It pads before rows and columns as requested, and after them as its windows need. The pad stays if no window reads
+    more than what it adds.
     """
     made = b.producer(x)
     if made is None or not isinstance(made.operator, Pad):
@@ -139,7 +139,7 @@ def _unpadded(b: ProgramBuilder, x: Tensor, before: Scale, windows: Windows) -> 
 
 
 def _within_reach(b: ProgramBuilder, x: Tensor, before: Scale, windows: Windows) -> tuple[Tensor, Windows]:
-    """Padding with which no window is outside the input: no NPU's manual tells of such. The rest is padded before."""
+    """Padding with which no window is outside the input: no NPU manual covers such. The rest is padded before."""
     high, wide = (gap * (size - 1) for gap, size in zip(windows.dilation, windows.kernel, strict=True))
     pads = windows.pads
     top, bottom, left, right = (max(0, pad - reach) for pad, reach in zip(pads, (high, high, wide, wide), strict=True))
@@ -148,7 +148,7 @@ def _within_reach(b: ProgramBuilder, x: Tensor, before: Scale, windows: Windows)
 
 
 def _padded(b: ProgramBuilder, x: Tensor, before: Scale, pads: tuple[int, int, int, int]) -> Tensor:
-    """(N, H, W, C) with zeros around: so many rows above and below, and columns left and right."""
+    """(N, H, W, C) surrounded by zeros: this many rows above and below, and columns left and right."""
     if not any(pads):
         return x
     top, bottom, left, right = pads
@@ -161,7 +161,7 @@ def _padded(b: ProgramBuilder, x: Tensor, before: Scale, pads: tuple[int, int, i
 
 
 def _strided(b: ProgramBuilder, x: Tensor, before: Scale, filters: Filters, windows: Windows, finish: Finish) -> Tensor:
-    """Strides that the NPU does not have: pixels of a stride become channels, and the stride 1."""
+    """Strides that the NPU lacks: pixels of a stride become channels, and the stride 1."""
     weight, stride, padding = filters.weight, windows.stride, windows.padding
     outputs, inputs = weight.shape[:2]
     blocks = [-(-size // step) for size, step in zip(weight.shape[2:], stride, strict=True)]
@@ -194,13 +194,13 @@ def _transposed(
     strange = stride not in ((1, 1), own) or (stride[1] > 1 and sizes[1] == 1)
     if b.family != "u85" and (before.dtype == DType.INT16 or strange):
         return _phased(b, x, before, kernels, windows, finish)
-    # What PyTorch pads, TOSA cuts off the result: less than the kernel adds. Of the rest the result is a block.
+    # PyTorch's padding is cropped from TOSA's result: less than the kernel adds. The result is a block of the rest.
     first = [-min(pad, window - 1) for pad, window in zip(padding, kernel, strict=True)]
     last = [
         size - (length - 1) * step - window + pad
         for size, length, step, window, pad in zip(sizes, x.shape[1:3], stride, kernel, padding, strict=True)
     ]
-    # Vela (5.1) puts rows beyond the kernel's reach in the wrong places of a larger tensor: zeros make it reach them.
+    # Vela (5.1) misplaces rows beyond the kernel's reach in a larger tensor: zeros extend the kernel to them.
     longer = [max(0, end) if window < KERNEL[0] else 0 for end, window in zip(last, kernel, strict=True)]
     kernels = replace(kernels, weight=np.pad(kernels.weight, ((0, 0), (0, 0), (0, longer[0]), (0, longer[1]))))
     reach = kernels.weight.shape[2:]
@@ -216,15 +216,15 @@ def _transposed(
 
 
 def _phased(b: ProgramBuilder, x: Tensor, before: Scale, kernels: Kernels, windows: Windows, finish: Finish) -> Tensor:
-    """A transposed convolution as a plain one, for what has no other: weight (O, C / groups, KH, KW).
+    """A transposed convolution as a plain one, if TOSA's is not possible: weight (O, C / groups, KH, KW).
 
-    Of the rows and columns of a stride each reads its own part of the kernel: they are channels of the convolution
+    Each of the rows and columns of a stride reads its own part of the kernel: they are channels of the convolution
     first, and then become pixels.
     """
     weight, stride, padding, sizes = kernels.weight, windows.stride, windows.padding, windows.sizes
     groups, phases = kernels.groups, stride[0] * stride[1]
     each, count = x.shape[3] // groups, weight.shape[0] // groups
-    # So many steps of the stride does the kernel reach over, or the result beyond the last pixel.
+    # The number of stride steps that the kernel spans, or that the result extends beyond the last pixel.
     reach = [
         max(-(-window // step), -(-(size + pad) // step) - length + 1)
         for window, size, pad, length, step in zip(weight.shape[2:], sizes, padding, x.shape[1:3], stride, strict=True)

@@ -28,12 +28,12 @@ from ..ir.values import Result, Scale, Value
 from ..targets import COMMON_RANK
 from .common import Rows, constant_parameters, eight_bits
 
-#: Sums of two int8 (int16) are in steps of so small a part of the larger operand's: they fit into 30 bits.
+#: Sums of two int8 (int16) are in steps of this fraction of the larger operand's: they fit 30 bits.
 _HEADROOM = {DType.INT8: 1 << 20, DType.INT16: 1 << 15}
 _LARGEST = 1 << 30
-#: 1, for factors of 16 bits with a sign.
+#: 1, for signed factors of 16 bits.
 _UNIT = (1 << 15) - 1
-#: What is halved up to seven times loses nothing, and a product with a factor of 16 bits fits into 31.
+#: Values that are halved up to seven times lose nothing, and a product with a factor of 16 bits fits 31 bits.
 _ROOM = 1 << 7
 
 
@@ -60,7 +60,7 @@ def constant_divisor(call: Call) -> str | None:
 
 def _sum(operator: Operator) -> LowerCall:
     def lower(b: ProgramBuilder, call: Call, result: Result) -> Value:
-        """Both operands in steps that are a part of the larger one's, and the sum in steps of the result."""
+        """Both operands in steps that are a fraction of the larger one's, and the sum in steps of the result."""
         (left, right), scales, order = _operands(b, call)
         step = 2 * max(scale.scale for scale in scales) / _HEADROOM[left.dtype]
         sides = [
@@ -86,7 +86,7 @@ def _product(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 def _extreme(operator: Operator) -> LowerCall:
     def lower(b: ProgramBuilder, call: Call, result: Result) -> Value:
-        """In steps that are a part of the larger one's: TOSA chooses between int32 only."""
+        """In steps that are a fraction of the larger one's: TOSA selects between int32 only."""
         (left, right), scales, order = _operands(b, call)
         shape = _broadcast(left, right)
         step = 2 * max(scale.scale for scale in scales) / _HEADROOM[left.dtype]
@@ -101,7 +101,7 @@ def _extreme(operator: Operator) -> LowerCall:
 
 
 def _quotient(b: ProgramBuilder, call: Call, result: Result) -> Value:
-    """a * (1 / b), the reciprocals from tables, each with its power of two: as large as they get, but for 1 / 0."""
+    """a * (1 / b), the reciprocals from tables, each with its power of two: as large as possible, except 1 / 0."""
     (left, right), scales, order = _operands(b, call)
     before = scales[1]
     if right.data is not None and (right.data != before.zero_point).all():
@@ -172,7 +172,7 @@ def sloped(b: ProgramBuilder, tensor: Tensor, scale: Scale, slopes: Array, resul
 
 
 def comparable(b: ProgramBuilder, call: Call) -> tuple[tuple[Tensor, Tensor], tuple[int, ...]]:
-    """Both operands in int32, in steps of one size, and the order in which their axes lie."""
+    """Both operands in int32, in steps of one size, and the order in which their axes are stored."""
     (left, right), scales, order = _operands(b, call)
     if scales[0] == scales[1]:
         return (b.rescaled(left, [1.0], name="operand"), b.rescaled(right, [1.0], name="operand")), order
@@ -185,11 +185,11 @@ def comparable(b: ProgramBuilder, call: Call) -> tuple[tuple[Tensor, Tensor], tu
 
 
 def _operands(b: ProgramBuilder, call: Call) -> tuple[tuple[Tensor, Tensor], tuple[Scale, Scale], tuple[int, ...]]:
-    """Both operands, of equal rank and stored in one order, what they stand for, and the order."""
+    """Both operands, of equal rank and stored in one order, their scales, and the order."""
     operands: tuple[Operand, Operand] = call["self"], call["other"]
     rank = call.result.rank
     values = [ranked(b, b.integers(item), rank) for item in operands]
-    # The order of the one that has more to move.
+    # The order of the operand with more elements to move.
     leader = max(values, key=lambda value: (value.tensor.data is None, value.tensor.size))
     left, right = (b.stored(value, leader.order) for value in values)
     if rank > COMMON_RANK and left.size == 1:
@@ -198,7 +198,7 @@ def _operands(b: ProgramBuilder, call: Call) -> tuple[tuple[Tensor, Tensor], tup
 
 
 def _repeated(b: ProgramBuilder, number: Tensor, shape: Sequence[int]) -> Tensor:
-    """One number as a tensor: on the left of more than four axes Vela (5.1) would read beyond its end."""
+    """One number as a tensor: as left operand of more than four axes Vela (5.1) would read past its end."""
     if number.data is not None:
         return b.graph.constant(np.broadcast_to(number.data, shape), number.dtype, number.name)
     return b.emit(Tile(), (number, b.sizes(shape)), shape, number.dtype, "repeated")
@@ -217,7 +217,7 @@ def _broadcast(left: Tensor, right: Tensor) -> Sequence[int]:
     return [max(pair) for pair in zip(left.shape, right.shape, strict=True)]
 
 
-#: On a row: several of these operators on one tensor and numbers are one table.
+#: On a row: several consecutive ones of these operators on one tensor and numbers are one table.
 ROWS: Rows = (
     row("add.Tensor", _sum(Add()), plain_sum, pointwise=True),
     row("sub.Tensor", _sum(Sub()), plain_sum, pointwise=True),

@@ -1,7 +1,7 @@
-"""Functions of single values: whatever PyTorch makes of the 256 numbers that an int8 tensor can hold, as one table.
+"""Functions of single values: PyTorch's results for the 256 values of an int8 tensor, as one table.
 
-Tables of int16 have 513 entries, between which the NPU interpolates: they are for smooth functions. Some of those that
-bend where a table of int16 has no entries are a few steps of arithmetic.
+int16 tables have 513 entries, between which the NPU interpolates: they are for smooth functions. Some functions that
+bend where an int16 table has no entries are a few steps of arithmetic.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from ..ir.values import Result, Scale, Value
 from .common import Rows, is_wide
 from .elementwise import sloped
 
-#: What counts as a change of a result, in its steps.
+#: The smallest change of a result that counts, in its steps.
 _CHANGE: Final = 0.25
-#: A table is drawn together around 0 if it is as good with this part of the numbers, or less.
+#: A table is concentrated around 0 if it is as accurate with this part of the numbers, or less.
 _WORTH: Final = 0.75
-#: How far from a function straight lines may lead, in steps of its result.
+#: The allowed deviation of straight lines from a function, in steps of its result.
 _INTERPOLATED: Final = 0.75
-#: Farther than this a function is not taken, in the same steps.
+#: A function with a larger deviation is refused, in the same steps.
 _FARTHEST: Final = 1.0
-#: More than this RESCALE would not multiply all integers by.
+#: RESCALE would not multiply all integers by more.
 _NARROWEST: Final = 1 << 14
 #: 1, for gates.
 _ONE: Final = 1 << 15
-#: Operators that are nothing but two bounds -> the arguments with these; none is 0 and infinity.
+#: Operators that are only two bounds -> the arguments with these; none is 0 and infinity.
 _BOUNDS: Final[dict[str, tuple[str, ...]]] = {
     "aten.relu.default": (),
     "aten.hardtanh.default": ("min_val", "max_val"),
@@ -64,9 +64,9 @@ def single_or_wide(call: Call) -> str | None:
 
 
 def lower_function(b: ProgramBuilder, call: Call, result: Result) -> Value:
-    """The table of a unit, in which bounds are already; bounds of int16 are a clamp.
+    """The table of a unit, which includes its bounds; bounds of int16 are a clamp.
 
-    Nothing at all where the integers stay what they are: a product with a number is no more than another scale.
+    Nothing at all if the integers stay unchanged: a product with a number is only another scale.
     """
     after = result.scale
     operand = _operand_of(b.unit)
@@ -84,23 +84,23 @@ def lower_function(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 
 def _operand_of(unit: Unit) -> Operand:
-    """The one operand of a function that is no constant."""
+    """The one operand of a function that is not constant."""
     return next(item for item in unit.operands if item.integers is not None and not item.integers.is_constant)
 
 
 @dataclass(frozen=True)
 class _Curve:
-    """A function of int16 as straight lines, over integers with a scale of their own, and what is added to them."""
+    """An int16 function as straight lines, over integers with a scale of their own, and corrections added to them."""
 
     step: float
     lines: Lines
     corrections: Sequence[tuple[int, int, Lines]]
-    #: How far from the function they lead, in steps of the result.
+    #: Their deviation from the function, in steps of the result.
     error: float
 
 
 def _curve(call: Call, before: Scale, after: Scale) -> _Curve:
-    """The lines of a function. Where its result is constant nothing is interpolated."""
+    """The lines of a function. Constant parts of its result are not interpolated."""
 
     def values_at(points: Array) -> Array:
         with torch.no_grad():
@@ -120,7 +120,7 @@ def _curve(call: Call, before: Scale, after: Scale) -> _Curve:
 
 
 def curve_obstacle(unit: Unit) -> str | None:
-    """Why straight lines are not near enough to a unit's function of int16; None if they are, or it has none."""
+    """The reason why straight lines are too inexact for a unit's int16 function; None otherwise, or without one."""
     scales = [scale_of(found, unit.anchor.operator) for item in unit.results if (found := item.quantization)]
     operand = _operand_of(unit)
     if scales[0].dtype != DType.INT16 or unit.anchor.operator in _BOUNDS or operand.quantization is None:
@@ -162,9 +162,10 @@ def _reach(values: Array, after: Scale) -> float:
 
 
 def _held(values: Array, low: float, high: float) -> Array:
-    """Values at `KNOTS` that go no farther out of a range than lines from inside it lead: all of it saturates there.
+    """Values at `KNOTS`, limited to the lines' reach beyond a range, where everything saturates.
 
-    Else the exponential of the largest integer would decide how fine a table is, where only negative ones occur.
+    Otherwise the exponential of the largest integer would determine a table's resolution even if only
+    negative ones occur.
     """
     above, below = values > high, values < low
     outside = (above[:-1] & above[1:]) | (below[:-1] & below[1:])
@@ -175,7 +176,7 @@ def _held(values: Array, low: float, high: float) -> Array:
 
 
 def _table_of(b: ProgramBuilder) -> Array:
-    """The result for each of the integers from -128 to 127: the program's own operators compute it."""
+    """The result for each of the integers from -128 to 127, computed by the program's own operators."""
     unit, integers = b.unit, torch.arange(-128, 128).to(torch.int8)
     known: dict[Any, torch.Tensor] = {}
     dequantizes = [operand.producer for operand in unit.operands]
@@ -192,16 +193,16 @@ def _table_of(b: ProgramBuilder) -> Array:
 
 
 def _computed(call: Call, known: dict[Any, torch.Tensor]) -> torch.Tensor:
-    """What PyTorch makes of other operands."""
+    """PyTorch's result for other operands."""
     arguments, keywords = map_arg((call.node.args, call.node.kwargs), known.__getitem__)
     made: torch.Tensor = call.node.target(*arguments, **keywords)  # type: ignore[operator]
     return made
 
 
 def clamp_bounds(call: Call, scale: Scale) -> tuple[int, int]:
-    """The integers that a clamp's bounds become: rounding keeps order, so that integers can be clamped instead.
+    """The integers of a clamp's bounds: rounding keeps order, so that integers can be clamped instead.
 
-    Where the lower bound is above the upper one, PyTorch gives the upper one.
+    If the lower bound is above the upper one, PyTorch returns the upper one.
     """
     low, high = _bounds(call)
     bounds = torch.tensor([min(low, high), high], dtype=torch.float32)
@@ -266,7 +267,7 @@ def _hardswish(b: ProgramBuilder, call: Call, result: Result) -> Value:
     return Value(b.stored_as(products, [scale / _ONE], result), value.order)
 
 
-#: On a row: any number of these operators on one tensor are one table; for int16, one of them is if it is smooth (has
+#: On a row: any number of these operators on one tensor are one table; for int16, a single one is if it is smooth (has
 #: no steps, and bends at 0 only: 512 straight lines are enough). A clamp may follow another operator.
 ROWS: Rows = (
     row("relu.default", lower_function, single_values, pointwise=True, clamp=True),

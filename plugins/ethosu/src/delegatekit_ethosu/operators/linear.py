@@ -22,7 +22,7 @@ from .common import Rows, is_constant
 def constant_weight(weight_name: str, bias_name: str, *, outputs_first: bool = True) -> Constraint:
     """The constraint of weights: with `outputs_first` their first axis is that of the output channels, else the second.
 
-    Of a transposed convolution it is the second.
+    For a transposed convolution it is the second.
     """
 
     def check(call: Call) -> str | None:
@@ -73,7 +73,7 @@ def _linear(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 
 def _addmm(b: ProgramBuilder, call: Call, result: Result) -> Value:
-    """The same with a weight that is stored the other way round, (I, O)."""
+    """The same with a weight that is stored transposed, (I, O)."""
     weight = call["mat2"]
     data, scales = weight_of(b, weight, weight.shape[1])
     return _rows(b, call["mat1"], Filters(data.T, scales, b.numbers(call["self"])), result)

@@ -1,4 +1,4 @@
-"""Rows of a table, or of a tensor, chosen by indices. For the Ethos-U85."""
+"""Rows of a table, or of a tensor, selected by indices. For the Ethos-U85."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def constant_table(call: Call) -> str | None:
 
 
 def _embedded(b: ProgramBuilder, call: Call, result: Result) -> Value:
-    """The table is constant, and gets the result's scale at once."""
+    """The table is constant, and is rescaled to the result immediately."""
     weight = call["weight"]
     table = b.requantized(b.integers(weight).tensor, b.scale(weight), Result(result.scale))
     indices = b.contiguous(b.integers(call["indices"]))

@@ -1,4 +1,4 @@
-"""Booleans: comparisons of numbers, logic, and the choice between two tensors. For the Ethos-U85."""
+"""Booleans: comparisons of numbers, logic, and selection between two tensors. For the Ethos-U85."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .common import Rows, common_rank, needs
 from .elementwise import comparable, ranked
 from .softmax import NOTHING, SOFTMAX, masked_softmax, row_obstacle
 
-#: Name -> the operator of TOSA, and whether it tells the opposite.
+#: Name -> the operator of TOSA, and True if its result must be negated.
 _COMPARISONS: Final[dict[str, tuple[Operator, bool]]] = {
     "eq": (Equal(), False),
     "ne": (Equal(), True),
@@ -48,7 +48,7 @@ _COMPARISONS: Final[dict[str, tuple[Operator, bool]]] = {
 
 
 def chooses(target: Target) -> Constraint:
-    """The constraint of a choice: the U85 chooses between numbers, the others hide numbers from a softmax."""
+    """The constraint of a selection: the U85 selects between numbers, the others only mask numbers for a softmax."""
     reasons = target.lacks(CHOICES), target.lacks(COMPUTED_MASKS)
 
     def check(call: Call) -> str | None:
@@ -59,7 +59,7 @@ def chooses(target: Target) -> Constraint:
             return reasons[0]
         return common_rank(call)
 
-    softmax = "front of a softmax{}: where a {}mask is set, a constant that is nothing beside the others."
+    softmax = "front of a softmax{}: where a {}mask is set, a constant that is negligible beside the others."
     check.__doc__ = (
         f"In {softmax.format(' only', 'constant ')}"
         if reasons[0]
@@ -69,7 +69,7 @@ def chooses(target: Target) -> Constraint:
 
 
 def hides_scores(call: Call) -> str | None:
-    """What is filled in is a constant that is nothing beside the others."""
+    """The fill value is a constant that is negligible beside the others."""
     (softmax,) = call.users
     scores: Operand = call["other"]
     data = call["self"].constant
@@ -113,7 +113,7 @@ def _comparison(name: str) -> LowerCall:
 
 
 def _comparison_with_number(name: str) -> LowerCall:
-    """PyTorch tells for which integers it holds: for those between two, or for all others."""
+    """PyTorch computes for which integers it holds: for those between two, or for all others."""
     compare: Callable[[Any, Any], Any] = getattr(operator, name)
 
     def lower(b: ProgramBuilder, call: Call, result: Result) -> Value:
@@ -150,7 +150,7 @@ def _not(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 
 def _chosen(b: ProgramBuilder, call: Call, result: Result) -> Value:
-    """The one where the condition holds, the other elsewhere, both as integers of the result."""
+    """One value where the condition holds, the other elsewhere, both as integers of the result."""
     if any(reader.operator == SOFTMAX for reader in call.users):
         return masked_softmax(b, call, result)
     rank = call.result.rank
@@ -165,7 +165,7 @@ def _chosen(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 
 def _repeated(b: ProgramBuilder, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-    """A constant for more than four axes as it is used: Vela (5.1) would read beyond its end."""
+    """A constant for more than four axes, expanded: Vela (5.1) would read past its end."""
     if tensor.data is None or len(shape) <= COMMON_RANK:
         return tensor
     return b.graph.constant(np.broadcast_to(tensor.data, shape), tensor.dtype, tensor.name)
@@ -184,7 +184,7 @@ def _side(b: ProgramBuilder, operand: Operand, result: Result) -> Value:
 
 
 def rows(target: Target) -> Rows:
-    """The rows for an accelerator. What gives booleans needs no quantize after it."""
+    """The rows for an accelerator. Operators that return booleans need no quantize after them."""
     constraints = needs(target, COMPARISONS) or (common_rank,)
     compared = (row(f"{name}.Tensor", _comparison(name), *constraints, truth=True) for name in _COMPARISONS)
     with_numbers = (

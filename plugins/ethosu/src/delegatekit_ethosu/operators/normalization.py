@@ -1,4 +1,4 @@
-"""Normalization of rows of int8 or int16, in integers of 32 bits and with one rounding at the end."""
+"""Normalization of rows of int8 or int16, in 32-bit integers and with one rounding at the end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ..targets import MAX_AXIS, MAX_NORM, MAX_ROOT_MEAN_SQUARE
 from .common import Rows, constant_parameters
 from .variance import DIFFERENCE, ROOT_BITS, Norm, Root, Statistics, row_roots, statistics, widened
 
-#: Results of products, without the sign; and of RESCALE, which TOSA defines up to 2^29 where a scale is a power of two.
+#: Results of products, without the sign; and of RESCALE, which TOSA defines up to 2^29 if a scale is a power of two.
 _BITS: Final = 30
 _WIDE_BITS: Final = 29
-#: Vela (5.1) has the U55 round a product twice if it is shifted farther.
+#: Vela (5.1) makes the U55 round a product twice if it is shifted farther.
 _MOST_SHIFTED: Final = 31
 
 
@@ -33,7 +33,7 @@ _MOST_SHIFTED: Final = 31
 
 
 def _obstacle(shape: Sequence[int], rows: int, *, centred: bool = True) -> str | None:
-    """Why norms of a tensor cut into so many rows are refused; `centred`: their means are subtracted."""
+    """The reason for refusing norms of a tensor split into this many rows; `centred`: their means are subtracted."""
     size = math.prod(shape) // rows
     most = MAX_NORM if centred else MAX_ROOT_MEAN_SQUARE
     if not 2 <= size <= most:
@@ -68,7 +68,7 @@ def normalizes_channels(call: Call) -> str | None:
 def _normalized(b: ProgramBuilder, norm: Norm, result: Result) -> Tensor:
     """The rows, normalized, as the integers of a result.
 
-    Its steps are a power of two of those that come before, so that the last sum gives them at once.
+    Its steps are a power of two times the preceding ones, so that the last sum yields them directly.
     """
     do = Arithmetic(b)
     found = statistics(b, norm)
@@ -87,7 +87,7 @@ def _normalized(b: ProgramBuilder, norm: Norm, result: Result) -> Tensor:
 
 
 def _by_factors(b: ProgramBuilder, norm: Norm, found: Statistics, root: Root) -> tuple[Tensor, Tensor, int, float]:
-    """Differences, a factor for each row, how far their products are shifted, and the unit: root * 2^half is 1.
+    """Differences, a factor for each row, the shift of their products, and the unit: root * 2^half is 1.
 
     All rows have one shift: the factors of those that vary most have 13 bits, and 20 of those that vary as usual.
     """
@@ -108,8 +108,8 @@ def _by_factors(b: ProgramBuilder, norm: Norm, found: Statistics, root: Root) ->
 def _by_places(b: ProgramBuilder, norm: Norm, found: Statistics, root: Root) -> tuple[Tensor, Tensor, int, float]:
     """The same for int16: differences times 2^half, so that the factors need not be shifted.
 
-    d * 2^(half - dropped / 2) is 2^15.5 at most, as d is sqrt(W) at most, and half is `most` at most. With the bits
-    after the point that leaves room for, the whole has 29 bits, and the shift is 29 at most.
+    d * 2^(half - dropped / 2) is 2^15.5 at most, as d is sqrt(W) at most, and half is `most` at most. With the
+    fractional bits that this leaves room for, the whole has 29 bits, and the shift is 29 at most.
     """
     do = Arithmetic(b)
     bits = math.floor(_WIDE_BITS - min(15.5 + root.dropped / 2, DIFFERENCE[norm.before.dtype] + root.most))
@@ -125,9 +125,9 @@ def _by_places(b: ProgramBuilder, norm: Norm, found: Statistics, root: Root) -> 
 
 @dataclass(frozen=True)
 class _Affine:
-    """What is done to normalized numbers: times `gain`, which the root takes, times weight * 2^-31, plus bias.
+    """The affine map of normalized numbers: times `gain`, applied to the root, times weight * 2^-31, plus bias.
 
-    The sum has `bits` after the point of the result's steps.
+    The sum has `bits` fractional bits of the result's steps.
     """
 
     gain: float
@@ -137,10 +137,11 @@ class _Affine:
 
 
 def _affine(norm: Norm, unit: float, step: float) -> _Affine:
-    """For numbers of 30 bits; `unit` is what 1 of these stands for, `step` what one of the result's does.
+    """For numbers of 30 bits; `unit` is the value of 1 of these, `step` that of one of the result's.
 
-    The gain is 1/2 at most: the numbers, and those times the weight, are 2^29 at most, and so are biases. Where the
-    steps are so small that all but nothing is beyond the result's range, larger ones do: RESCALE wants less than 2^28.
+    The gain is 1/2 at most: the numbers, and those times the weight, are 2^29 at most, and so are biases. If the steps
+    are so small that almost everything exceeds the result's range, larger ones suffice: RESCALE requires less than
+    2^28.
     """
     weight = np.ones(1) if norm.weight is None else norm.weight
     bias = np.zeros((1, 1, 1, 1)) if norm.bias is None else norm.bias
@@ -159,7 +160,7 @@ def _affine(norm: Norm, unit: float, step: float) -> _Affine:
 
 
 def _quick(b: ProgramBuilder, numbers: Array, name: str) -> Tensor:
-    """Constants that an operation copies: where they lie they would be read again for each row, from slow memory."""
+    """Constants copied by an operation: in place they would be read again for each row, from slow memory."""
     data = b.graph.constant(numbers, DType.INT32, f"{b.name}.{name}")
     return Arithmetic(b).add(data, 0, name)
 
@@ -179,7 +180,7 @@ def _rms_norm(b: ProgramBuilder, call: Call, result: Result) -> Value:
 def _over_last(
     b: ProgramBuilder, call: Call, result: Result, bias: Operand | None, eps: float, *, centred: bool
 ) -> Value:
-    """Over the last axes, which may lie in any order."""
+    """Over the last axes, which may have any order."""
     operand = call["input"]
     value, before = b.integers(operand), b.scale(operand)
     first = len(value.order) - len(call["normalized_shape"])
@@ -205,7 +206,7 @@ def _instance_norm(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 
 def _over_groups(b: ProgramBuilder, call: Call, result: Result, groups: int) -> Value:
-    """Over the channels of each group and all that comes after them."""
+    """Over the channels of each group and all axes after them."""
     operand = call["input"]
     value, before = b.integers(operand), b.scale(operand)
     samples, channels, *sizes = value.shape

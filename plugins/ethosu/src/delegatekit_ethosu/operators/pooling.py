@@ -22,7 +22,7 @@ from ..ir.windows import Pair, Windows, fitted, thinned
 from ..targets import KERNEL, PADDED_WINDOW, WINDOW
 from .common import Rows, is_wide, size_obstacle
 
-#: 1, where averages have divisors of their own.
+#: 1, for averages with divisors of their own.
 _ONE: Final = 1 << 22
 
 
@@ -33,12 +33,12 @@ _NO_BATCH: Final = "its input has no batch axis"
 
 
 def _axes(call: Call) -> int:
-    """How many axes a pool's windows have."""
+    """The number of axes of a pool's windows."""
     return 1 if "1d" in call.operator else 2
 
 
 def _is_batch(call: Call) -> bool:
-    """Whether the input has a batch axis."""
+    """True if the input has a batch axis."""
     return bool(call["self"].rank == _axes(call) + 2)
 
 
@@ -93,7 +93,7 @@ def _image(b: ProgramBuilder, call: Call) -> tuple[Tensor, Pair]:
 
 
 def _value(b: ProgramBuilder, call: Call, made: Tensor) -> Value:
-    """What `_image` began, ended."""
+    """The inverse of `_image`."""
     if call.result.rank == 4:
         return Value(made, CHANNELS_LAST)
     return Value(b.reshaped(made, (made.shape[0], *made.shape[2:])), ROWS_OF_CHANNELS)
@@ -138,7 +138,7 @@ def _average(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 
 def _divisors(call: Call, x: Tensor, windows: Windows) -> Array:
-    """What each place of the result is divided by, (H, W): what PyTorch makes of ones."""
+    """The divisor at each position of the result, (H, W): PyTorch's result for ones."""
     ones = torch.ones(1, 1, *x.shape[1:3], dtype=torch.float64)
     ceil, counted, override = call["ceil_mode"], call["count_include_pad"], call.get("divisor_override")
     settings = windows.kernel, windows.stride, windows.padding, ceil
@@ -151,8 +151,8 @@ def _divisors(call: Call, x: Tensor, windows: Windows) -> Array:
 def _averaged(b: ProgramBuilder, x: Tensor, before: Scale, result: Result, windows: Windows, divisors: Array) -> Tensor:
     """Averages over windows of (N, H, W, C): sums by `divisors`, one for each place (H, W).
 
-    Where the result has the scale of the input, the NPU's own average is exact. Else it would be rounded twice: sums
-    are a depthwise convolution with ones then, and rounded once.
+    If the result has the scale of the input, the NPU's own average is exact. Otherwise it would be rounded twice: then
+    sums are a depthwise convolution with ones, rounded once.
     """
     windows, further = windows.possible()
     x, windows = fitted(b, x, windows)
@@ -173,7 +173,7 @@ def _averaged(b: ProgramBuilder, x: Tensor, before: Scale, result: Result, windo
     filters = Filters(ones, np.ones(channels), groups=channels)
     sums = convolved(b, x, before, filters, windows, lambda sums, scales: sums)
     sums = thinned(b, sums, further)
-    # A divisor for each place: at most 255 * 2^22 here.
+    # A divisor for each position: at most 255 * 2^22 here.
     reciprocals = b.graph.constant(np.rint(_ONE / divisors[None, ..., None]), DType.INT32, f"{b.name}.factors")
     products = b.emit(Mul(), (sums, reciprocals, b.number(0)), sums.shape, DType.INT32, "product")
     return b.stored_as(products, [before.scale / _ONE], result)

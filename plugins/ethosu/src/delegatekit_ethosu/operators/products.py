@@ -1,4 +1,4 @@
-"""Products of matrices that are both computed."""
+"""Products of two computed matrices."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ from ..ir.windows import Windows
 from ..targets import KERNEL, MAX_AXIS, WINDOW
 from .common import Rows
 
-#: Bytes of an input that are worth a copy of it: what is summed up lies together there.
+#: Bytes of an input that justify a copy of it, which makes the summed elements contiguous.
 _MOVED = 1 << 16
 #: Channels that are read together.
 _CHANNELS = 16
-#: Up to so many samples a pool goes through one by one rather than that the input is moved.
+#: Up to this many samples a pool processes one by one, rather than moving the input.
 _FEW_SAMPLES = 4
 
 
@@ -74,14 +74,14 @@ def _summed(b: ProgramBuilder, call: Call, result: Result, *, mean: bool) -> Val
 
 
 def _sums(b: ProgramBuilder, value: Value, before: Scale, axes: Sequence[int], step: float, result: Result) -> Tensor:
-    """Sums over axes, which stay with size 1, as the integers of a result; `step` is what one stands for."""
+    """Sums over axes, which are kept with size 1, as the integers of a result; `step` is the value of one."""
     places = sorted(value.stored_axis(axis) for axis in axes)
     shape = value.tensor.shape
     size, inner = math.prod([shape[place] for place in places]), math.prod(shape[places[-1] + 1 :])
     sizes = [1 if place in places else length for place, length in enumerate(shape)]
 
     def by_windows(b: TosaBuilder, x: Tensor) -> Tensor:
-        """A depthwise convolution with ones over all rows; of more channels than there may be some are columns."""
+        """A depthwise convolution with ones over all rows; if there are too many channels, some are columns."""
         height = shape[places[0]] if channels == inner else size
         wide = size // height
         image = b.reshaped(x, (math.prod(shape[: places[0]]), height, wide * inner // channels, channels))
@@ -95,7 +95,7 @@ def _sums(b: ProgramBuilder, value: Value, before: Scale, axes: Sequence[int], s
         return b.reshaped(convolved(b, image, before, filters, windows, finish), sizes)
 
     def by_channels(b: TosaBuilder, x: Tensor) -> Tensor:
-        """What is summed up is brought together, and a convolution with ones sums channels."""
+        """The summed elements are moved together, and a convolution with ones sums channels."""
         kept = [place for place in range(len(shape)) if place not in places]
         flat = b.reshaped(b.transposed(x, (*kept, *places)), (1, 1, math.prod([shape[place] for place in kept]), size))
         sums, _ = pointwise(b, flat, before, Filters(np.ones((1, size), np.int8), np.ones(1)))
@@ -111,7 +111,7 @@ def _sums(b: ProgramBuilder, value: Value, before: Scale, axes: Sequence[int], s
 
 
 def _channels(inner: int) -> int:
-    """How many of the elements after an axis are channels: all, or so many that there are few enough columns; or 0."""
+    """The number of elements after an axis that are channels: all, or enough for few enough columns; or 0."""
     if inner <= MAX_AXIS:
         return inner
     least = max(_CHANNELS, math.ceil(inner / MAX_AXIS))
@@ -120,8 +120,8 @@ def _channels(inner: int) -> int:
 
 def _extreme(*, largest: bool) -> LowerCall:
     def lower(b: ProgramBuilder, call: Call, result: Result) -> Value:
-        """Pools over one axis after the other: what Vela (5.1) makes of REDUCE_MAX and REDUCE_MIN is not reliable if
-        the result gets another shape. The smallest is the largest of the numbers turned round."""
+        """Pools over one axis after another: Vela (5.1) miscompiles REDUCE_MAX and REDUCE_MIN if the result gets
+        another shape. The minimum is the maximum of the complemented numbers."""
         operand = call["self"]
         value, before = b.integers(operand), b.scale(operand)
         if not largest:
@@ -146,7 +146,7 @@ def _turned(b: ProgramBuilder, tensor: Tensor) -> Tensor:
 
 
 def _largest(b: ProgramBuilder, value: Value, axis: int) -> Value:
-    """The largest along an axis, which stays with size 1."""
+    """The largest along an axis, which is kept with size 1."""
     place, shape = value.stored_axis(axis), value.tensor.shape
     size, order, tensor = shape[place], value.order, value.tensor
     if size == 1:
@@ -162,7 +162,7 @@ def _largest(b: ProgramBuilder, value: Value, axis: int) -> Value:
 
 
 def rows_of(b: ProgramBuilder, value: Value, dim: int) -> tuple[Tensor, tuple[int, ...]]:
-    """The value as a matrix whose rows lie along one axis, and the order in which its axes lie then."""
+    """The value as a matrix whose rows are along one axis, and the resulting order of its axes."""
     axis = dim % len(value.order)
     order = (*(other for other in value.order if other != axis), axis)
     tensor = b.stored(value, order)

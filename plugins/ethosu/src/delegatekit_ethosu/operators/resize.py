@@ -1,4 +1,4 @@
-"""Images made larger."""
+"""Upsampling of images."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def resize_obstacle(
 ) -> str | None:
     """(N, C, H, W), made larger by whole factors; bilinear by 2, 4 or 8, the same along both axes.
 
-    With `lacks`, the reason of what only the U85 does, None: of any sizes, with corners aligned or not.
+    With `lacks`, the reason for sizes that only the U85 supports, None: any sizes, with corners aligned or not.
     """
     sizes = list(zip(before[2:], after[2:], strict=True))
     ratios = [new / old for old, new in sizes]
@@ -62,7 +62,7 @@ def resize_obstacle(
 
 
 def resize_steps(old: int, new: int, mode: str, corners: bool) -> tuple[int, int, int, int]:
-    """How TOSA's RESIZE makes an axis of `new` pixels of `old`: numerator, denominator, offset and border."""
+    """The parameters of TOSA's RESIZE from `old` to `new` pixels: numerator, denominator, offset and border."""
     if corners:
         up, down = new - 1, old - 1
         shared = math.gcd(up, down)
@@ -70,7 +70,7 @@ def resize_steps(old: int, new: int, mode: str, corners: bool) -> tuple[int, int
     else:
         shared = math.gcd(new, old)
         up, down = 2 * new // shared, 2 * old // shared
-        # Rounded to the nearest, half a pixel less gives the one before; between centres all lies half a pixel off.
+        # Rounded to the nearest, half a pixel less gives the one before; between centers all are half a pixel off.
         offset = -up // 2 if mode == "nearest" else (down - up) // 2
     return up, down, offset, (new - 1) * down - (old - 1) * up + offset
 
@@ -100,7 +100,7 @@ def _nearest(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 
 def _is_plain(x: Tensor, sizes: Sequence[int]) -> bool:
-    """Whether an image is made 2, 4 or 8 times as large."""
+    """True if an image is made 2, 4 or 8 times as large."""
     factor = sizes[0] // x.shape[1]
     return factor in (2, 4, 8) and tuple(sizes) == (factor * x.shape[1], factor * x.shape[2])
 
@@ -108,7 +108,7 @@ def _is_plain(x: Tensor, sizes: Sequence[int]) -> bool:
 def _between(
     b: ProgramBuilder, x: Tensor, sizes: Sequence[int], mode: ResizeMode, corners: bool, dtype: DType
 ) -> Tensor:
-    """Of any size. Bilinear, the result is as many times larger as there are steps, of rows times of columns."""
+    """Any size. Bilinear, the result is scaled by the number of steps, of rows times of columns."""
     axes = zip(x.shape[1:3], sizes, strict=True)
     (up, down, top, bottom), (wide, narrow, left, right) = (
         resize_steps(old, new, mode.name.lower(), corners) for old, new in axes
@@ -118,7 +118,7 @@ def _between(
 
 
 def _resized(b: ProgramBuilder, x: Tensor, factor: int, mode: ResizeMode, dtype: DType, name: str) -> Tensor:
-    """Between the centres of pixels: 2 * factor steps from one to the next, of which the result takes every second."""
+    """Between the centers of pixels: 2 * factor steps from one to the next, of which the result has every second."""
     shape = (x.shape[0], x.shape[1] * factor, x.shape[2] * factor, x.shape[3])
     scale = b.sizes((2 * factor, 2, 2 * factor, 2))
     offset, border = b.sizes((1 - factor, 1 - factor)), b.sizes((factor - 1, factor - 1))
@@ -126,10 +126,10 @@ def _resized(b: ProgramBuilder, x: Tensor, factor: int, mode: ResizeMode, dtype:
 
 
 def _repeated(b: ProgramBuilder, x: Tensor, factors: tuple[int, int]) -> Tensor:
-    """Each pixel so many times along both axes.
+    """Each pixel repeated this many times along both axes.
 
     The smaller accelerators do it for one sample, and by two: Vela (5.1) fails at larger factors whose result is joined
-    with others. For the rest rows and columns are copied.
+    with others. Otherwise rows and columns are copied.
     """
     if b.family == "u85":
         return _resized(b, x, factors[0], ResizeMode.NEAREST, x.dtype, "repeated")
@@ -142,7 +142,7 @@ def _repeated(b: ProgramBuilder, x: Tensor, factors: tuple[int, int]) -> Tensor:
 
 
 def _copied(b: ProgramBuilder, x: Tensor, axis: int, times: int) -> Tensor:
-    """Each row (column) so many times."""
+    """Each row (column) repeated this many times."""
     if times == 1:
         return x
     shape = [math.prod(x.shape[: axis + 1]), 1, math.prod(x.shape[axis + 1 :])]
@@ -152,7 +152,7 @@ def _copied(b: ProgramBuilder, x: Tensor, axis: int, times: int) -> Tensor:
 
 
 def _doubled(b: ProgramBuilder, x: Tensor, times: int) -> Tensor:
-    """Each pixel twice along both axes, so often."""
+    """Each pixel twice along both axes, this many times."""
     if not times:
         return x
     sample, parts = (1, *x.shape[1:]), []

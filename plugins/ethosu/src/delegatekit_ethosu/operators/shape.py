@@ -23,7 +23,7 @@ def _source(b: ProgramBuilder, call: Call) -> tuple[Value, Scale]:
 
 
 def _moved(b: ProgramBuilder, value: Value, before: Scale, result: Result) -> Value:
-    """A value that was moved, as the result wants it."""
+    """A moved value, in the result's integers."""
     return Value(b.requantized(value.tensor, before, result), value.order)
 
 
@@ -62,7 +62,7 @@ def _slice(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 
 def _with_room(shape: Sequence[int], place: int) -> tuple[list[int], list[int]]:
-    """The sizes before an axis and after it; two neighbors as one if there is no room for a further axis."""
+    """The sizes before an axis and after it; two neighbors are merged if there is no room for another axis."""
     sides = list(shape[:place]), list(shape[place + 1 :])
     if len(shape) == MAX_RANK:
         pairs = [(side, at) for side in sides for at in range(len(side) - 1)]
@@ -99,7 +99,7 @@ def _stack(b: ProgramBuilder, call: Call, result: Result) -> Value:
 def _side_by_side(
     b: ProgramBuilder, call: Call, operands: Sequence[Operand], values: Sequence[Value], result: Result
 ) -> Value:
-    """Values along the axis `dim`, in the order of the one that has most to move, as integers of the result."""
+    """Values concatenated along the axis `dim`, in the order of the largest to move, as integers of the result."""
     axis = axis_of(call["dim"], call.result.rank)
     leader = max(values, key=lambda value: (value.tensor.data is None, value.tensor.size))
     plain = Result(result.scale)
@@ -129,12 +129,12 @@ def _roll(b: ProgramBuilder, call: Call, result: Result) -> Value:
 def _pad(b: ProgramBuilder, call: Call, result: Result) -> Value:
     value, before = _source(b, call)
     amounts = pads_of(call["pad"], len(value.order))
-    # Negative amounts, which cut off, core has made slices of.
+    # Negative amounts, which crop, are slices already.
     stored = [amount for axis in value.order for amount in amounts[axis]]
     value = Value(b.requantized(value.tensor, before, Result(result.scale)), value.order)
     if any(stored):
         if value.order == (0, 1, 2, 3) and _is_convolved(call):
-            # Moved first, so that the pad stands right in front of the convolution, which then takes it over.
+            # Moved first, so that the pad is directly before the convolution, which then absorbs it.
             value = Value(b.stored(value, CHANNELS_LAST), CHANNELS_LAST)
             stored = [amount for axis in value.order for amount in amounts[axis]]
         after = result.scale
@@ -148,7 +148,7 @@ def _pad(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 
 def _is_convolved(call: Call) -> bool:
-    """Whether nothing but convolutions reads the result, after its quantize and their dequantizes."""
+    """True if only convolutions read the result, after its quantize and their dequantizes."""
     readers = [reader for quantize in call.users for dequantize in quantize.users for reader in dequantize.users]
     return bool(readers) and all(reader.operator == "aten.convolution.default" for reader in readers)
 
@@ -187,7 +187,7 @@ def _flip(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 
 def _reversed(b: ProgramBuilder, value: Value, axis: int) -> Value:
-    """Backwards along one axis, as height of an image of one row's width: the NPU turns H and W only."""
+    """Reversed along one axis, as height of an image of one row's width: the NPU reverses H and W only."""
     place = value.stored_axis(axis)
     shape = value.tensor.shape
     outer, inner = 1, 1
@@ -201,7 +201,7 @@ def _reversed(b: ProgramBuilder, value: Value, axis: int) -> Value:
 
 
 def _images(b: ProgramBuilder, value: Value) -> Value:
-    """(..., C, H, W) as (N, C, H, W): with its pixels cut up, a tensor has no room for further axes."""
+    """(..., C, H, W) as (N, C, H, W): with its pixels split, a tensor has no room for further axes."""
     *outer, channels, high, wide = value.shape
     return b.view(value, (math.prod(outer), channels, high, wide))
 

@@ -1,8 +1,8 @@
 """Softmax over rows of int8 or int16, in integers.
 
-Look-up tables of int8 give eight bits; two of them, for the higher and the lower bits, give exponentials of 15. Those
-of int16 give as many, with straight lines between their entries: reciprocals are read from such in any case. The sum
-of a row is brought to 1 to 2 by its leading zeros, so that its reciprocal has the same relative error for rows of any
+int8 look-up tables return eight bits; two of them, for the higher and the lower bits, return exponentials of 15. int16
+tables return as many, with straight lines between their entries; reciprocals are read from such in any case. The sum of
+a row is normalized to 1 to 2 by its leading zeros, so that its reciprocal has the same relative error for rows of any
 length.
 """
 
@@ -45,19 +45,19 @@ from .common import Rows
 from .elementwise import ranked
 from .reduction import rows_of
 
-#: The operator, which the selection before it may be one with.
+#: The operator, which may be lowered together with the selection before it.
 SOFTMAX = "aten._softmax.default"
-#: Exponentials, and reciprocals of numbers from 1 to 2, have so many bits.
+#: The number of bits of exponentials, and of reciprocals of numbers from 1 to 2.
 _BITS = 15
-#: The sum of a row, brought to the same number of bits.
+#: The sum of a row, normalized to the same number of bits.
 _SUM_BITS = 30
-#: How many integers there are.
+#: The number of integers.
 _SPANS = {DType.INT8: 1 << 8, DType.INT16: 1 << 16}
-#: The exponential of -12 is nothing in so many bits.
+#: The exponential of -12 is 0 in this many bits.
 NOTHING = 12.0
-#: By so much RESCALE multiplies all differences.
+#: The factor by which RESCALE multiplies all differences.
 _SMALL = 1 << 12
-#: Logarithms have so many bits after the point.
+#: The number of fractional bits of logarithms.
 _LOG_BITS = 16
 
 
@@ -70,7 +70,7 @@ def short_rows(call: Call) -> str | None:
 
 
 def row_obstacle(shape: Sequence[int], dim: int) -> str | None:
-    """Why a softmax over an axis of a tensor is refused."""
+    """The reason for refusing a softmax over an axis of a tensor."""
     size = shape[dim] if shape else 1
     if size == 1:
         return "a softmax of one element is constant"
@@ -94,7 +94,7 @@ def _softmax(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 
 def masked_softmax(b: ProgramBuilder, call: Call, result: Result) -> Value:
-    """Of a selection: where the condition holds, scores are hidden from the softmax that reads it."""
+    """Of a selection: where the condition holds, scores are masked for the softmax that reads it."""
     (softmax,) = call.users
     condition = call["condition"]
     known = condition.constant
@@ -136,7 +136,7 @@ def _exponentials(
 ) -> tuple[Tensor, Tensor, Tensor, tuple[int, ...], Value]:
     """exp(x - largest) of each row in int32 and their sum; x - largest in int32; and the rows' order.
 
-    What is hidden counts for nothing; in rows without anything else, all alike.
+    Masked scores count for nothing; in completely masked rows, all are equal.
     """
     value, scale = b.integers(operand), b.scale(operand).scale
     rows, order = rows_of(b, value, dim)
@@ -154,12 +154,12 @@ def _exponentials(
     largest = b.cheapest(rows, ways, "largest of rows")
     sides = b.rescaled(rows, [1.0], name="operand"), b.rescaled(largest, [1.0], name="operand")
     difference = _binary(b, Sub(), *sides, "difference")
-    # From -255 to 0 (-65535): these are 256 numbers. Of int16 those are left that make a difference.
+    # From -255 to 0 (-65535): these are 256 numbers. For int16 those that make a difference are kept.
     step = scale if rows.dtype == DType.INT8 else min(scale, NOTHING / _SPANS[rows.dtype])
     top = INTEGER_RANGES[rows.dtype][1]
     narrow = difference
     if step != scale:
-        # Beyond the smallest of 16 bits nothing makes a difference: so far from 0 RESCALE would not be defined.
+        # Beyond the smallest of 16 bits nothing makes a difference: RESCALE would not be defined that far from 0.
         factor = min(scale / step, 4.0 * _SPANS[rows.dtype])
         lowest = b.single(-math.ceil(4 * _SPANS[rows.dtype] / factor), (1, 1))
         near = difference if factor < _SMALL else _binary(b, Maximum(), difference, lowest, "near")
@@ -197,7 +197,7 @@ def _by_pools(b: TosaBuilder, rows: Tensor) -> Tensor:
 
 
 def _parts_of(size: int) -> list[int]:
-    """Heights of windows, one or two, whose product is the size; none if there are no such."""
+    """Heights of windows, one or two, whose product is the size; empty if there are none."""
     if size <= WINDOW[0]:
         return [size]
     height = next((part for part in range(WINDOW[0], 1, -1) if size % part == 0), 1)
@@ -205,7 +205,7 @@ def _parts_of(size: int) -> list[int]:
 
 
 def _among_others(b: ProgramBuilder, hides: Tensor) -> Tensor:
-    """What is hidden, but for rows in which all is."""
+    """The mask, except in rows that are completely masked."""
     one = (*hides.shape[:-1], 1)
     whole = b.emit(ReduceAll(len(one) - 1), (hides,), one, DType.BOOL, "whole")
     others = b.emit(LogicalNot(), (whole,), one, DType.BOOL, "others")
@@ -213,14 +213,14 @@ def _among_others(b: ProgramBuilder, hides: Tensor) -> Tensor:
 
 
 def _lowest(b: ProgramBuilder, x: Tensor, bounds: Array) -> Tensor:
-    """Not above the bounds."""
+    """Values limited to upper bounds."""
     limit = b.graph.constant(bounds, DType.INT32)
     found = _binary(b, Minimum(), b.rescaled(x, [1.0], name="score"), limit, "visible")
     return b.rescaled(found, [1.0], dtype=x.dtype, name="visible")
 
 
 def _normalized(b: ProgramBuilder, total: Tensor) -> tuple[Tensor, Tensor]:
-    """By how many places a sum was shifted to have 31 bits, and the result, from 1 to 2, less 1.5, as int16."""
+    """The number of places that a sum was shifted to have 31 bits, and the result, from 1 to 2, minus 1.5, as int16."""
     zeros = b.emit(Clz(), (total,), total.shape, DType.INT32, "zeros")
     places = _binary(b, Sub(), zeros, b.single(1, (1, 1)), "places")
     whole = _binary(b, LogicalLeftShift(), total, places, "normal")
@@ -233,7 +233,7 @@ def _normalized(b: ProgramBuilder, total: Tensor) -> tuple[Tensor, Tensor]:
 def _function(
     b: ProgramBuilder, tensor: Tensor, function: Callable[[Array], Array], name: str, bits: int = _BITS
 ) -> Tensor:
-    """Integers of `bits` bits for the integers of a tensor, of which the function gets the part of all there are."""
+    """Integers of `bits` bits for the integers of a tensor; the function gets them as a fraction of the whole range."""
     wide = tensor.dtype == DType.INT16
     knots = KNOTS if wide else np.arange(-128, 128, dtype=np.float64)
     values = np.clip(function(knots / _SPANS[tensor.dtype]), 0, (1 << bits) - 1)
@@ -248,7 +248,7 @@ def _binary(b: ProgramBuilder, operator: object, left: Tensor, right: Tensor, na
     return b.emit(operator, (left, right, *more), shape, DType.INT32, name)  # type: ignore[arg-type]
 
 
-#: On a row: the operator before it that is lowered with it, if it is nothing else's operand.
+#: On a row: the operator before it that is lowered with it, if it has no other reader.
 ROWS: Rows = (
     row(SOFTMAX, _softmax, short_rows, pair="aten.where.self"),
     row("_log_softmax.default", _log_softmax, short_rows, near_scores),

@@ -1,7 +1,7 @@
 """Variances of rows of int8 or int16, and 1 / sqrt of them, in integers of 32 bits.
 
-The sum of a row, and that of the squares, are exact. The variance is brought to 30 bits by its leading zeros; two of
-Newton's steps make 1 / sqrt of what a table has of it. So rows have the same relative error, however much they vary.
+The sum of a row, and that of the squares, are exact. The variance is normalized to 30 bits by its leading zeros; two
+Newton steps compute 1 / sqrt from a table's value. So rows have the same relative error, however much they vary.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ..ir.windows import Windows
 
 #: Bits of a difference between two integers.
 DIFFERENCE: Final = {DType.INT8: 8, DType.INT16: 16}
-#: 1 / sqrt of a number from 1/4 to 1 has so many bits after the point; the number itself 31.
+#: 1 / sqrt of a number from 1/4 to 1 has this many fractional bits; the number itself 31.
 ROOT_BITS: Final = 29
-#: eps is at most so many bits, in squares of a row's steps; of larger ones the last bits are left out.
+#: The maximum bits of eps, in squares of a row's steps; the last bits of larger ones are left out.
 _EPS_BITS: Final = 28
-#: Channels of the convolution that makes int32 of a tensor.
+#: Channels of the convolution that converts a tensor to int32.
 _CHANNELS: Final = 1024
 
 
 @dataclass(frozen=True)
 class Norm:
-    """What is normalized: a tensor (1, rows, 1, n) along its last axis.
+    """The input of a normalization: a tensor (1, rows, 1, n) along its last axis.
 
     `weight` and `bias` are numbers that broadcast against the same elements in `shape`, (1, rows, A, B). `centred`: the
     mean is subtracted, not the zero point.
@@ -56,15 +56,15 @@ class Norm:
 
     @property
     def eps_in_steps(self) -> float:
-        """What is added to the sum of the squares."""
+        """The number that is added to the sum of the squares."""
         return self.size * self.eps / self.before.scale**2
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of each row: what it is made of, in steps of the input. All are (1, rows, 1, 1) or, `differences`, the rows.
+    """Statistics of each row, in steps of the input. All are (1, rows, 1, 1) or, `differences`, the rows.
 
-    The centre is `centre` and, if it is the mean, `rest` / n more: `sums` / n together. The squares of the differences
+    The center is `centre` and, if it is the mean, `rest` / n more: `sums` / n together. The squares of the differences
     from `centre` sum up to `low` + 2^9 `middle` + 2^16 `high`.
     """
 
@@ -103,7 +103,7 @@ def _product(b: ProgramBuilder, left: Tensor, right: Tensor, name: str) -> Tenso
 
 
 def _centre(b: ProgramBuilder, norm: Norm, sums: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean, rounded, and what is missing, times n; or the zero point, and so on."""
+    """The mean, rounded, and its remainder times n; or the same for the zero point."""
     do = Arithmetic(b)
     if norm.centred:
         centre = b.rescaled(sums, [1 / norm.size], name="centre")
@@ -150,9 +150,9 @@ def _statistics16(b: ProgramBuilder, norm: Norm) -> Statistics:
 
 
 def widened(b: ProgramBuilder, x: Tensor, bits: int, zero_point: int) -> Tensor:
-    """int8 or int16 as int32, with so many bits after the point.
+    """int8 or int16 as int32, with this many fractional bits.
 
-    A depthwise convolution is the fastest, but on the U65; for int16 a product.
+    A depthwise convolution is the fastest, except on the U65; for int16 a product.
     """
 
     def by_channels(b: TosaBuilder, x: Tensor) -> Tensor:
@@ -180,7 +180,7 @@ def widened(b: ProgramBuilder, x: Tensor, bits: int, zero_point: int) -> Tensor:
 
 
 def statistics(b: ProgramBuilder, norm: Norm) -> Statistics:
-    """Of each row."""
+    """The statistics of each row."""
     return (_statistics8 if norm.before.dtype == DType.INT8 else _statistics16)(b, norm)
 
 
@@ -191,7 +191,7 @@ def statistics(b: ProgramBuilder, norm: Norm) -> Statistics:
 class Root:
     """1 / sqrt of each row's sum of squares is `root` * 2^(half - 44.5 - dropped / 2).
 
-    `half` is `most` at most in rows that are not of one value only.
+    `half` is `most` at most in rows that do not have a single value only.
     """
 
     root: Tensor
@@ -201,16 +201,16 @@ class Root:
 
 
 def row_roots(b: ProgramBuilder, norm: Norm, found: Statistics) -> Root:
-    """Of the sum of squares W, eps among them, and so many times 4 as bring it to 2^29 to 2^31.
+    """Of the sum of squares W, including eps, multiplied by the power of 4 that brings it to 2^29 to 2^31.
 
-    In rows that are not of one value W is 1/2 at least. In others whatever comes out is multiplied by 0.
+    In rows with more than one value W is 1/2 at least. In others the result is multiplied by 0.
     """
     do, size = Arithmetic(b), norm.size
     dropped = max(0, 2 * math.ceil((math.log2(max(norm.eps_in_steps, 1.0)) - _EPS_BITS) / 2))
     eps = norm.eps_in_steps * 2.0**-dropped
     low = found.low if not dropped else b.rescaled(found.low, [2.0**-dropped], name="low")
     low = do.add(low, math.floor(eps), "low")
-    # With so many bits after the point rest^2 / n, rest being n/2 + 1 at most, has 29.
+    # With this many fractional bits rest^2 / n, rest being n/2 + 1 at most, has 29.
     fraction = 29 - math.ceil(math.log2(size / 4 + 2))
     if found.high is None:
         # `low` is below 2^29: the squares are 2^28 at most, and so is eps. It becomes 2^29 at most.
@@ -229,7 +229,7 @@ def row_roots(b: ProgramBuilder, norm: Norm, found: Statistics) -> Root:
         total = do.shifted(low, places, "low")
         for part, bits in ((found.middle, 9), (found.high, 16)):
             total = do.add(total, do.shifted(part, do.add(places, bits - dropped, "places"), "part"), "total")
-    # What is missing: the fraction of eps, and less rest^2 / n, which is half of the sum at most.
+    # The remainder: the fraction of eps, minus rest^2 / n, which is half of the sum at most.
     missing: Tensor | int = math.floor((eps - math.floor(eps)) * (1 << fraction))
     if found.rest is not None:
         square = do.mul(found.rest, found.rest, "square")
@@ -241,7 +241,7 @@ def row_roots(b: ProgramBuilder, norm: Norm, found: Statistics) -> Root:
     half = do.do(ArithmeticRightShift(), do.add(places, do.sub(do.zeros(total), 1, "more"), "sum"), 1, "half")
     again = do.sub(do.add(half, half, "even"), places, "places")
     mantissa = do.do(Maximum(), do.left(total, again, "mantissa"), 1 << 29, "mantissa")
-    # A little is left for what rounding makes less of the smallest.
+    # Some margin for rounding the smallest down.
     most = math.floor((31 - math.log2(max(eps, 2.0 ** -(1 + dropped)) * 0.9)) / 2)
     return Root(_inverse_root(b, mantissa), do.do(Minimum(), half, most, "half"), most, dropped)
 
@@ -249,14 +249,14 @@ def row_roots(b: ProgramBuilder, norm: Norm, found: Statistics) -> Root:
 def _inverse_root(b: ProgramBuilder, x: Tensor) -> Tensor:
     """1 / sqrt of numbers from 1/4 to 1 with 31 bits: 1 to 2 with 29.
 
-    A table of int8 has it to 0.6 %; Newton's step, r * (3 - x * r^2) / 2, to 6e-5, and the next to 5e-9.
+    An int8 table has it to 0.6 %; Newton's step, r * (3 - x * r^2) / 2, to 6e-5, and the next to 5e-9.
     """
     do = Arithmetic(b)
     index = b.rescaled(x, [2.0**-23], output_zero=-128, dtype=DType.INT8, name="index")
     points = np.maximum(np.arange(256), 64) / 256
     unit = 127.5
     entries = b.tabled(index, np.rint(unit / np.sqrt(points)) - 128, "root")
-    # RESCALE gives 29 bits at most.
+    # RESCALE returns 29 bits at most.
     bits = ROOT_BITS - 1
     root = b.rescaled(entries, [2.0**bits / unit], zero_point=-128, name="root")
     for _ in range(2):

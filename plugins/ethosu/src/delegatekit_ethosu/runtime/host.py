@@ -39,7 +39,7 @@ _Close = Callable[[], None]
 
 @dataclass
 class _Handle:
-    """A loaded delegate: how it is run, and what with."""
+    """A loaded delegate: its engine and the data to run it with."""
 
     run: _Run | None
     close: _Close
@@ -51,20 +51,20 @@ class _Handle:
 class EthosURuntime:
     """A `DelegateRuntime` on the host.
 
-    An Ethos-U55's command stream is executed as it is. For other accelerators, whose streams are not known here, the
-    TOSA program runs in Arm's reference model, if the file has it (the backend's option `keep_tosa`). Which of the two
-    is logged, and stands in a handle's `engine`.
+    An Ethos-U55's command stream is executed directly. For other accelerators, whose streams are not supported here,
+    the TOSA program runs in Arm's reference model, if the file contains it (the backend's option `keep_tosa`). The
+    choice is logged, and recorded in a handle's `engine`.
     """
 
     def is_available(self) -> Availability:
-        """Whether anything can be run: the decoder of compressed weights, or the reference model, is installed."""
+        """Check that anything can be run: the decoder of compressed weights, or the reference model, is installed."""
         decoder = decompressor.availability()
         return decoder if decoder.available or not reference.availability().available else Availability(True)
 
     def init(self, payload: DelegatePayload) -> _Handle:
         """Load a blob.
 
-        Raises FormatError for a damaged one, and RuntimeUnavailableError for one that can be run in neither way.
+        Raises FormatError for a damaged one, and RuntimeUnavailableError if no engine can run it.
         """
         blob = unpack(payload.blob, payload.named_data)
         _check(payload, blob)
@@ -84,7 +84,7 @@ class EthosURuntime:
             target[...] = result.reshape(target.shape).view(target.dtype)
 
     def destroy(self, handle: _Handle) -> None:
-        """Release a handle; twice is harmless."""
+        """Release a handle; calling twice is harmless."""
         if handle.run is not None:
             handle.run = None
             handle.close()
@@ -92,11 +92,11 @@ class EthosURuntime:
 
 
 def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, _Close, str]:
-    """How the blob can be run, what ends that, and its name.
+    """The engine for the blob, the function that closes it, and its name.
 
     Raises RuntimeUnavailableError with the reasons if it cannot.
     """
-    # Looked at where it is not needed, too: a file is refused for its damage, not for its target.
+    # Checked even if not needed: a file is refused for its damage, not for its target.
     program = _sidecar(payload)
     try:
         machine = Machine(blob)
@@ -120,7 +120,7 @@ def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, _Close, str]:
 
 
 def _by_reference(program: memoryview, payload: DelegatePayload) -> tuple[_Run, _Close]:
-    """Raises FormatError for a program that breaks a rule of TOSA: the model trusts it, and may end the process."""
+    """Raises FormatError for a program that violates TOSA's rules: the model trusts it, and may crash."""
     graph = read(program)
     try:
         graph.verify()
@@ -129,8 +129,8 @@ def _by_reference(program: memoryview, payload: DelegatePayload) -> tuple[_Run, 
     for name, tensors, specs in (("inputs", graph.inputs, payload.inputs), ("outputs", graph.outputs, payload.outputs)):
         found = [(NUMPY_TYPES[tensor.dtype].itemsize, tensor.shape) for tensor in tensors]
         _check_tensors(name, found, specs, "TOSA program")
-    # Written anew, as the model looks at fields of the file that were not read; and in a process of its own, which the
-    # model ends over some programs.
+    # Written anew, as the model reads fields of the file that were not read here; and in a process of its own, which
+    # some programs crash.
     model = Isolated(write(graph))
     shapes = [tensor.shape for tensor in graph.inputs]
 
@@ -144,13 +144,13 @@ def _by_reference(program: memoryview, payload: DelegatePayload) -> tuple[_Run, 
 
 
 def _nothing() -> None:
-    """What the command stream needs to end."""
+    """Close a command stream: nothing to do."""
 
 
 def _sidecar(payload: DelegatePayload) -> memoryview | None:
-    """The TOSA program that travels in the file. Raises FormatError if it is named, but missing or damaged.
+    """The TOSA program in the file. Raises FormatError if it is named, but missing or damaged.
 
-    The reference model would end the process over some damaged programs.
+    Some damaged programs would crash the reference model.
     """
     spec = compile_spec(payload, TOSA_SPEC, DELEGATE_ID)
     if spec is None:
@@ -158,12 +158,12 @@ def _sidecar(payload: DelegatePayload) -> memoryview | None:
     key = spec.decode("ascii", errors="replace")
     program = named_bytes(payload, key, where=f"TOSA program of {DELEGATE_ID}")
     if tosa_key(program) != key:
-        raise FormatError("the TOSA program is damaged: its sum is not its name", where=DELEGATE_ID)
+        raise FormatError("the TOSA program is damaged: its hash is not its name", where=DELEGATE_ID)
     return program
 
 
 def _check(payload: DelegatePayload, blob: Blob) -> None:
-    """That the call and the blob agree in number, element size and count of inputs and outputs."""
+    """Check that the call and the blob agree in number, element size and count of inputs and outputs."""
     for name, specs, bindings in (
         ("inputs", payload.inputs, blob.inputs),
         ("outputs", payload.outputs, blob.outputs),
@@ -175,7 +175,7 @@ def _check(payload: DelegatePayload, blob: Blob) -> None:
 def _check_tensors(
     name: str, found: Sequence[tuple[int, Sequence[int]]], specs: Sequence[TensorSpec], where: str
 ) -> None:
-    """That tensors, each with the bytes of an element and its shape, are as large as those of the call."""
+    """Check that tensors, given by element bytes and shape, are as large as those of the call."""
     wanted = [None if spec.dynamic else (_SIZES.get(spec.dtype), math.prod(spec.shape)) for spec in specs]
     if [(size, math.prod(shape)) for size, shape in found] == wanted:
         return

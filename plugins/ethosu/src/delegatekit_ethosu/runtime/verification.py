@@ -1,4 +1,4 @@
-"""Whether a compiled program is right, found out on the host before it is shipped."""
+"""Verifies a compiled program on the host before it is shipped."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..blob import unpack
 from ..targets import Target
 from .stream import Machine, NotExecutableError
 
-_HINT = "Vela or the backend is at fault: please report it, and leave out the operators that it is about"
+_HINT = "Vela or the backend is at fault: please report it, and leave out the operators concerned"
 #: Calls with numbers of the whole range, the same in each check.
 _CALLS = 2
 
 
 def check_commands(blob: bytes, target: Target) -> None:
-    """That the commands for an Ethos-U55 can be read and stay inside the program's memory; others' are not known.
+    """Check that Ethos-U55 commands are valid and stay inside the program's memory; others are unchecked.
 
     Raises LoweringError.
     """
@@ -34,9 +34,9 @@ def check_commands(blob: bytes, target: Target) -> None:
 
 
 def check_numbers(blob: bytes, tosa: bytes, target: Target) -> None:
-    """That the compiled program gives, bit for bit, what its TOSA program gives in Arm's reference model.
+    """Check that the compiled program returns, bit for bit, the results of its TOSA program in Arm's reference model.
 
-    For an Ethos-U55 only. Raises RuntimeUnavailableError without the reference model, and LoweringError where the two
+    For an Ethos-U55 only. Raises RuntimeUnavailableError without the reference model, and LoweringError if the two
     differ or one of them cannot be run.
     """
     graph, numbers = read(tosa), np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Scaling, rounding, tables and feature maps, each against what a few lines of plain Python say."""
+"""Scaling, rounding, tables and feature maps, each compared with a few lines of plain Python."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_scaling_is_exact_for_every_size(rounding: Rounding, bits: int) -> None:
     multiplier, shift = rng.integers(1, 1 << 32, 6), np.array([0, 1, 31, 32, 40, 62])
     found = scale(values >> 8 if bits > 31 else values, multiplier, shift, rounding) if bits < 32 else None
     if found is None:
-        # 40 bits and 16: what 16-bit networks have; and 40 and 32, which do not fit 64.
+        # 40 bits and 16, as in 16-bit networks; and 40 and 32, whose products do not fit 64.
         for factor in (multiplier >> 17, multiplier):
             kept = np.maximum(shift, 20)
             found = scale(values, factor, kept, rounding)
@@ -94,7 +94,7 @@ def test_tables_of_16_bits_are_interpolated_where_nothing_is_rounded() -> None:
 
 
 def address(feature_map: FeatureMap, y: int, x: int, c: int) -> int:
-    """Where an element lies, said once more in the words of the registers."""
+    """The address of an element, computed again from the register definitions."""
     tile = 0
     if x >= feature_map.tile_width:
         x, tile = x - feature_map.tile_width, 1

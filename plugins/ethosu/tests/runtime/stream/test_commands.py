@@ -1,4 +1,4 @@
-"""Words of a command stream as commands, and what is not a command stream."""
+"""Words of a command stream as commands, and data that is not a command stream."""
 
 from __future__ import annotations
 

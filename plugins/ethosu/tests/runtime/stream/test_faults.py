@@ -1,4 +1,4 @@
-"""Damage to a compiled program is noticed: a changed register changes the result, or is refused with its place."""
+"""Damage to a compiled program is detected: a changed register changes the result, or is refused with its position."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def outcome(blob: Blob, inputs: list[np.ndarray]) -> bytes | str:
 
 
 def changed(blob: Blob) -> Iterator[tuple[str, Blob]]:
-    """The program with each register command's value less by one, and with its lowest bit turned over."""
+    """The program with each register command's value decremented, and with its lowest bit flipped."""
     for command in decode(blob.command_stream).commands:
         if not command.name.startswith("SET_"):
             continue
@@ -61,8 +61,8 @@ def changed(blob: Blob) -> Iterator[tuple[str, Blob]]:
             yield command.name.removeprefix("SET_"), replace(blob, command_stream=bytes(data))
 
 
-#: Registers that may have any value in this program. Its tensors are whole: tile 1, and the height of its rows, are not
-#: used. Accumulators of more bits than are needed are as good.
+#: Registers that may have any value in this program. Its tensors have one tile: tile 1, and the height of its rows, are
+#: not used. Accumulators with more bits than needed are equivalent.
 _UNUSED = {
     *SCHEDULING,
     *(f"{name}_HEIGHT1_M1" for name in ("IFM", "IFM2", "OFM")),
@@ -71,7 +71,7 @@ _UNUSED = {
 
 
 def test_a_changed_register_is_noticed(network: tuple[Blob, list[np.ndarray]]) -> None:
-    """In one of the operations at least, each register that means something."""
+    """Changed registers with an effect, in at least one of the operations."""
     blob, inputs = network
     right = outcome(blob, inputs)
     assert isinstance(right, bytes) and len(set(right)) > 3
@@ -102,7 +102,7 @@ def test_damaged_constants_are_noticed(network: tuple[Blob, list[np.ndarray]]) -
         data = bytearray(blob.read_only)
         data[place] ^= 0x10
         noticed += outcome(replace(blob, read_only=bytes(data)), inputs) != right
-    # Entries of tables that no value meets, bytes between streams, and channels that another one covers.
+    # Entries of tables that no value selects, bytes between streams, and channels masked by another one.
     assert noticed > 30
 
 
@@ -198,7 +198,7 @@ def test_a_register_that_was_never_set_is_refused(network: tuple[Blob, list[np.n
 
 
 def test_padding_that_hides_lost_rows_is_refused() -> None:
-    """What Vela 5.1 makes of a batch through a 1 by 1 convolution with a clamp: it reads the first row only."""
+    """Vela 5.1's program for a batch and a 1 by 1 convolution with a clamp: it reads the first row only."""
     case = Case(np.random.default_rng(0), Graph("batch"), [])
     bias = case.graph.constant(np.zeros(8), DType.INT32)
     operands = [case.input((4, 1, 1, 16)), case.weights(8, 1, 1, 16), bias, case.point(0), case.point(0)]
@@ -212,7 +212,7 @@ def test_padding_that_hides_lost_rows_is_refused() -> None:
 
 
 def test_a_table_outside_the_internal_memory_is_refused() -> None:
-    """What Vela makes of a table behind a transposition for the sizes with 16 KiB."""
+    """Vela's program for a table after a transposition, for the sizes with 16 KiB."""
     case = Case(np.random.default_rng(0), Graph("table"), [])
     moved = case.graph.add(tosa.Transpose((0, 3, 1, 2)), [case.input((1, 8, 8, 4))], (1, 4, 8, 8), INT8, "moved")
     case.graph.output(case.table(moved))

@@ -1,4 +1,4 @@
-"""The operations of a command stream as people read them: who reads what, by the bytes of memory. Blobs are stock's."""
+"""The operations of a command stream in readable form: data flow by the bytes of memory. Blobs are stock's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def told(path: Path) -> list[BlobOperator]:
 
 
 def test_every_operation_of_stocks_network_leads_from_the_input_to_the_output(stock_files: Path) -> None:
-    """Vela computes nothing in vain, and leaves nothing of the input unread."""
+    """Vela computes nothing that is unused, and reads all of the input."""
     found = told(stock_files / "ethos-u55-128.bin")
     from_input = {"input 0"}
     for operator in found:

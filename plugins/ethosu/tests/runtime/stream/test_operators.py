@@ -1,4 +1,4 @@
-"""Compiled operators in many shapes, executed: each result is that of Arm's reference model, bit for bit."""
+"""Compiled operators in many shapes, executed: each result equals that of Arm's reference model, bit for bit."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_network_in_little_memory_computes_it(name: str) -> None:
     blob = compiled(program, 128, "size")
     check(program, inputs, blob, 128)
     if name == "mobilenet_v2":
-        # Stripes through rolling buffers: what saves memory here.
+        # Stripes with rolling buffers: these save memory here.
         assert blob.scratch_size < compiled(program, 128).scratch_size / 2
 
 
@@ -99,7 +99,7 @@ def _programs() -> Iterator[Blob]:
 
 
 def test_the_list_of_what_is_executed_is_what_these_tests_execute() -> None:
-    """Each feature that is listed occurs in the programs above, and no other one does."""
+    """Each listed feature occurs in the programs above, and no other one does."""
     used = {name for blob in _programs() for item in stream.Machine(blob).operations for name in features(item)}
     assert used == set(stream.EXECUTED)
     assert not used & set(stream.REFUSED)

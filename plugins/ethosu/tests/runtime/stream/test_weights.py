@@ -1,4 +1,4 @@
-"""Weights and scales as Vela's encoder lays them out: decoded, they are what went in."""
+"""Weights and scales as laid out by Vela's encoder: decoded, they equal the input."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Executes the command stream of an Ethos-U55 on the host, bit for bit as the NPU does.
+"""Executes the command stream of an Ethos-U55 on the host, bit-exact with the NPU.
 
 commands (words) -> registers, fields, plan (operations) -> machine, with memory, weights and one module for each kind
-of operation. Nothing that is not understood is skipped: it is refused, with the place in the stream and the value.
+of operation. Nothing unknown is skipped: it is refused, with its position in the stream and the value.
 """
 
 from __future__ import annotations

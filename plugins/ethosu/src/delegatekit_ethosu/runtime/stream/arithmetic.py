@@ -11,7 +11,7 @@ from delegatekit_api import ExecutionError
 from .memory import TABLES_BYTES, Bytes, Integers
 from .operations import Activation, FeatureMap, Rounding
 
-#: What 64 bits hold.
+#: The range of 64 bits.
 _LARGEST: Final = np.iinfo(np.int64).max
 #: Of the table of 16-bit activations: 512 pairs of value and slope, 128 inputs apart.
 _STEP_BITS: Final = 7
@@ -20,7 +20,7 @@ _STEP_BITS: Final = 7
 def scale(values: Integers, multiplier: Integers | int, shift: Integers | int, rounding: Rounding) -> Integers:
     """`values` times `multiplier` by 2 to the power of -`shift`, rounded. Per-channel arrays are along the last axis.
 
-    The product has as many bits as it takes.
+    The product has as many bits as it needs.
     """
     multiplier, shift = np.asarray(multiplier, np.int64), np.asarray(shift, np.int64)
     half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
@@ -37,10 +37,10 @@ def scale(values: Integers, multiplier: Integers | int, shift: Integers | int, r
 
 
 def finish(values: Integers, ofm: FeatureMap, activation: Activation, internal: Bytes, where: str) -> Integers:
-    """From scaled results to what is written: zero point, clamp, table.
+    """Final steps from scaled results to the output: zero point, clamp, table.
 
-    Raises ExecutionError for a value that the output's type does not hold: what the NPU makes of it is not known. The
-    reference calls a program unpredictable that has one.
+    Raises ExecutionError for a value that does not fit the output's type: the NPU's result is undocumented. The
+    reference calls a program with such a value unpredictable.
     """
     values = values + ofm.zero_point
     if activation.clamp is not None:
@@ -59,7 +59,7 @@ def _check(values: Integers, ofm: FeatureMap, where: str) -> None:
 
 
 def _look_up(values: Integers, ofm: FeatureMap, table: int, internal: Bytes, where: str) -> Integers:
-    """Replace each value by its entry of table number `table`, which lies in the last 2 KiB of the internal memory."""
+    """Replace each value by its entry of table number `table`, which is in the last 2 KiB of the internal memory."""
     tables = internal[len(internal) - TABLES_BYTES :]
     values = values - np.iinfo(ofm.dtype).min  # type: ignore[type-var]
     if ofm.dtype.itemsize == 1:

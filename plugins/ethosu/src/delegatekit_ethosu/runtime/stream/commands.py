@@ -1,8 +1,8 @@
 """The words of an Ethos-U55 command stream as named commands.
 
-A stream comes in a driver payload: the four letters COP1, a CONFIG action (which NPU it is for), and the CMD_STREAM
-action with the words. A word is 32 bits: an opcode in bits 0 to 9, in bits 14 and 15 whether a second word with a
-32-bit payload follows, and a parameter in bits 16 to 31.
+A stream is inside a driver payload: the four letters COP1, a CONFIG action (the target NPU), and the CMD_STREAM action
+with the words. A word is 32 bits: an opcode in bits 0 to 9, in bits 14 and 15 whether a second word with a 32-bit
+payload follows, and a parameter in bits 16 to 31.
 """
 
 from __future__ import annotations
@@ -121,14 +121,14 @@ PAYLOAD_COMMANDS: Final = {
     0x93: "SET_SCALE1_LENGTH",
 }
 
-#: Driver actions, by id: how many words follow the tag. CMD_STREAM's own length stands in its tag.
+#: Driver actions, by id: the number of words after the tag. CMD_STREAM's own length is in its tag.
 _CONFIG: Final = 0x01
 _COMMAND_STREAM: Final = 0x02
 _NOP: Final = 0x05
 #: Bits 14 and 15 of a word, and which of their values are one-word and two-word commands.
 _MODES: Final = {0: COMMANDS, 1: PAYLOAD_COMMANDS}
 _OPCODE: Final = 0x3FF
-#: Bits 10 to 13 have no meaning: a word that sets one is not a command.
+#: Bits 10 to 13 are reserved: a word that sets one is not a command.
 _RESERVED: Final = 0x3C00
 _PRODUCT_U55: Final = 0
 _PRODUCTS: Final = {1: "Ethos-U65", 2: "Ethos-U85"}
@@ -136,7 +136,7 @@ _PRODUCTS: Final = {1: "Ethos-U65", 2: "Ethos-U85"}
 
 @dataclass(frozen=True)
 class Configuration:
-    """Which NPU a stream was made for: multiply-accumulate units and bytes of its internal memory."""
+    """The NPU that a stream was made for: multiply-accumulate units and bytes of its internal memory."""
 
     macs: int
     internal_memory: int
@@ -154,7 +154,7 @@ class Command:
 
 @dataclass(frozen=True)
 class CommandStream:
-    """A decoded stream: which NPU it is for, and its commands. The last one is OP_STOP."""
+    """A decoded stream: its target NPU, and its commands. The last one is OP_STOP."""
 
     configuration: Configuration
     commands: tuple[Command, ...]
@@ -163,7 +163,7 @@ class CommandStream:
 def decode(data: bytes | memoryview) -> CommandStream:
     """Decode the driver payload of an Ethos-U55 program.
 
-    Raises FormatError, with the offset, if it is cut short or has a word that is not a command, and NotExecutableError
+    Raises FormatError, with the offset, if it is truncated or has a word that is not a command, and NotExecutableError
     if it is for another NPU.
     """
     mark = data[:4]

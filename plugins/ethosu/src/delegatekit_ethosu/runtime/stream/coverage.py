@@ -1,4 +1,4 @@
-"""What of the Ethos-U55 is executed on the host, by name: for the documentation. Tests hold the host to it."""
+"""Features of the Ethos-U55 that are executed on the host, by name: for the documentation, and checked by tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROUNDINGS: Final = {Rounding.NATURAL: "rounding: natural", Rounding.DOUBLE: "rou
 POOLS: Final = {PoolMode.MAX: "pool: maximum", PoolMode.AVERAGE: "pool: mean", PoolMode.REDUCE_SUM: "pool: sum"}
 _TYPES: Final = ("int8", "uint8", "int16", "uint16", "int32")
 
-#: What is executed.
+#: The executed features.
 EXECUTED: Final = (
     "convolution: part kernel first",
     "convolution: depth first",
@@ -45,7 +45,7 @@ EXECUTED: Final = (
     "DMA: tables",
 )
 
-#: What is refused, and why.
+#: The refused features, with the reasons.
 REFUSED: Final = {
     **{f"elementwise: {mode.name}": reason for mode, reason in REFUSED_MODES.items()},
     "activation: TANH, SIGMOID": "the compiler makes tables of these",
@@ -61,7 +61,7 @@ REFUSED: Final = {
 
 
 def listing() -> str:
-    """A Markdown table of all that is executed or refused."""
+    """A Markdown table of all executed or refused features."""
     rows = [(name, "yes") for name in EXECUTED] + [(name, f"no: {reason}") for name, reason in REFUSED.items()]
     lines = ["| Ethos-U55 | executed on the host |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows)]
     return "\n".join(lines) + "\n"

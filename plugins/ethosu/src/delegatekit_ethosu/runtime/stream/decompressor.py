@@ -1,6 +1,6 @@
-"""Decompresses weight streams with the decoder that comes with Vela, in a process of its own.
+"""Decompresses weight streams with the decoder packaged with Vela, in a process of its own.
 
-The decoder ends the process that it runs in when a stream is damaged. A blob must not be able to do that to its user.
+The decoder crashes its process on a damaged stream. A blob must not be able to do that to its user.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy.typing as npt
 from delegatekit_api import Availability, FormatError, RuntimeUnavailableError
 from delegatekit_toolkit.processes import Answering, EndedError
 
-#: Seconds after which an answer is not waited for any more: the largest networks take one or two.
+#: Seconds to wait for an answer: the largest networks take one or two.
 _PATIENCE: Final = 300.0
 _PROCESS: Final = Path(__file__).with_name("decompressor_process.py")
 
 
 def availability() -> Availability:
-    """Whether the decoder is installed."""
+    """Check that the decoder is installed."""
     try:
         from ethosu import mlw_codec  # noqa: F401
     except ImportError as error:
@@ -33,7 +33,7 @@ def availability() -> Availability:
 def decompress(data: bytes, where: str) -> npt.NDArray[np.int16]:
     """The weights of a stream, in its order.
 
-    Raises FormatError if the decoder does not take it, and RuntimeUnavailableError if there is none.
+    Raises FormatError if the decoder refuses it, and RuntimeUnavailableError if there is none.
     """
     with _LOCK:
         global _process  # noqa: PLW0603
@@ -51,14 +51,14 @@ def decompress(data: bytes, where: str) -> npt.NDArray[np.int16]:
 
 
 def hold() -> None:
-    """The caller will decompress: once started, the process is kept until `release`."""
+    """Announce that the caller will decompress: once started, the process is kept until `release`."""
     with _LOCK:
         global _holders  # noqa: PLW0603
         _holders += 1
 
 
 def release() -> None:
-    """The caller of `hold` is done; with the last one the process ends."""
+    """End the use begun by `hold`; with the last one the process ends."""
     with _LOCK:
         global _holders, _process  # noqa: PLW0603
         _holders -= 1

@@ -10,7 +10,7 @@ from array import array
 
 
 def main() -> None:
-    """Answer until there is no more to read."""
+    """Answer until the input ends."""
     sys.path[:0] = sys.argv[1:]
     from ethosu import mlw_codec
 

@@ -55,26 +55,26 @@ def _compute(operation: Elementwise, first: Integers, second: Integers) -> Integ
         case ElementwiseMode.SHR:
             return _shift_right(first, _places(second, operation.where), operation.rounding)
         case ElementwiseMode.SHL:
-            # What passes 32 bits is lost.
+            # Bits beyond 32 are lost.
             shifted = first << _places(second, operation.where)
             return (shifted & 0xFFFFFFFF) - ((shifted & 0x80000000) << 1)
     raise AssertionError(operation.mode)
 
 
 def _places(shift: Integers, where: str) -> Integers:
-    """How far to shift: what the NPU does beyond 31 is not known."""
+    """The shift: the NPU's behavior beyond 31 is unknown."""
     if shift.min() < 0 or shift.max() > 31:
         raise ExecutionError(f"a shift by {shift.min()} to {shift.max()} is unknown", where=where)
     return shift
 
 
 def _shift_right(values: Integers, shift: Integers, rounding: Rounding) -> Integers:
-    """Half up, or down where the rounding mode is the other one: the compiler sets it for a shift without rounding."""
+    """Shift right, rounding half up, or down in the other mode, which the compiler sets for shifts without rounding."""
     half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0) if rounding is Rounding.NATURAL else 0
     return (values + half) >> shift
 
 
 def _leading_zeros(values: Integers) -> Integers:
-    """Of 32 bits, from the highest one."""
+    """The number of leading zeros in 32 bits."""
     bits: Integers = np.frexp(values & 0xFFFFFFFF)[1].astype(np.int64)
     return 32 - bits

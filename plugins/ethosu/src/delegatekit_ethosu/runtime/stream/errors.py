@@ -1,4 +1,4 @@
-"""The error for a program that is whole, but does something that is not executed on the host."""
+"""The error for a valid program with features that are not executed on the host."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from delegatekit_api import FormatError
 
 
 class NotExecutableError(FormatError):
-    """A command stream needs an NPU, a register value or an operation of which nothing is known here."""
+    """A command stream uses an NPU, a register value or an operation that is not supported here."""

@@ -11,19 +11,19 @@ from .registers import Registers
 
 #: Bytes of an element by the two bits of its width.
 _WIDTHS: Final = {0: 1, 1: 2, 2: 4}
-#: Elements of a feature map, with its padding: far more than fits the memory of such a system.
+#: Maximum elements of a feature map, with its padding: far more than fits the memory of such a system.
 _ELEMENTS: Final = 1 << 27
-#: Elements of a window: what the compiler takes.
+#: Maximum elements of a window: the compiler's limit.
 _WINDOW: Final = 1 << 16
 _BASES: Final = ("BASE0", "BASE1", "BASE2", "BASE3")
-#: Bytes that the NPU fetches at once: what it reads as a row of bytes, or in bricks, begins and ends with one.
+#: Bytes of one NPU fetch: rows of bytes and bricks begin and end at multiples of it.
 _UNIT: Final = 16
-#: Values of ACTIVATION that stand for a table.
+#: Values of ACTIVATION that select a table.
 _TABLES: Final = range(0x10, 0x18)
 
 
 def read_kernel(registers: Registers) -> tuple[Kernel, bool]:
-    """The window, and whether weights come part kernel first."""
+    """The window, and True if weights come part kernel first."""
     bits = registers.get("KERNEL_STRIDE")
     # x and y: the stride's lowest bit, its next one, dilation.
     if bits & ~0b10_0101_1111:
@@ -41,7 +41,7 @@ def read_kernel(registers: Registers) -> tuple[Kernel, bool]:
         raise registers.refuse(f"a kernel of {size[0]} by {size[1]} is too large")
     height, width = ((many - 1) * step + 1 for many, step in zip(size, dilation, strict=True))
     if max(top, bottom) >= height or max(left, right) >= width:
-        # Vela 5.1 makes such programs of batches: what it takes for padding are elements that it has lost.
+        # Vela 5.1 makes such programs from batches: what it treats as padding are elements that it has lost.
         raise registers.refuse(
             f"padding {top}, {left}, {bottom}, {right} of a kernel of {height} by {width} is unknown"
         )
@@ -49,7 +49,7 @@ def read_kernel(registers: Registers) -> tuple[Kernel, bool]:
 
 
 def read_ofm(registers: Registers) -> FeatureMap:
-    """The output: its sizes stand in registers."""
+    """The output: its sizes are in registers."""
     height, width, depth = (registers.get(f"OFM_{side}_M1") + 1 for side in ("HEIGHT", "WIDTH", "DEPTH"))
     return read_feature_map(registers, "OFM", (height, width, depth))
 
@@ -95,9 +95,9 @@ def read_feature_map(registers: Registers, name: str, shape: tuple[int, ...]) ->
 
 
 def _type(registers: Registers, name: str) -> tuple[np.dtype[np.generic], bool]:
-    """Element type of a feature map, and whether its format is NHCWB16."""
+    """Element type of a feature map, and True if its format is NHCWB16."""
     precision = registers.get(f"{name}_PRECISION")
-    # The output's width stands one bit lower, where the inputs have a bit without meaning.
+    # The output's width is one bit lower, where the inputs have a bit without meaning.
     width = precision >> (1 if name == "OFM" else 2) & 3
     used = 0xC147 if name == "OFM" else 0xC34D
     layout = precision >> 6 & 3
@@ -110,7 +110,7 @@ def _type(registers: Registers, name: str) -> tuple[np.dtype[np.generic], bool]:
 
 
 def read_scalar(registers: Registers) -> int:
-    """The second operand as a number, less its zero point."""
+    """The second operand as a number, minus its zero point."""
     dtype, _ = _type(registers, "IFM2")
     return registers.number("IFM2_SCALAR", dtype) - registers.number("IFM2_ZERO_POINT", dtype)
 
@@ -122,7 +122,7 @@ def read_activation(registers: Registers, ofm: FeatureMap) -> Activation:
     if table is None and function:
         raise registers.refuse(f"ACTIVATION {function:#x} is not executed on the host")
     if ofm.dtype == np.int32:
-        # The clamp's 16 bits do not reach: the compiler sets them to the ends, and they do nothing.
+        # The clamp's 16 bits are too few: the compiler sets them to the ends, and they have no effect.
         if table is not None or (registers.signed("ACTIVATION_MIN"), registers.signed("ACTIVATION_MAX")) != (
             -(1 << 15),
             (1 << 15) - 1,
@@ -144,13 +144,13 @@ def read_accumulator_bits(registers: Registers) -> int:
 
 
 def read_range(registers: Registers, name: str) -> Range:
-    """Where the weights or scales lie."""
+    """The location of the weights or scales."""
     check_aligned(registers, f"{name}_BASE", f"{name}_LENGTH")
     return Range(registers.get(f"{name}_REGION"), registers.get(f"{name}_BASE"), registers.get(f"{name}_LENGTH"))
 
 
 def check_aligned(registers: Registers, *names: str) -> None:
-    """Refuse an address, stride or length that does not begin or end with a unit of memory."""
+    """Refuse an address, stride or length that is not a multiple of the memory unit."""
     for name in names:
         if registers.get(name) % _UNIT:
             raise registers.refuse(f"{name} {registers.get(name)} is not a multiple of {_UNIT}")
@@ -172,7 +172,7 @@ def check_shift(registers: Registers, shift: int) -> int:
 
 
 def read_upscale(registers: Registers) -> Upscale:
-    """How the input is doubled."""
+    """The upscaling mode of the input."""
     value = registers.get("IFM_UPSCALE")
     if value not in Upscale._value2member_map_:
         raise registers.refuse(f"IFM_UPSCALE {value} is unknown")
@@ -180,5 +180,5 @@ def read_upscale(registers: Registers) -> Upscale:
 
 
 def read_operand_scaling(registers: Registers) -> int:
-    """Which operand has a scale of 32 bits: 0 none, 1 the first, 2 the second."""
+    """The operand that has a scale of 32 bits: 0 none, 1 the first, 2 the second."""
     return registers.get("IFM_PRECISION") >> 8 & 3

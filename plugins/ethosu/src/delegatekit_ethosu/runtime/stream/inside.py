@@ -1,4 +1,4 @@
-"""The operations of a blob's command stream as people read them: who reads what follows from the bytes in memory."""
+"""The operations of a blob's command stream in readable form: data flow is derived from the bytes in memory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .machine import Machine
 from .memory import READ_ONLY, SCRATCH, TABLES_BYTES, Integers, Memory, region_name
 from .operations import Activation, Convolution, Copy, Elementwise, FeatureMap, Kernel, Operation, Pool, Range
 
-#: Stands for the NPU's internal memory, which has no number.
+#: The NPU's internal memory, which has no region number.
 _INTERNAL: Final = -1
 
 
 def operators(blob: memoryview, named_data: Mapping[str, memoryview]) -> list[BlobOperator]:
     """The operations in order, of our blobs and stock's.
 
-    Raises FormatError for a damaged blob, and for one of which something is not known here: of another NPU than a U55.
+    Raises FormatError for a damaged blob, and for one with unsupported parts: of another NPU than a U55.
     """
     content = unpack(blob, named_data)
     machine = Machine(content)
@@ -40,14 +40,14 @@ def operators(blob: memoryview, named_data: Mapping[str, memoryview]) -> list[Bl
 
 
 class _Owners:
-    """For each byte who wrote it last: an input, or the result of an operation."""
+    """The last writer of each byte: an input, or the result of an operation."""
 
     def __init__(self, content: Blob, internal: int) -> None:
         read_only = np.frombuffer(content.read_only, np.uint8)
         regions = {READ_ONLY: read_only, SCRATCH: np.empty(content.scratch_size, np.uint8)}
         self._memory = Memory(regions, internal)
         self._internal = internal
-        #: Number 0 is nobody.
+        #: Number 0 is unwritten.
         self._names = [""]
         self._bytes = {SCRATCH: np.zeros(content.scratch_size, np.int32), _INTERNAL: np.zeros(internal, np.int32)}
         for number, binding in enumerate(content.inputs):
@@ -55,13 +55,13 @@ class _Owners:
             self._bytes[SCRATCH][_bound(binding)] = len(self._names) - 1
 
     def own(self, name: str, place: FeatureMap | Range, operation: Operation) -> str:
-        """An operation writes there; the name."""
+        """Record that an operation writes there; return the name."""
         self._names.append(name)
         self._bytes[place.region][self._places(place, operation)] = len(self._names) - 1
         return name
 
     def of(self, place: FeatureMap | Range | Activation, operation: Operation) -> Iterator[str]:
-        """Who wrote what an operation reads there. What nobody wrote is a constant, named by its place."""
+        """The writers of an operation's operand. Unwritten memory is a constant, named by its location."""
         if isinstance(place, Activation):
             place = self._table(place.table or 0, operation)
         known: list[str] = []
@@ -70,7 +70,7 @@ class _Owners:
         yield from known or [_place(place)]
 
     def bound(self, output: Binding) -> list[str]:
-        """Who wrote an output."""
+        """The writers of an output."""
         return self._named(self._bytes[SCRATCH][_bound(output)])
 
     def _named(self, owners: np.typing.NDArray[np.int32]) -> list[str]:
@@ -82,7 +82,7 @@ class _Owners:
         return self._memory.places(place, operation.where)
 
     def _table(self, number: int, operation: Operation) -> Range:
-        """A table of 8-bit elements has 256 bytes; there is one of 16-bit elements."""
+        """The location of a table: one of 8-bit elements has 256 bytes; there is one of 16-bit elements."""
         small = not isinstance(operation, Copy) and operation.ofm.dtype.itemsize == 1
         size = 256 if small else TABLES_BYTES
         return Range(_INTERNAL, self._internal - TABLES_BYTES + number * size, size)

@@ -1,4 +1,4 @@
-"""An Ethos-U55 on the host: the operations of a compiled program, executed one after the other on its memory."""
+"""An Ethos-U55 on the host: executes the operations of a compiled program in order on its memory."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .plan import plan
 from .pooling import pool
 from .weights import decode_weights
 
-#: What the scratch memory is full of before a run. On the device nothing is cleared either.
+#: Fill value of the scratch memory before a run. On the device nothing is cleared either.
 _DIRT: Final = 0xA5
-#: Bytes of scratch memory that a program gets on the host at most: far more than there is beside any Ethos-U55.
+#: Maximum bytes of scratch memory for a program on the host: far more than any Ethos-U55 system has.
 _MOST_SCRATCH: Final = 1 << 30
 #: Element types of inputs and outputs by size. Signs are the caller's: the bytes are passed on.
 _TYPES: Final = {1: np.int8, 2: np.int16, 4: np.int32}
 
 
 class Machine:
-    """A loaded program. It keeps the weights that it has decompressed: a second run takes them from there."""
+    """A loaded program. Decompressed weights are kept for later runs."""
 
     configuration: Configuration
     operations: tuple[Operation, ...]
@@ -56,8 +56,8 @@ class Machine:
     def run(self, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         """Execute the program once: the outputs in the blob's order, signed, of the blob's six sizes.
 
-        Raises ExecutionError for inputs of other sizes and for a number that passes the NPU's accumulators or its
-        output's type, and FormatError for weights that cannot be decompressed or do not fit.
+        Raises ExecutionError for inputs of other sizes and for a number that overflows the NPU's accumulators or its
+        output's type, and FormatError for weights that cannot be decompressed or do not match.
         """
         if len(inputs) != len(self._blob.inputs):
             raise ExecutionError(f"takes {len(self._blob.inputs)} inputs, got {len(inputs)}", where="Ethos-U program")
@@ -114,7 +114,7 @@ def _copy(operation: Copy, memory: Memory) -> None:
 
 
 def _check(operation: Operation, memory: Memory) -> None:
-    """That everything an operation reads and writes is inside its region."""
+    """Check that everything an operation reads and writes is inside its region."""
     where = operation.where
     if isinstance(operation, Copy):
         memory.bytes(operation.source, where)

@@ -15,19 +15,19 @@ from .operations import FeatureMap, Range
 Integers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-#: The regions as the Ethos-U driver of ExecuTorch passes them.
+#: The regions as ExecuTorch's Ethos-U driver passes them.
 READ_ONLY: Final = 0
 SCRATCH: Final = 1
 FAST_SCRATCH: Final = 2
 _NAMES: Final = {READ_ONLY: "read-only data", SCRATCH: "scratch", FAST_SCRATCH: "fast scratch"}
-#: The part of the internal memory that has the tables, at its end.
+#: The part of the internal memory that holds the tables, at its end.
 TABLES_BYTES: Final = 2048
 #: Channels in a brick of the NHCWB16 format.
 _BRICK: Final = 16
 
 
 def region_name(region: int) -> str:
-    """What a region has, by its number."""
+    """The content of a region, by its number."""
     return _NAMES.get(region, f"region {region}")
 
 
@@ -38,7 +38,7 @@ class Memory:
     """
 
     def __init__(self, regions: Mapping[int, Bytes], internal: int) -> None:
-        """`regions` are used as they are, without a copy; `internal` is the size of the internal memory in bytes."""
+        """`regions` are used directly, without a copy; `internal` is the size of the internal memory in bytes."""
         self._regions = regions
         self.internal: Bytes = np.zeros(internal, np.uint8)
 
@@ -56,7 +56,7 @@ class Memory:
             return self.bytes(Range(region, base, length), where)
         size = len(self.internal)
         if not size - TABLES_BYTES <= base <= base + length <= size:
-            # The rest belongs to the operations, which share it as the compiler tells them.
+            # The rest is used by the operations, which share it as the compiler directs them.
             what = f"bytes {base} to {base + length} are not among the tables in the internal memory"
             raise FormatError(f"{what}, {size - TABLES_BYTES} to {size}", where=where)
         return self.internal[base : base + length]
@@ -67,7 +67,7 @@ class Memory:
         return elements[places].astype(np.int64)
 
     def places(self, feature_map: FeatureMap, where: str) -> Integers:
-        """Where in its region the bytes of a feature map lie."""
+        """Positions of a feature map's bytes in its region."""
         _, places = self._elements(feature_map, where)
         size = feature_map.dtype.itemsize
         return places[..., None] * size + np.arange(size)
@@ -78,7 +78,7 @@ class Memory:
         elements[places] = values.astype(feature_map.dtype)
 
     def check(self, feature_map: FeatureMap, where: str, *, write: bool = False) -> None:
-        """That a feature map can be read (written): all of it is inside its region, and lies as its elements do."""
+        """Check that a feature map can be read (written): all of it is inside its region, with aligned elements."""
         if write:
             _check_writable(feature_map.region, where)
         where = f"{where}, {feature_map.name}"
@@ -99,7 +99,7 @@ class Memory:
             raise _outside(feature_map.region, first, last, len(region), where)
 
     def _elements(self, feature_map: FeatureMap, where: str) -> tuple[npt.NDArray[Any], Integers]:
-        """The region as elements, and each one's place [height, width, depth] there."""
+        """The region as elements, and each one's position [height, width, depth] there."""
         region, size = self._region(feature_map.region, where), feature_map.dtype.itemsize
         elements = region[: len(region) // size * size].view(feature_map.dtype)
         return elements, (_pixels(feature_map) // size)[:, :, None] + _channels(feature_map) // size
@@ -140,7 +140,7 @@ def _pixels(feature_map: FeatureMap) -> Integers:
 
 
 def _channels(feature_map: FeatureMap) -> Integers:
-    """What each channel adds to the address."""
+    """The address offset of each channel."""
     channels = np.arange(feature_map.shape[2], dtype=np.int64)
     size = feature_map.dtype.itemsize
     if not feature_map.bricks:

@@ -1,4 +1,4 @@
-"""The operations of a command stream as data: what each reads, computes and writes."""
+"""The operations of a command stream as data: their inputs, computation and outputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Rounding(IntEnum):
-    """How a scaled value is rounded. The values are those of the registers."""
+    """Rounding of a scaled value. The values are those of the registers."""
 
     #: Half up; when the shift is beyond 31, twice: by 31 bits away from zero first. TensorFlow Lite's.
     DOUBLE = 0
@@ -20,7 +20,7 @@ class Rounding(IntEnum):
 
 
 class Upscale(IntEnum):
-    """How an input is doubled in height and width. The values are those of the registers."""
+    """Doubling of an input in height and width. The values are those of the registers."""
 
     NONE = 0
     NEAREST = 1
@@ -29,7 +29,7 @@ class Upscale(IntEnum):
 
 
 class PoolMode(IntEnum):
-    """What a pool does with its window. The values are the parameters of OP_POOL."""
+    """Reduction of a pool's window. The values are the parameters of OP_POOL."""
 
     MAX = 0
     AVERAGE = 1
@@ -37,7 +37,7 @@ class PoolMode(IntEnum):
 
 
 class ElementwiseMode(IntEnum):
-    """What is done to each pair of elements, or to each one. The values are the parameters of OP_ELEMENTWISE."""
+    """Operation on each pair of elements, or on each one. The values are the parameters of OP_ELEMENTWISE."""
 
     MUL = 0
     ADD = 1
@@ -56,13 +56,13 @@ class FeatureMap:
     """A tensor [height, width, depth] in memory: up to four tiles, each with its own base address.
 
     Tile 0 has the elements left of `tile_width` and above `tile_heights[0]`; tile 1 those to the right, above
-    `tile_heights[1]`; tiles 2 and 3 lie below them. Strides are in bytes and may be negative.
+    `tile_heights[1]`; tiles 2 and 3 are below them. Strides are in bytes and may be negative.
     """
 
     name: str
     shape: tuple[int, int, int]
     dtype: np.dtype[np.generic]
-    #: Channels in groups of 16, `stride_c` apart (NHCWB16); else an element's channels lie together (NHWC).
+    #: Channels in groups of 16, `stride_c` apart (NHCWB16); else an element's channels are contiguous (NHWC).
     bricks: bool
     region: int
     #: Of each tile.
@@ -96,7 +96,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Scale:
-    """A multiplier, a right shift and how the result is rounded."""
+    """A multiplier, a right shift and the rounding of the result."""
 
     multiplier: int
     shift: int
@@ -105,7 +105,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class WeightOrder:
-    """What decides the order of weights in a stream, besides their shape [depth, height, width, input depth]."""
+    """The parameters of the order of weights in a stream, besides their shape [depth, height, width, input depth]."""
 
     macs: int
     shape: tuple[int, int, int, int]
@@ -166,7 +166,7 @@ class Elementwise:
     ifm: FeatureMap
     ifm2: FeatureMap | int | None
     ofm: FeatureMap
-    #: Whether the second operand stands first: b - a.
+    #: True if the second operand comes first: b - a.
     reverse: bool
     #: Of the operands of ADD and SUB, in the order of the computation. See `elementwise.operands`.
     operand_scales: tuple[Scale, Scale] | None

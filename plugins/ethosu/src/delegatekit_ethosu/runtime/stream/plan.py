@@ -1,6 +1,6 @@
 """From registers to operations: each OP command becomes one operation with everything it depends on.
 
-Whatever has no known meaning here is refused with its register and value: nothing is skipped.
+Anything of unknown meaning is refused with its register and value: nothing is skipped.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from .operations import (
 )
 from .registers import Registers
 
-#: Commands that only say what has to be finished before what follows: operations are executed one after the other.
+#: Commands that only define what must finish before what follows: operations are executed in order.
 WAITS: Final = ("OP_DMA_WAIT", "OP_KERNEL_WAIT")
 
-#: The DMA region that stands for the internal memory.
+#: The DMA region number of the internal memory.
 _INTERNAL: Final = 1 << 8 | 3
 _IDENTITY: Final = (1, 0)
 #: Elementwise operations with one operand, and those whose result is scaled.
 UNARY_MODES: Final = (ElementwiseMode.LRELU, ElementwiseMode.ABS, ElementwiseMode.CLZ)
 SCALED_MODES: Final = (ElementwiseMode.MUL, ElementwiseMode.ADD, ElementwiseMode.SUB, ElementwiseMode.ABS)
-#: What the compiler does not make of any TOSA operator, so that nothing says what its numbers are.
+#: Modes that the compiler emits for no TOSA operator, so that nothing defines their numbers.
 REFUSED_MODES: Final = {ElementwiseMode.LRELU: "no TOSA operator becomes one"}
-#: How far the operand that is not scaled is shifted to the left, by the bytes of an element.
+#: The left shift of the operand that is not scaled, by the bytes of an element.
 _OTHER_SHIFT: Final = {1: 19, 2: 14}
 
 
 def plan(stream: CommandStream) -> tuple[Operation, ...]:
     """The operations of a stream in order.
 
-    Raises NotExecutableError for what is not executed here and FormatError for a register that was not set; both say
-    where.
+    Raises NotExecutableError for features that are not executed here and FormatError for a register that was not set;
+    both give the position.
     """
     registers = Registers()
     operations: list[Operation] = []

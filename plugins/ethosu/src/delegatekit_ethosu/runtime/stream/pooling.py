@@ -35,7 +35,7 @@ def pool(operation: Pool, memory: Memory) -> None:
 
 
 def _maxima(operation: Pool, values: Integers) -> Integers:
-    """The largest element of each window: padding is never it."""
+    """The largest element of each window: never from the padding."""
     height, width, depth = operation.ofm.shape
     lowest = np.iinfo(np.int64).min
     results = np.full((height, width, depth), lowest)
@@ -70,6 +70,6 @@ def _means(operation: Pool, sums: Integers) -> Integers:
 
 
 def reciprocal(count: int) -> tuple[int, int]:
-    """Multiplier and shift of a division by `count`: those that the compiler writes where nothing is padded."""
+    """Multiplier and shift of a division by `count`: those that the compiler writes if nothing is padded."""
     bits = (count - 1).bit_length()
     return (((1 << 31) + 1) << bits) // count, 31 + bits

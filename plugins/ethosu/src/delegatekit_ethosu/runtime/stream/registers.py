@@ -1,4 +1,4 @@
-"""The registers of an Ethos-U55 while a command stream is read: what was set last, and their fields."""
+"""The registers of an Ethos-U55 while a command stream is read: the last values set, and their fields."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _WIDE: Final = frozenset(PAYLOAD_COMMANDS.values())
 #: Addresses and strides have 40 bits.
 _ADDRESS_BITS: Final = 40
 
-#: Registers that place the work in the NPU and say what may run at once. They do not change a number.
+#: Registers that map the work to the NPU and control concurrency. They do not change a number.
 SCHEDULING: Final = ("IFM_IB_END", "IFM2_IB_START", "AB_START", "BLOCKDEP", "OFM_BLK_WIDTH_M1", "OFM_BLK_HEIGHT_M1")
 
 
 class Registers:
-    """What the stream has set so far. A register that an operation needs and that was never set is an error."""
+    """The registers set by the stream so far. Reading a register that was never set is an error."""
 
     def __init__(self) -> None:
         self._values: dict[str, int] = {}
@@ -66,5 +66,5 @@ class Registers:
         return value, self._shifts[name]
 
     def refuse(self, reason: str) -> NotExecutableError:
-        """The error for something of the operation being read that is not known here."""
+        """The error for an unsupported feature of the operation being read."""
         return NotExecutableError(reason, where=self.where)

@@ -1,4 +1,4 @@
-"""Weights and scales as they lie in memory: compressed, in the order in which the NPU multiplies."""
+"""Weights and scales in memory format: compressed, in the order in which the NPU multiplies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .operations import WeightOrder
 #: Depth of the blocks of the input that a multiply-accumulate unit takes at once, and of the output by MACs.
 _INPUT_UNIT: Final = 8
 _OUTPUT_UNIT: Final = {32: 4, 64: 8, 128: 8, 256: 8}
-#: Kernels are cut into parts of at most this height and width, before dilation.
+#: Kernels are split into parts of at most this height and width, before dilation.
 _PART: Final = 8
 #: Bytes of one channel's scale: bias (40 bits), multiplier (32), shift (6).
 SCALE_BYTES: Final = 10
@@ -27,7 +27,7 @@ SCALE_BYTES: Final = 10
 def decode_weights(data: Bytes, order: WeightOrder, where: str) -> npt.NDArray[np.int16]:
     """The weights of a compressed stream, [depth, height, width, input depth] (input depth 1 if depthwise).
 
-    Raises FormatError if the stream does not hold exactly the weights that `order` asks for.
+    Raises FormatError if the stream does not hold exactly the weights that `order` requires.
     """
     stream = decompress(data.tobytes(), where)
     if math.prod(order.shape) > len(stream):
@@ -56,7 +56,7 @@ _Part = tuple[tuple[slice, ...], tuple[int, ...], tuple[int, ...]]
 
 
 def _parts(order: WeightOrder) -> Iterator[_Part]:
-    """The pieces of the stream in turn: which weights, the stream's axes, and how to transpose them.
+    """The pieces of the stream in order: the weights, the stream's axes, and the transposition of each.
 
     The transposed axes are: units of the output, channels of a unit, kernel elements, units of the input, channels.
     """
@@ -64,7 +64,7 @@ def _parts(order: WeightOrder) -> Iterator[_Part]:
     unit = _OUTPUT_UNIT[order.macs]
     wide = order.input_bits == 16
     block = 16 if order.part_kernel_first or wide else 32
-    # Kernel elements are padded to what fills the multipliers.
+    # Kernel elements are padded to a multiple that fills the multipliers.
     multiple = 4 if order.depthwise else (2 if wide else 4) if order.part_kernel_first else 1
     step_y, step_x = _PART // order.dilation[0], _PART // order.dilation[1]
     for first in range(0, depth, order.block_depth):

@@ -14,7 +14,7 @@ _Number = TypeVar("_Number", bound=np.generic)
 
 
 def padded(values: npt.NDArray[_Number], kernel: Kernel, upscale: Upscale, fill: Any) -> npt.NDArray[_Number]:
-    """An input [height, width, depth] doubled if the operation says so, with `fill` where the padding is."""
+    """An input [height, width, depth], doubled if the operation requests it, with `fill` as padding."""
     if upscale is not Upscale.NONE:
         height, width, depth = values.shape
         doubled = np.zeros((2 * height, 2 * width, depth), values.dtype)
