@@ -1,4 +1,4 @@
-"""What tests read out of the blobs that programs were lowered to."""
+"""Helpers of tests that inspect the blobs of lowered programs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Our blobs beside stock ExecuTorch's of the same programs, call by call: what differs.
+"""Compares our blobs with stock ExecuTorch's of the same programs, call by call.
 
-Calls are compared after copies into other layouts (`aten.clone.default`) are taken out, which are counted by
-themselves. What agrees: operator, shapes, types and numbers of a call, and the contents of its constants.
+Calls are compared after removing copies into other layouts (`aten.clone.default`), which are counted separately.
+Compared are: operator, shapes, types and numbers of a call, and the contents of its constants.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _PREPACK: Final = "et_vk.prepack.default"
 _SHAPED: Final = re.compile(r"argument 1 of aten\.(view|permute|expand|squeeze|unsqueeze)_copy")
 
 
-# -- what is compared --------------------------------------------------------------------------------------------------
+# -- compared data ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Numbers of a file, over its Vulkan delegates."""
+    """Statistics of a file, over its Vulkan delegates."""
 
     delegates: int
     #: Calls of kernels outside the delegates.
@@ -50,7 +50,7 @@ class Totals:
     #: Distinct constants, and their bytes.
     constants: int
     constant_bytes: int
-    #: Blocks of memory for what is computed, shared ones once, and their bytes without padding.
+    #: Memory blocks for computed values, shared ones once, and their bytes without padding.
     objects: int
     object_bytes: int
 
@@ -64,7 +64,7 @@ class Comparison:
     ours: Totals
     #: Calls that are in both.
     same: int
-    #: What differs, in a line of text each, and how often.
+    #: The differences, in a line of text each, with their counts.
     differences: Counter[str] = field(default_factory=Counter)
 
 
@@ -122,7 +122,7 @@ def _graph(blob: bytes, named: dict[str, bytes]) -> Graph:
 
 
 def _spec(table: Any) -> TensorSpec:
-    """What the program calls the delegate with."""
+    """The program's type of the delegate's argument."""
     number = table.datatype if table.staging_datatype == schema.UNSET else table.staging_datatype
     return TensorSpec(str(DataType(number).torch).removeprefix("torch."), tuple(table.dims or ()))
 
@@ -168,9 +168,9 @@ _Key: TypeAlias = Callable[[Node], str]
 
 
 def _aligned(stock: list[Node], ours: list[Node]) -> tuple[_Pairs, _Pairs, list[str]]:
-    """Calls on tensors of the same sizes, calls of the same operators on others, and a line for each call left alone.
+    """Calls on tensors of the same sizes, calls of the same operators on others, and a line for each unmatched call.
 
-    The order of independent calls is free: a call without a partner at its place may have one elsewhere.
+    The order of independent calls is free: a call without a partner at its position may have one elsewhere.
     """
     equal, left, right = _in_order(stock, ours, _signature)
     moved, left, right = _anywhere(left, right, _signature)
@@ -235,7 +235,7 @@ def _kind(value: object) -> str:
 
 
 def _differences(stock: Node, ours: Node) -> Iterator[str]:
-    """What differs between two calls of an operator: numbers, contents of constants, forms of results."""
+    """Differences between two calls of an operator: numbers, contents of constants, forms of results."""
     name = stock.operator
     if len(stock.arguments) != len(ours.arguments):
         yield f"number of arguments of {name}: stock {len(stock.arguments)}, ours {len(ours.arguments)}"
@@ -262,7 +262,7 @@ def _constants(where: str, stock: torch.Tensor, ours: torch.Tensor) -> Iterator[
 
 
 def _axes(stock: Node, ours: Node) -> str:
-    """Numbers of axes of the first operand, if they differ, and say more than that shapes were another: ": stock 2"."""
+    """Rank of the first operand, if it differs and not only because of the view's shape: ": stock 2"."""
     left, right = (next((item.rank for item in node.reads if isinstance(item, Tensor)), 0) for node in (stock, ours))
     return "" if left == right or _SHAPED.search(f"argument 1 of {stock.operator}") else f": stock {left}, ours {right}"
 

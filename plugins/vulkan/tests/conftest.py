@@ -1,4 +1,4 @@
-"""What the tests of the Vulkan backend share."""
+"""Shared fixtures of the Vulkan backend's tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ validation.watch()
 
 @pytest.fixture(autouse=True)
 def complete_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every graph that a test compiles has all arguments of its operators: the stock runtime finds results by place."""
+    """Check that every compiled graph has all operator arguments: the stock runtime finds results by position."""
     serialize = compiler.serialize
 
     def checked(graph: Graph) -> object:
@@ -46,7 +46,7 @@ def handles(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def argument_count(node: Node) -> int:
-    """The number of arguments that a call has to have; for operators that are not ATen's, the number that it has."""
+    """The number of arguments that a call must have; for operators other than ATen's, the number that it has."""
     namespace, _, name = node.operator.partition(".")
     if namespace != "aten":
         return len(node.arguments)
@@ -58,7 +58,7 @@ def argument_count(node: Node) -> int:
 def needs_device(request: pytest.FixtureRequest) -> Iterator[None]:
     """Tests marked `needs_device` run on the device that DELEGATEKIT_VULKAN_DEVICE chooses, or are skipped.
 
-    Whatever the validation layer says of a test is its failure.
+    Any message of the validation layer fails the test.
     """
     if request.node.get_closest_marker("needs_device") is not None:
         available = VulkanRuntime().is_available()

@@ -1,4 +1,4 @@
-"""What the tests of quantized operators share: their constants as ExecuTorch's lowering stores them, and one call."""
+"""Shared helpers of tests of quantized operators: constants as ExecuTorch's lowering stores them, and one call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def integers(*shape: int, low: int = -128, high: int = 127) -> torch.Tensor:
 
 
 def filled(value: torch.Tensor, multiple: int) -> torch.Tensor:
-    """With zeros at the end of the last axis."""
+    """Padded with zeros at the end of the last axis."""
     return F.pad(value, (0, -value.shape[-1] % multiple)).contiguous()
 
 
@@ -39,11 +39,11 @@ def packed_by_groups(weight: torch.Tensor) -> torch.Tensor:
 
 
 def one(operator: str, make, *inputs: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """The only result of a call; `make` gives its arguments for the graph's inputs."""
+    """The only result of a call; `make` returns its arguments for the graph's inputs."""
     return run(operator, make, *inputs, like=(like,))[0]
 
 
 def check_steps(got: torch.Tensor, wanted: torch.Tensor, scale: float, zero_point: int) -> None:
-    """Each integer is the nearest to a number that was computed in double precision, but for float32's own errors."""
+    """Each integer is the nearest to a number computed in double precision, up to float32's own errors."""
     steps = (wanted / scale + zero_point).clamp(-128, 127)
     assert (got.double() - steps).abs().max() <= 0.5 + 1e-4

@@ -1,8 +1,7 @@
 """Compiles the shaders, for developers: `make shaders`, with glslc (Debian: apt-get install glslc).
 
-A line `//! what it does` describes each shader. A line `//! variants: NAME ...` makes a file of each, with NAME
-defined.
-`sources.json` has, for each compiled file, the hash of what it was compiled from: a test compares.
+A line `//! what it does` describes each shader. A line `//! variants: NAME ...` compiles a file for each, with NAME
+defined. `sources.json` has, for each compiled file, the hash of its source, which a test compares.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _OPTIONS: Final = ("--target-env=vulkan1.1", "-O", "-Werror")
 
 
 def variants() -> Iterator[tuple[str, Path, tuple[str, ...]]]:
-    """Each compiled file's name, its source, and what is defined for it."""
+    """Each compiled file's name, its source, and its definitions."""
     for source in sorted(FOLDER.glob("*.comp")):
         found = re.search(r"^//! variants: (.+)$", source.read_text("utf-8"), re.M)
         for name in found[1].split() if found else ():
@@ -32,7 +31,7 @@ def variants() -> Iterator[tuple[str, Path, tuple[str, ...]]]:
 
 
 def digest(source: Path, defines: tuple[str, ...]) -> str:
-    """The hash of all that goes into a compiled file."""
+    """The hash of everything that determines a compiled file."""
     texts = [source.read_text("utf-8"), *(path.read_text("utf-8") for path in sorted(FOLDER.glob("*.glsl")))]
     return hashlib.sha256("\0".join((*texts, *defines, *_OPTIONS)).encode()).hexdigest()
 
@@ -44,7 +43,7 @@ def compile_shader(source: Path, defines: tuple[str, ...], target: Path) -> None
 
 
 def main() -> int:
-    """Compile what has changed, remove what has no source, and write the record."""
+    """Compile changed files, remove those without a source, and write the record."""
     known = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
     record = {}
     for name, source, defines in variants():

@@ -1,4 +1,4 @@
-"""Programs that stock ExecuTorch lowered to its Vulkan delegate: what our runtime must be able to run, too."""
+"""Programs that stock ExecuTorch lowered to its Vulkan delegate: our runtime must run them, too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def stock_buffer(model: torch.nn.Module, inputs: tuple[Any, ...], dynamic_shapes
 
     try:
         with torch.no_grad(), contextlib.redirect_stdout(None):
-            # What PyTorch's quantization converted is a graph, which stays in the mode that it was exported in.
+            # PyTorch's quantization returns a graph, which stays in the mode that it was exported in.
             model = model if isinstance(model, torch.fx.GraphModule) else model.eval()
             exported = torch.export.export(model, inputs, dynamic_shapes=dynamic_shapes, strict=False)
             edge = to_edge_transform_and_lower(exported, partitioner=[VulkanPartitioner(options)])

@@ -1,4 +1,4 @@
-"""Small models that both lowerings take, for comparing their blobs."""
+"""Small models that both lowerings support, for comparing their blobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _tiny(name: str) -> ModelCase:
 
 
 def _eager_attention(name: str) -> ModelCase:
-    """Attention in its parts: stock's delegate does not take all of those that it makes of a fused one."""
+    """Attention in its parts: stock's delegate does not support all parts of a fused one."""
     case = build_model(name, small=True)
     case.module.model.set_attn_implementation("eager")  # type: ignore[union-attr, operator]
     return case
@@ -41,7 +41,7 @@ def _small(name: str) -> ModelCase:
     return build_model(name, small=True)
 
 
-#: Name -> how the model is built, and whether it is lowered to float16.
+#: Name -> how the model is built, and true if it is lowered to float16.
 MODELS: Final[dict[str, tuple[Callable[[str], ModelCase], bool]]] = {
     "mobilenet-v2": (_small, False),
     "resnet-50": (_small, False),

@@ -1,4 +1,4 @@
-"""Why our blobs differ from stock ExecuTorch's: a reason for each difference that the comparison finds."""
+"""The reasons why our blobs differ from stock ExecuTorch's, for each difference that the comparison finds."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _REASONS: Final[tuple[tuple[str, str, str], ...]] = (
 
 
 def reason(model: str, difference: str) -> str | None:
-    """Why a difference is there; None if nobody has said it."""
+    """The reason for a difference; None if there is none yet."""
     return next(
         (
             text

@@ -3,7 +3,7 @@
     python plugins/vulkan/tests/swiftshader.py            # unpacks into out/swiftshader, once
     python plugins/vulkan/tests/swiftshader.py FOLDER
 
-npm fetches the package that has it, a Chromium for servers (68 MB), and Node decompresses the archive in it.
+npm fetches the package that contains it, a Chromium for servers (68 MB), and Node decompresses the archive in it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import Final
 
 PACKAGE: Final = "@sparticuz/chromium@147.0.0"
-#: As the registry gives it for this version, in base 64.
+#: The registry's hash of this version, in base 64.
 SHA512: Final = "4ZKeAQQa8up2mt675qSitztLdbQrlf8BKdC5naeap+5Mv1OV1OlJdPoU+EJC/p5sQUJUQmN4r+q5+EhaaOUHpQ=="
 ARCHIVE: Final = "package/bin/swiftshader.tar.br"
 MANIFEST: Final = "vk_swiftshader_icd.json"
-#: Says which package the folder's driver came from.
+#: Records the package that the folder's driver came from.
 STAMP: Final = "sha512.txt"
 FOLDER: Final = Path(__file__).parents[3] / "out" / "swiftshader"
 _DECOMPRESS: Final = "process.stdout.write(require('zlib').brotliDecompressSync(require('fs').readFileSync(0)))"
 
 
 def main(arguments: list[str]) -> None:
-    """Fetch the driver unless the folder has it. Ends the script with one sentence if it cannot be had."""
+    """Fetch the driver unless the folder has it. Ends the script with one sentence if that fails."""
     folder = Path(arguments[0]) if arguments else FOLDER
     stamp = folder / STAMP
     if not stamp.exists() or stamp.read_text("utf-8") != SHA512:
@@ -39,10 +39,10 @@ def main(arguments: list[str]) -> None:
 
 
 def fetch(folder: Path) -> None:
-    """Download, check and unpack. The folder is there as a whole or not at all."""
+    """Download, check and unpack. The folder is complete or absent."""
     for tool in ("npm", "node"):
         if shutil.which(tool) is None:
-            sys.exit(f"{tool} is missing, which fetches SwiftShader: apt-get install npm")
+            sys.exit(f"{tool} is missing and is needed to fetch SwiftShader: apt-get install npm")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         temporary = Path(name)
@@ -60,7 +60,7 @@ def download(folder: Path) -> Path:
         sys.exit(f"npm could not fetch {PACKAGE}: {result.stderr.strip()[-500:]}")
     found = base64.b64encode(hashlib.sha512(packages[0].read_bytes()).digest()).decode()
     if found != SHA512:
-        sys.exit(f"{PACKAGE} is not what it was: its sha512 is {found}")
+        sys.exit(f"{PACKAGE} has changed: its sha512 is {found}")
     return packages[0]
 
 

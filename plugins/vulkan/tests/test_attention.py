@@ -1,4 +1,4 @@
-"""Attention as one operator and rotary embeddings, as ExecuTorch's own lowering calls them, on a device."""
+"""Attention as one operator and rotary embeddings, as called by ExecuTorch's own lowering, on a device."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_attention_agrees_with_eager(mask):
 
 
 def cache_graph():
-    """A call that writes keys and values into caches at a position that stands in an input."""
+    """A call that writes keys and values into caches at a position read from an input."""
     kind, whole = DATA_TYPES[torch.float32], DATA_TYPES[torch.int32]
     shapes = [(1, 3, 4, 8), (1, 3, 2, 8), (1, 3, 2, 8)]
     tensors = [*(Tensor(shape, kind, kind) for shape in shapes), Tensor((1,), whole, whole)]
@@ -89,7 +89,7 @@ def test_caches_keep_what_calls_write_for_each_handle():
 
 
 def turned(x, cosines, sines):
-    """Neighbours of a head (batch, positions, heads, size) as complex numbers, turned."""
+    """Neighbors of a head (batch, positions, heads, size) as complex numbers, rotated."""
     pairs = torch.view_as_complex(x.double().reshape(*x.shape[:-1], -1, 2))
     angles = torch.complex(cosines.double(), sines.double())
     return torch.view_as_real(pairs * angles[:, None]).flatten(-2)

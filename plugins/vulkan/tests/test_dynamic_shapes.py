@@ -13,7 +13,7 @@ from delegatekit_conformance.testkit import compare, lower
 
 pytestmark = pytest.mark.needs_device
 
-#: Of a configuration: keys that several queries share; tokens that the small vocabulary has not.
+#: Of a configuration: keys that several queries share; tokens outside the small vocabulary.
 MORE = {"Llama": {"intermediate_size": 48, "num_key_value_heads": 2}, "GPT2": {"bos_token_id": 0, "eos_token_id": 0}}
 B, T = Dim("b", min=1, max=4), Dim("t", min=1, max=12)
 #: The example first, then the largest, the smallest, one axis at a time, and again.
@@ -29,13 +29,13 @@ def merged(x):
 
 
 def causal(x):
-    """Which positions come before or at which: (length, length)."""
+    """True for positions that come before or at a position: (length, length)."""
     positions = torch.arange(x.shape[1])
     return positions[:, None] >= positions
 
 
 def repeated_heads(x, times):
-    """(batch, heads, length, width): each head `times` times, as models do whose queries share keys."""
+    """(batch, heads, length, width): each head `times` times, as in models whose queries share keys."""
     batch, heads, length, width = x.shape
     return x[:, :, None].expand(batch, heads, times, length, width).reshape(batch, heads * times, length, width)
 
@@ -113,7 +113,7 @@ def test_positions_are_looked_up_at_every_size(batches):
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("name", ["Llama", pytest.param("GPT2", marks=pytest.mark.slow), "Bert"])
 def test_transformers_of_any_length_and_batch_are_one_delegate(name, attention):
-    """Masks, positions and their embeddings are made of sizes that the tokens alone have."""
+    """Masks, positions and their embeddings depend on sizes that the tokens alone have."""
     transformers = pytest.importorskip("transformers")
     sizes = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = getattr(transformers, f"{name}Config")(

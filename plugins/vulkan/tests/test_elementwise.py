@@ -1,4 +1,4 @@
-"""Elementwise operators on the device against PyTorch in double precision (floats) or bit by bit (integers)."""
+"""Elementwise operators on the device, compared with PyTorch in double precision (floats) or bit by bit (integers)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from delegatekit_conformance.testkit import compare, lower
 
 pytestmark = pytest.mark.needs_device
 
-#: Functions are right to two units in the last place; those that are composed of several, to a few.
+#: Functions are accurate to two units in the last place; those composed of several, to a few.
 TOLERANCE = 1e-6
 HALF = {"fp16": True}
 #: Half precision rounds after every operator: 2^-11 each, and more where results cancel.
@@ -20,7 +20,7 @@ HALF_TOLERANCE = 4e-3
 
 
 def values(seed: int, *shape: int) -> torch.Tensor:
-    """Numbers on both sides of 0 and of every corner."""
+    """Numbers on both sides of 0 and of every breakpoint."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=generator) * 3
 
@@ -51,7 +51,7 @@ def test_functions_agree_with_double_precision(name):
     compare(lower(FUNCTIONS[name], values(0, 5, 17), backend="vulkan"), tolerance=TOLERANCE)
 
 
-#: Half precision moves numbers across the corners of the others.
+#: Half precision moves numbers across the breakpoints of the others.
 SMOOTH = sorted(
     set(FUNCTIONS) - {"steps", "whole divisions", "waves", "shrinks", "powers of numbers", "powers", "tangent"}
 )
@@ -59,13 +59,13 @@ SMOOTH = sorted(
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_functions_agree_in_half_precision(name):
-    # Numbers that half precision has, so that only the results are rounded.
+    # Numbers that half precision represents, so that only the results are rounded.
     x = values(1, 5, 17).clamp(-3, 3).half().float()
     compare(lower(FUNCTIONS[name], x, backend="vulkan", options=HALF), tolerance=HALF_TOLERANCE)
 
 
 WIDE = torch.exp(torch.linspace(-20, 87, 1000))
-#: Numbers near 0 whose halves are normal: a driver may take others for 0.
+#: Numbers near 0 whose halves are normal: a driver may flush others to 0.
 NEAR = (1 / WIDE[200:]).clamp(min=2.0**-125)
 
 

@@ -83,7 +83,7 @@ def test_elements_are_gathered(axis):
     compare(lower(lambda x, i: (x * 2).gather(axis, i), x, index, backend="vulkan"))
 
 
-#: Functions of a table and indices, and an index of TABLE with which eager raises.
+#: Functions of a table and indices, and an index of TABLE for which eager raises.
 LOOKUPS = {
     "embedding": (lambda x, i: nn.functional.embedding(i, x * 2), 11),
     "embedding of the first negative": (lambda x, i: nn.functional.embedding(i, x * 2), -12),

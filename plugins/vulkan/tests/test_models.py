@@ -1,4 +1,4 @@
-"""Whole networks: one delegate each, run by our runtime, eager within 1e-3 of the largest value."""
+"""Whole networks: one delegate each, run by our runtime, within 1e-3 of the largest value of eager."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def method(case: ModelCase, **options: Any) -> Any:
 
 
 def check(got: torch.Tensor, case: ModelCase, *inputs: torch.Tensor, bound: float) -> torch.Tensor:
-    """Compare with eager, and return what eager gives."""
+    """Compare with eager, and return eager's result."""
     with torch.no_grad():
         wanted: torch.Tensor = case.module(*inputs)
     assert got.shape == wanted.shape
@@ -91,7 +91,7 @@ def test_a_pretrained_encoder_tells_sentences_apart_as_eager_does() -> None:
 
 @pytest.mark.slow
 def test_a_llama_with_a_cache_generates_what_eager_does() -> None:
-    """Prefill of prompts of several lengths, then token by token: the cache is one over both methods and all calls."""
+    """Prefill of prompts of several lengths, then token by token: both methods and all calls share one cache."""
     pytest.importorskip("transformers")
     module = models.tiny_llama(32)
     program = delegatekit.lower(module.export_methods(16), backends=["vulkan"])

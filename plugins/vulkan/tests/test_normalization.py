@@ -1,4 +1,4 @@
-"""Normalization of rows and groups against eager PyTorch in double precision, on a device."""
+"""Normalization of rows and groups, compared with eager PyTorch in double precision, on a device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .blobs import operators
 
 pytestmark = pytest.mark.needs_device
 
-#: Moments are sums in float32; and what is rounded to float16 at each store.
+#: Moments are float32 sums; and values are rounded to float16 at each store.
 TOLERANCE, HALF = 2e-6, 4e-3
 
 

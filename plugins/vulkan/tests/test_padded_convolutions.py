@@ -1,4 +1,4 @@
-"""Zeros before a convolution that are not as many on all sides: its shader sees them where nothing was written."""
+"""Asymmetric zeros before a convolution: its shader adds them without writing them to memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.needs_device
 
 
 class Padded(nn.Module):
-    """A convolution of something padded; `read` also returns what the convolution reads."""
+    """A convolution of a padded tensor; `read` also returns the convolution's input."""
 
     def __init__(self, convolution: nn.Module, pads: tuple[int, ...], read: bool) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Padded(nn.Module):
         return (self.convolution(y), y) if self.read else self.convolution(y)
 
 
-#: Convolution, pads, input, and whether the zeros have to be written.
+#: Convolution, pads, input, and true if the zeros must be written.
 CASES = {
     "stem": (nn.Conv2d(3, 8, 3, 2), (0, 1, 0, 1), (1, 3, 16, 16), False),
     "depthwise": (nn.Conv2d(8, 8, 3, 2, groups=8), (0, 1, 0, 1), (1, 8, 17, 15), False),

@@ -1,4 +1,4 @@
-"""Matrix products and attention against eager PyTorch in double precision, on a device."""
+"""Matrix products and attention, compared with eager PyTorch in double precision, on a device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from delegatekit_conformance.testkit import compare, lower
 
 pytestmark = pytest.mark.needs_device
 
-#: Float32 sums of a few hundred products; and what is rounded to float16 at each store.
+#: Float32 sums of a few hundred products; and values are rounded to float16 at each store.
 TOLERANCE, HALF = 1e-5, 4e-3
 
 
@@ -63,7 +63,7 @@ def test_products_of_matrices_agree_with_eager(sizes):
     check(torch.mm, left, right)
     check(Product(right=right), left)
     check(Product(left=left), right)
-    # Rounded inputs leave the sum of an error for each product.
+    # Rounded inputs cause the sum of an error for each product.
     check_half(torch.mm, left / inner**0.5, right)
 
 

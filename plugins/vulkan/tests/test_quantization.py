@@ -1,4 +1,4 @@
-"""Programs quantized by each scheme: what is lowered to integers, and the results on a device beside eager mode's."""
+"""Programs quantized by each scheme: parts lowered to integers, and the results on a device compared with eager."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def quantized(model: nn.Module, *inputs: torch.Tensor, scheme: str = "int8") -> 
 
 
 def step(model: Any) -> float:
-    """One step of the integers that the model's result is read from."""
+    """One step of the integers that the model's result is dequantized from."""
     scales = [node.args[1] for node in model.graph.nodes if "dequantize_per_tensor" in str(node.target)]
     return float(scales[-1])
 
@@ -212,7 +212,7 @@ def test_zeros_on_one_side_only_stay_a_padding_of_their_own() -> None:
 
 
 def test_a_clamp_that_the_integers_do_not_make_stays() -> None:
-    """The scale says up to 8, the clamp up to 6: what is above 6 must not come out."""
+    """The scale covers up to 8, the clamp up to 6: larger results must not occur."""
     weight = torch.randint(-127, 127, (8, 4, 1, 1), dtype=torch.int8)
     ops = torch.ops.quantized_decomposed
 

@@ -1,4 +1,4 @@
-"""What a blob may get wrong about quantized operators is found before a driver hears of it. No device is needed."""
+"""Errors of quantized operators in a blob are found before it reaches a driver. No device is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ones(*shape: int) -> Tensor:
     return constant(torch.ones(shape))
 
 
-#: Operator -> arguments by name that fit, its results, and wrong ones in place of some.
+#: Operator -> valid arguments by name, its results, and invalid replacements of some.
 CALLS: dict[str, tuple[dict[str, Argument], list[Tensor], list[dict[str, Any]]]] = {
     "quantized_decomposed.quantize_per_tensor.default": (
         {"x": tensor(3, 4), "scale": 0.1, "zero": 3, "low": -128, "high": 127, "dtype": None},

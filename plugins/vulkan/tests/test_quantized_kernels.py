@@ -1,4 +1,4 @@
-"""The quantized operators of ExecuTorch's blobs, each alone, against PyTorch, torchao and ExecuTorch's definitions."""
+"""The quantized operators of ExecuTorch's blobs, one at a time, compared with PyTorch, torchao and ExecuTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products with weights of 8 and 4 bits against PyTorch in double precision, and against ExecuTorch's definitions."""
+"""Products with weights of 8 and 4 bits, compared with PyTorch in double precision, and ExecuTorch's definitions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIZES = [(1, 8, 1), (3, 13, 5), (2, 7, 7), (9, 64, 24), (1, 260, 17), (17, 33, 1
 
 
 def check_product(got: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-    """Against double precision; float32 sums err by the size of their terms."""
+    """Compared with double precision; float32 sums have errors of the size of their terms."""
     x, weight = x.double(), weight.double()
     wanted = F.linear(x, weight, None if bias is None else bias.double())
     size = F.linear(x.abs(), weight.abs(), None if bias is None else bias.double().abs())

@@ -1,4 +1,4 @@
-"""Reductions and softmax against eager PyTorch in double precision, on a device."""
+"""Reductions and softmax, compared with eager PyTorch in double precision, on a device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from delegatekit_vulkan.support import VulkanPartitioner
 
 pytestmark = pytest.mark.needs_device
 
-#: Sums are taken in float32, in parts; and what is rounded to float16 at each store.
+#: Sums are computed in float32, in parts; and values are rounded to float16 at each store.
 TOLERANCE, HALF = 2e-6, 4e-3
 
 AXES = [(0,), (1,), (3,), (0, 1), (2, 3), (1, 3), (0, 2), (1, 2, 3), (0, 1, 2, 3)]

@@ -1,4 +1,4 @@
-"""The runtime on the host: choosing a device, sessions, threads, copies through staging memory, what goes wrong."""
+"""The runtime on the host: choosing a device, sessions, threads, copies through staging memory, errors."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_several_threads_run_their_own_sessions(net: Lowered) -> None:
 def test_memory_that_the_host_does_not_see_is_copied_through_staging(
     net: Lowered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a graphics card of its own."""
+    """As on a discrete graphics card."""
     original = device.Device.memory_type
 
     def hidden(self: device.Device, allowed: int, *, host: bool) -> tuple[int, bool]:

@@ -1,4 +1,4 @@
-"""The compiled shaders: they are what the sources say, and valid."""
+"""The compiled shaders match the sources and are valid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = [name for name, _, _ in variants()]
 
 
 def test_every_shader_was_compiled_from_its_present_source() -> None:
-    """The hashes that the build wrote: this needs no compiler."""
+    """The hashes written by the build: this needs no compiler."""
     record = json.loads(RECORD.read_text("utf-8"))
     assert record == {name: digest(source, defines) for name, source, defines in variants()}
     assert {path.stem for path in FOLDER.glob("*.spv")} == set(NAMES)
@@ -25,7 +25,7 @@ def test_every_shader_was_compiled_from_its_present_source() -> None:
 
 @pytest.mark.skipif(shutil.which("glslc") is None, reason="glslc is not installed")
 def test_the_sources_compile_to_what_is_shipped(tmp_path: Path) -> None:
-    """Another version of glslc may order things differently: then the compiled code has the same entry and is valid."""
+    """Another version of glslc may reorder instructions: then the compiled code has the same entry and is valid."""
     for name, source, defines in variants():
         compile_shader(source, defines, tmp_path / f"{name}.spv")
         made = (tmp_path / f"{name}.spv").read_bytes()

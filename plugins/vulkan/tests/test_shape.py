@@ -1,4 +1,4 @@
-"""Operators that move elements: what comes out is bit by bit what PyTorch says."""
+"""Operators that move elements: results are bit-equal to PyTorch's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.needs_device
 
 
 def numbered(*shape: int) -> torch.Tensor:
-    """Every element is another one."""
+    """Elements that are all different."""
     return torch.arange(1.0, torch.Size(shape).numel() + 1).reshape(shape)
 
 

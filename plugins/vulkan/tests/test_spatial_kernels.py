@@ -1,4 +1,4 @@
-"""What a blob may get wrong about operators on images is found before a driver hears of it. No device is needed."""
+"""Errors of operators on images in a blob are found before it reaches a driver. No device is needed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def written(operator: str, arguments: Sequence[Argument], *results: Tensor) -> T
 
 
 def convolution(**changes: Any) -> list[Argument]:
-    """The arguments of a convolution of (1, 4, 9, 9) to (1, 8, 4, 4), with some in another way."""
+    """The arguments of a convolution of (1, 4, 9, 9) to (1, 8, 4, 4), with some replaced."""
     arguments: dict[str, Argument] = {
         "x": tensor(1, 4, 9, 9),
         "weight": weight(8, 4, 3, 3),

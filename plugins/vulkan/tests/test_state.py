@@ -1,4 +1,4 @@
-"""State that a delegate keeps from call to call, and caches that methods share, against eager mode."""
+"""State that a delegate keeps from call to call, and caches that methods share, compared with eager."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _product(m: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def _repeated(m: Any, x: torch.Tensor) -> torch.Tensor:
-    """The new value is not computed element by element from the old one."""
+    """The new value does not depend on the old one element by element."""
     m.row.copy_(m.row.flip(-1) + x[:1])
     return x * m.row
 
@@ -159,7 +159,7 @@ def test_state_is_one_for_all_sizes_of_the_inputs() -> None:
     module = Stateful(forward, total=torch.zeros(4))
     program = lowered(module, torch.randn(2, 5, 4), dynamic_shapes=({1: Dim("t", min=2, max=20)},))
     method = delegatekit.load(program.buffer)["forward"]
-    for length in (5, 20, 2, 3, 4, 6, 7, 8, 9, 10, 11, 5, 20):  # more than recordings are kept
+    for length in (5, 20, 2, 3, 4, 6, 7, 8, 9, 10, 11, 5, 20):  # more than the number of recordings kept
         x = torch.randn(2, length, 4)
         agree(method(x), module(x), 1e-5)
 
@@ -307,7 +307,7 @@ def test_caches_stay_in_the_one_delegate_of_a_decoder(options: Any) -> None:
     (graph,) = graphs_of(buffer)
     kept = graph.kept()
     assert len(kept) == 4 and all((item.storage, item.memory) == (BUFFER.storage, -1) for item in kept)
-    # Written where they are: no copies, and the places are found once for all layers.
+    # Written in place: no copies, and the positions are computed once for all layers.
     writers = [node.operator for node in graph.nodes if node.result in kept and node.operator != PREPACK]
     assert set(writers) <= POINTWISE and len(writers) == 4
     assert sum(node.operator == "aten.eq.Tensor" for node in graph.nodes) == 1
@@ -376,7 +376,7 @@ def _execute(payload: Any, *inputs: torch.Tensor) -> list[torch.Tensor]:
 
 
 def test_stock_reads_the_state_as_it_writes_its_own() -> None:
-    """A constant that is brought to the device, and the call whose result is the same value."""
+    """A constant that is uploaded, and the call whose result is the same value."""
     delegate = one_delegate(lowered(STATEFUL["an average"], X).buffer)
     calls = stock_graph(delegate).chain
     state = next(call.args[-1] for call in calls if call.name == PREPACK)
@@ -402,7 +402,7 @@ def _assigned(m: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def test_mutations_in_place_by_operators_that_read_other_elements_run() -> None:
-    """As ExecuTorch's option `alias_buffer_mutations` writes them."""
+    """As written by ExecuTorch's option `alias_buffer_mutations`."""
 
     def nodes(x: Tensor, y: Tensor, state: Tensor) -> list[Node]:
         return [Node(PREPACK, [_first()], state), Node("aten.flip.default", [state, (0,)], state),

@@ -1,4 +1,4 @@
-"""Blobs of stock ExecuTorch's partitioner run here, and agree with eager mode."""
+"""Blobs of stock ExecuTorch's partitioner run here, and agree with eager."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(buffer: bytes, inputs: tuple[Any, ...]) -> list[torch.Tensor]:
 
 
 def agree(model: nn.Module, inputs: tuple[Any, ...], bound: float = 1e-4, **options: Any) -> None:
-    """Errors are measured against the largest value."""
+    """Errors are measured relative to the largest value."""
     with torch.no_grad():
         wanted = model.eval()(*inputs)
     wanted = [wanted] if isinstance(wanted, torch.Tensor) else list(wanted)

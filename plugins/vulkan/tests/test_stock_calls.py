@@ -1,4 +1,4 @@
-"""Calls as ExecuTorch's own lowering writes them, in forms that ours does not: the runtime knows them, too."""
+"""Calls in forms that ExecuTorch's own lowering writes and ours does not: the runtime supports them, too."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def spec(value: torch.Tensor) -> TensorSpec:
 
 
 def run(operator: str, make, *inputs: torch.Tensor, like: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-    """One call on the device: `make` gives its arguments for the graph's inputs, `like` are of the results' shapes."""
+    """One call on the device: `make` returns its arguments for the graph's inputs, `like` have the results' shapes."""
     tensors = [declared(value) for value in inputs]
     results = tuple(declared(value) for value in like)
     result = results if len(results) > 1 else results[0]
@@ -130,7 +130,7 @@ def test_divisions_of_integers_without_rounding_are_refused():
 
 
 class _Small(torch.nn.Module):
-    """Operators of the family in one model, as the stock lowering takes them."""
+    """Operators of the family in one model, as supported by the stock lowering."""
 
     def __init__(self) -> None:
         super().__init__()

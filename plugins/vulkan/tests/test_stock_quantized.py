@@ -54,7 +54,7 @@ def operators_of(buffer: bytes) -> set[str]:
 
 
 def converted(model: nn.Module, quantizer: Any, inputs: tuple[Any, ...]) -> nn.Module:
-    """The model as PyTorch's quantization in two steps makes it."""
+    """The model after PyTorch's quantization in two steps."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     with torch.no_grad():
@@ -67,7 +67,7 @@ def converted(model: nn.Module, quantizer: Any, inputs: tuple[Any, ...]) -> nn.M
 
 
 def agree(model: nn.Module, inputs: tuple[Any, ...], operators: set[str], bound: float) -> None:
-    """The operators are in the program, and results err by at most `bound` of the largest one."""
+    """The operators are in the program, and results differ by at most `bound` of the largest one."""
     with torch.no_grad():
         wanted = model(*inputs)
     buffer = stock_buffer(model, inputs)
@@ -92,7 +92,7 @@ def test_dynamic_integers_of_the_vulkan_quantizer() -> None:
     quantizer = found.VulkanQuantizer().set_global(found.get_symmetric_quantization_config(is_dynamic=True))
     inputs = (torch.randn(3, 64),)
     model = converted(Layers(), quantizer, inputs)
-    # ExecuTorch's lowering leaves the activations as they are, which PyTorch rounds to steps of 1/255 of their range.
+    # ExecuTorch's lowering does not round the activations, which PyTorch rounds to steps of 1/255 of their range.
     agree(model, inputs, {"quantized_decomposed.dequantize_per_channel.default"}, 2e-2)
 
 
@@ -110,7 +110,7 @@ def test_groups_of_torchao(dynamic: bool, shape: tuple[int, ...]) -> None:
     quant_api.quantize_(model, config)
     operators = {"torchao.choose_qparams_affine.default", "et_vk.linear_dq8ca_q4gsw.default"}
     operators = operators if dynamic else {"et_vk.linear_q4gsw.default"}
-    # A number between two integers may become the other one where a driver's division differs in its last bit.
+    # A number between two integers may be rounded to the other one if a driver's division differs in its last bit.
     agree(model, (torch.randn(shape),), operators, 1e-2 if dynamic else 1e-5)
 
 

@@ -1,4 +1,4 @@
-"""What is refused, and why, in words that a user understands."""
+"""Refused calls, and the reasons in the words that users see."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delegatekit_vulkan.support import TABLE, VulkanPartitioner
 
 
 def reasons(model, *inputs, dynamic_shapes=None, **options):
-    """Why calls of a function are refused."""
+    """The reasons for refusing calls of a function."""
     partitioner = VulkanPartitioner(VulkanOptions(**options))
     return refusals(partitioner, model, *inputs, dynamic_shapes=dynamic_shapes)
 

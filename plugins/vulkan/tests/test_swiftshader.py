@@ -1,4 +1,4 @@
-"""The second driver: what the script fetches is checked, and the file of its differences has those of every driver."""
+"""The second driver: downloads are checked, and the file of its differences includes those of every driver."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fake(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ('for last; do :; done; echo other > "$last/package.tgz"', "is not what it was: its sha512 is"),
+        ('for last; do :; done; echo other > "$last/package.tgz"', "has changed: its sha512 is"),
         ("echo no network >&2; exit 1", "npm could not fetch .*: no network"),
     ],
 )

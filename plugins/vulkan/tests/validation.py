@@ -1,6 +1,6 @@
-"""Vulkan's validation layer: what it says of the runtime's use of a driver fails a test.
+"""Vulkan's validation layer: any message about the runtime's use of a driver fails a test.
 
-Debian: apt-get install vulkan-validationlayers. Where it is not installed, it says nothing.
+Debian: apt-get install vulkan-validationlayers. If it is not installed, there are no messages.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from typing import Any, Final
 
 _LAYER: Final = "VK_LAYER_KHRONOS_validation"
 _EXTENSION: Final = "VK_EXT_debug_utils"
-#: Has the layer look for missing barriers, too.
+#: Enables the layer's search for missing barriers, too.
 _ENABLES: Final = "VK_LAYER_ENABLES"
 _SYNCHRONIZATION: Final = "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"
 
-#: What the layer has said in this process, oldest first.
+#: The layer's messages in this process, oldest first.
 messages: Final[list[str]] = []
-#: The binding keeps no reference to the function that it calls.
+#: The binding keeps no reference to the callback.
 _kept: Final[list[Any]] = []
 
 
 def watch() -> None:
-    """Let the layer watch the instances that this process makes from now on."""
+    """Enable the layer for the instances that this process makes from now on."""
     try:
         import vulkan as vk
     except (ImportError, OSError):
@@ -44,7 +44,7 @@ def watch() -> None:
 
 
 def _listen(vk: Any, instance: Any) -> None:
-    """Collect what the layer says of an instance."""
+    """Collect the layer's messages about an instance."""
 
     def heard(severity: int, kind: int, data: Any, user: Any) -> int:
         messages.append(vk.ffi.string(data.pMessage).decode(errors="replace"))

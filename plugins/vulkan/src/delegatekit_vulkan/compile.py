@@ -1,4 +1,4 @@
-"""From a partition to what goes into the file, step by step."""
+"""Compiles a partition into the content of the file, step by step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .support import TABLE
 
 
 def compile_partition(partition: PartitionProgram, options: VulkanOptions) -> PreprocessResult:
-    """Lower a partition to calls of the runtime's operators, rewrite them, serialize. Raises LoweringError."""
+    """Lower a partition to calls of the runtime's operators, rewrite and serialize them. Raises LoweringError."""
     graph = build_graph(partition.view, options)
     graph = optimize(graph, options)
     for note in dict.fromkeys(graph.notes):
@@ -27,7 +27,7 @@ def compile_partition(partition: PartitionProgram, options: VulkanOptions) -> Pr
 def build_graph(program: ProgramView, options: VulkanOptions) -> Graph:
     """Lower a partition's program, call by call.
 
-    Raises LoweringError for an operator that the support table would not have taken.
+    Raises LoweringError for an operator that the support table refuses.
     """
     builder = ProgramBuilder(program, options)
     builder.build_with_state(TABLE)

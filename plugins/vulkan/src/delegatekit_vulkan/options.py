@@ -12,7 +12,7 @@ from .targets import TARGETS
 
 @dataclass(frozen=True)
 class VulkanOptions(BackendOptions):
-    """What a user may choose about lowering to Vulkan."""
+    """Options for lowering to Vulkan."""
 
     leave_out: frozenset[str] = leave_out_option()
     target: str = option(
@@ -27,13 +27,13 @@ class VulkanOptions(BackendOptions):
     )
     storage: str = option(
         "auto",
-        help='Where tensors are kept: "texture" wherever an operator and the limits of the target allow it, '
+        help='Storage of tensors: "texture" wherever an operator and the limits of the target allow it, '
         '"buffer" likewise, "auto" as phones compute fastest.',
         choices=("auto", "texture", "buffer"),
     )
     buffer_limit: int = option(
         0,
-        help="Bytes of the largest tensor that is taken; 0: what the target guarantees.",
+        help="The maximum size of a tensor in bytes; 0: what the target guarantees.",
         check=at_least(0),
     )
     require_dynamic_shapes: bool = option(

@@ -1,4 +1,4 @@
-"""How Vulkan's programs are quantized: its schemes as tables. Whether a layer is, the support table says."""
+"""Vulkan's quantization schemes as tables. The support table decides whether a layer is quantized."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delegatekit_api.quantization import (
 
 _ACTIVATION: Final = TensorQuantization("int8", observer="histogram")
 _WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL)
-#: Four bits take the whole range of the type, as torchao's configs do.
+#: Four bits use the whole range of the type, as in torchao's configs.
 _GROUPS: Final = TensorQuantization("int4", symmetric=True, granularity=per_group(32))
 _ROWS: Final = TensorQuantization("int8", granularity=PER_TOKEN, dynamic=True)
 

@@ -1,6 +1,6 @@
-"""What the backend takes: the rows of all families of operators, the conditions of every operator, the partitioner.
+"""The backend's support table: the rows of all operator families, the conditions of every operator, the partitioner.
 
-This is the one place where operators are checked; the lowerings rely on it.
+Operators are checked only here; the lowerings rely on it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from .options import VulkanOptions
 
-#: What the device computes with; the host narrows int64.
+#: The device's types; the host narrows int64.
 _TAKEN: Final = ("float32", "float16", "int32", "int64", "bool")
 #: Numbers that are computed in the program.
 _NUMBERS: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -81,7 +81,7 @@ def bounded_sizes(call: Call) -> str | None:
 
 
 def known_numbers(call: Call) -> str | None:
-    """Numbers are computed from sizes only where the runtime takes them so, with functions that it has."""
+    """Numbers are computed from sizes only if the runtime supports that, with functions that it has."""
     taken = _fact(call, "takes_sizes") or ()
     for name, value in call.arguments.items() if call.sizes and taken is not True else ():
         items = value if isinstance(value, tuple) else (value,)
@@ -90,7 +90,7 @@ def known_numbers(call: Call) -> str | None:
     for node in _size_nodes(call):
         name = str(node.target) if "." in str(node.target) else node.target.__name__
         if name.removeprefix("aten.") not in SIZE_FUNCTIONS:
-            return f"a number is computed by {name}, which the runtime on the device does not have"
+            return f"a number is computed by {name}, which the runtime on the device lacks"
     return None
 
 
@@ -108,7 +108,7 @@ def _size_nodes(call: Call) -> Iterator[Any]:
 
 
 def rank_and_elements(call: Call) -> str | None:
-    """At most 8 axes (4 where the runtime keeps operands in textures), and at least one element."""
+    """At most 8 axes (4 if the runtime keeps operands in textures), and at least one element."""
     most = TEXTURE_RANK if any(not facts.many_axes for facts in _stock(call)) else BUFFER_RANK
     for item in call.tensors:
         if item.rank > most:
@@ -119,7 +119,7 @@ def rank_and_elements(call: Call) -> str | None:
 
 
 def resizable(call: Call) -> str | None:
-    """Sizes do not change where the runtime on the device cannot compute the operator again with others."""
+    """Sizes do not change if the runtime on the device cannot compute the operator with other ones."""
     fixed = _fixed(call)
     if fixed is None or not call.is_dynamic:
         return None
@@ -127,14 +127,14 @@ def resizable(call: Call) -> str | None:
 
 
 def _fixed(call: Call) -> str | None:
-    """The first of the runtime's operators for a call that cannot be computed again with other sizes."""
+    """The first of the runtime's operators for a call that does not support other sizes in later calls."""
     return next((name for name, facts in _stock_named(call) if not facts.resizes), None)
 
 
 def _stock_named(call: Call) -> Iterator[tuple[str, StockOperator]]:
-    """Those of the runtime's operators that a call is lowered to, as far as their facts limit it.
+    """The runtime's operators that a call is lowered to, if they have restrictions.
 
-    A row says which with the fact `runs`, or with a function of the call; without it, the operator of the same name
+    A row names them with the fact `runs`, or with a function of the call; without it, the operator of the same name
     counts.
     """
     names = _fact(call, "runs")
@@ -171,7 +171,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
 
 
 def _fact(call: Call, name: str) -> Any:
-    """A fact of the call's row; None where the row has none of that name."""
+    """A fact of the call's row; None if the row has none of that name."""
     entry = TABLE.get(call.operator)
     return None if entry is None else entry.facts.get(name)
 
@@ -187,21 +187,21 @@ class VulkanPartitioner(TablePartitioner):
         self._buffer = options.buffer_limit or target.buffer
 
     def check(self, call: Call) -> Verdict:
-        """The table's verdict, and whether the target has room for the tensors."""
+        """The table's verdict, and a check that the tensors fit the target."""
         verdict = super().check(call)
         if verdict.supported and (reason := self._too_large(call) or self._too_fixed(call)):
             return Verdict.no(reason)
         return verdict
 
     def float_reason(self, layer: Sequence[Call]) -> str | None:
-        """What the layer is lowered to computes on integers, if the runtime has an operator for it."""
+        """The reason why the layer does not compute on integers: the runtime has no operator for it."""
         graph = build_layer(layer, TABLE, self._options)
         return float_reason(run_passes(graph, arithmetic(self._options, any_scale=True)).graph)
 
     def state_reason(self, program: ProgramView, buffer: Node) -> str | None:
-        """The state is of a type that the device has, and begins there as in the program.
+        """The reason why a state cannot be kept: the device lacks its type, or its first value changes there.
 
-        With `fp16` its new value is computed as float16 in any case: kept outside, it would not have more digits.
+        With `fp16` its new value is computed as float16 in any case: it would not be more precise outside.
         """
         state = program.buffers[buffer]
         initial, dtype = state.initial, dtype_name(state.initial.dtype)

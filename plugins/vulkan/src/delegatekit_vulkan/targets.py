@@ -1,7 +1,7 @@
 """Classes of devices and their limits, checked while a program is lowered.
 
-The limits of textures are those that ExecuTorch's Vulkan delegate assumes of phones (1.5) and, for the others, the
-minima of the Vulkan roadmap profiles; a buffer of 128 MiB is what every device allows.
+The texture limits are those that ExecuTorch's Vulkan delegate assumes of phones (1.5) and, for the others, the minima
+of the Vulkan roadmap profiles; every device allows a buffer of 128 MiB.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Target:
 
 
 _MIB: Final = 1 << 20
-#: The least normal float32: scales and their inverses are float32 on the device.
+#: The smallest normal float32: scales and their inverses are float32 on the device.
 LEAST_SCALE: Final = 2.0**-126
-#: Rounds of loops that every driver makes for one invocation: those on CPUs silently end all loops after 65535.
+#: Loop rounds that every driver supports for one invocation: those on CPUs silently end all loops after 65535.
 MOST_ROUNDS: Final = 60_000
 
 
 def rounds(*sizes: int) -> int:
-    """Rounds of loops in one another, the outermost first.
+    """Rounds of nested loops, the outermost first.
 
     >>> rounds(2, 3)
     8
@@ -55,7 +55,7 @@ TARGETS: Final = {
 
 
 def list_targets() -> tuple[TargetInfo, ...]:
-    """All targets as the core shows them."""
+    """All targets in the core's format."""
     return tuple(TargetInfo(target.name, _told(target), {"target": target.name}) for target in TARGETS.values())
 
 

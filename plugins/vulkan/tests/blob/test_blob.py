@@ -1,4 +1,4 @@
-"""The blob: stock's deserializer reads what we write, and the reader takes nothing on trust."""
+"""The blob: stock's deserializer reads our blobs, and the reader checks everything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sums(nn.Module):
 
 
 def stock_graph(blob: bytes) -> Any:
-    """The blob as stock's own deserializer reads it."""
+    """The blob as read by stock's own deserializer."""
     module = pytest.importorskip("executorch.backends.vulkan.serialization.vulkan_graph_serialize")
     return module.flatbuffer_to_vk_graph(module.extract_vk_flatbuffer(blob))
 

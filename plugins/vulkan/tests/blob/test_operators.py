@@ -1,4 +1,4 @@
-"""The calls of a blob as people read them: stock's own reader finds the same calls, in blobs of ours and of its own."""
+"""The calls of a blob in readable form: stock's own reader finds the same calls, in blobs of ours and of its own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PAIR = (torch.randn(2, 3, 4), torch.randn(2, 3, 4))
 
 
 def check(told: list[BlobOperator], blob: Any) -> None:
-    """The calls are those that stock's reader finds, and read the results that it says."""
+    """Check that the calls, and the results that they read, are those that stock's reader finds."""
     module = pytest.importorskip("executorch.backends.vulkan.serialization.vulkan_graph_serialize")
     theirs = module.flatbuffer_to_vk_graph(module.extract_vk_flatbuffer(bytes(blob)))
     assert [item.name for item in told] == [call.name for call in theirs.chain]

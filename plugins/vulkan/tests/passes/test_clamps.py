@@ -1,4 +1,4 @@
-"""A clamp that is the only reader of a convolution becomes part of it."""
+"""A clamp that is the only reader of a convolution is folded into it."""
 
 from __future__ import annotations
 

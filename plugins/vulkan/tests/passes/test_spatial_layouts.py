@@ -1,4 +1,4 @@
-"""Where a device keeps the tensors of operators on images."""
+"""The device forms of the tensors of operators on images."""
 
 from __future__ import annotations
 

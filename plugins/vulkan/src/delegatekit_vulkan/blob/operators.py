@@ -1,4 +1,4 @@
-"""The calls of a blob as people read them. The data of constants is not looked at: it may be in another file."""
+"""The calls of a blob in readable form. The data of constants is not read: it may be in another file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from . import schema
 from .reader import parse
 
 _WHERE: Final = "Vulkan blob"
-#: Characters of a list of numbers.
+#: The maximum length in characters of a list of numbers.
 _LONGEST: Final = 60
 
 
 def operators(blob: memoryview) -> list[BlobOperator]:
     """The calls in order, of our blobs and stock's. Raises FormatError for damage.
 
-    A call that overwrites a tensor which is kept from call to call makes a value of its own.
+    A call that overwrites a tensor kept from call to call makes a value of its own.
     """
     tables, _ = parse(blob)
     return list(_Calls(tables).told())
@@ -34,7 +34,7 @@ class _Calls:
         self._chain = tables.chain or []
         self._outputs = tables.output_ids or []
         inputs = tables.input_ids or []
-        #: What each value is called at this point of the chain.
+        #: The name of each value at this point of the chain.
         self._names = {number: f"input {place}" for place, number in enumerate(inputs)}
         constants = [number for number in range(len(self._values)) if self._is_constant(number)]
         self._names |= {number: f"constant {number}" for number in constants}
@@ -98,7 +98,7 @@ class _Calls:
         return f"{datatype.name.lower()}{list(table.dims or ())}{kept}"
 
     def _plain(self, number: int) -> str:
-        """An argument that is no tensor, as text; none for nothing."""
+        """A non-tensor argument as text; nothing for None."""
         match self._values[number].value:
             case schema.Int(int_val=value) | schema.Double(double_val=value) | schema.Bool(bool_val=value):
                 return str(value)

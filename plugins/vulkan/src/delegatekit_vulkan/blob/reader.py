@@ -1,4 +1,4 @@
-"""Reads a blob back as a graph, ours or stock's, and checks all that it says before anything is done with it."""
+"""Reads a blob as a graph, ours or stock's, and checks all of it before it is used."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def parse(blob: bytes | bytearray | memoryview) -> tuple[schema.VkGraph, memoryv
 
 
 def read_graph(payload: DelegatePayload) -> Graph:
-    """The graph of a delegate. Constants show the file's own memory.
+    """The graph of a delegate. Constants are views of the file's own memory.
 
-    Raises FormatError for values without or with two sources, sizes and types that do not fit together, constants whose
-    data is missing or has another size, and inputs and outputs that are not the caller's.
+    Raises FormatError for values without or with two sources, sizes and types that contradict each other, constants
+    whose data is missing or has another size, and inputs and outputs that differ from the caller's.
     """
     tables, data = parse(payload.blob)
     values = _Values(tables, data, payload.named_data)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from delegatekit_toolkit import flatbuffer as fb
 
-#: Offset of a constant that lies in the named data of the program.
+#: Offset of a constant that is stored in the named data of the program.
 NAMED: Final = 0xFFFFFFFFFFFFFFFF
 #: A storage type, a memory layout, or a tag that was not set.
 DEFAULT: Final = 255

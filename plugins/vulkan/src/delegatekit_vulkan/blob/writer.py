@@ -17,7 +17,7 @@ from .envelope import ALIGNMENT, FLATBUFFER_OFFSET, HEADER, IDENTIFIER, MAGIC, V
 
 @dataclass(frozen=True)
 class SerializedGraph:
-    """A blob, the data that it names, and the debug handles of its calls by position."""
+    """A blob, the data that it refers to, and the debug handles of its calls by position."""
 
     blob: bytes
     named_data: tuple[NamedData, ...]
@@ -72,7 +72,7 @@ class _Values:
             return self._once(key, lambda: _list_table(argument, items))
         if isinstance(argument, Tensor | SymInt):
             return self._once(argument, lambda: self._table(argument))
-        # 1, 1.0 and True are equal, and three values.
+        # 1, 1.0 and True are equal, but different values.
         return self._once(_typed((argument,)), lambda: _scalar_table(argument))
 
     def _once(self, key: Hashable, make: Any) -> int:
@@ -106,7 +106,7 @@ class _Values:
 
 
 def _has_values(items: tuple[Argument, ...]) -> bool:
-    """Whether a list has to be one of positions, because of a tensor, a computed number or a None in it."""
+    """True if a list must be one of positions, because of a tensor, a computed number or a None in it."""
     return any(isinstance(item, Tensor | SymInt) or item is None for item in items)
 
 
@@ -125,7 +125,7 @@ def _scalar_table(value: Any) -> Any:
         return schema.Double(double_val=value)
     if isinstance(value, str):
         return schema.String(string_val=value)
-    raise LoweringError("has no form in the blob", where=repr(value))
+    raise LoweringError("has no representation in the blob", where=repr(value))
 
 
 def _list_table(items: tuple[Any, ...], numbers: list[int] | None) -> Any:
@@ -133,4 +133,4 @@ def _list_table(items: tuple[Any, ...], numbers: list[int] | None) -> Any:
         return schema.ValueList(items=numbers)
     if all(isinstance(item, int) for item in items):
         return schema.IntList(items=list(items))
-    raise LoweringError("has no form in the blob", where=repr(items))
+    raise LoweringError("has no representation in the blob", where=repr(items))

@@ -1,1 +1,1 @@
-"""A delegate's graph, as lowering builds it, the blob holds it and the runtime reads it."""
+"""A delegate's graph: built by the lowering, stored in the blob and read by the runtime."""

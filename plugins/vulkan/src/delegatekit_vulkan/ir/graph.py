@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, repr=False)
 class Tensor:
-    """A tensor of the graph; with `data` it is a constant, whose elements lie in the file in row-major order."""
+    """A tensor of the graph; with `data` it is a constant, whose elements are stored in the file in row-major order."""
 
     shape: tuple[Size, ...]
     datatype: DataType
-    #: The type that the host hands over or receives, after it narrowed 64 bits to 32.
+    #: The type that the host passes or receives, after narrowing 64 bits to 32.
     staging: DataType
     data: torch.Tensor | None = field(default=None, repr=False)
     storage: Storage = Storage.DEFAULT
     layout: Layout = Layout.DEFAULT
-    #: Tensors with the same number share memory, one after the other; a negative number shares with nobody.
+    #: Tensors with the same number share memory, one after the other; a negative number is never shared.
     memory: int = -1
-    #: How the data stand for the elements, where a constant is kept as integers; None where they are the elements.
+    #: The quantization of a constant that is kept as integers; None if the data are the elements.
     integers: Quantization | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
@@ -48,10 +48,10 @@ class Tensor:
         return len(self.shape)
 
 
-#: The operator that brings a constant to the device, once, when the delegate is loaded.
+#: The operator that uploads a constant to the device, once, when the delegate is loaded.
 PREPACK: Final = "et_vk.prepack.default"
 
-#: Largest number of float16.
+#: Largest float16 number.
 HALF_MAX: Final = 65504.0
 
 
@@ -77,13 +77,13 @@ Argument: TypeAlias = "Tensor | SymInt | bool | int | float | str | tuple[Argume
 class Node:
     """A call of an operator. Passes may replace everything."""
 
-    #: As the runtime registers it: "aten.add.Tensor".
+    #: The runtime's name of it: "aten.add.Tensor".
     operator: str
     #: One for each argument of the operator's schema, in its order, defaults included.
     arguments: list[Argument]
     #: One tensor or number; for an operator with several results a tuple of tensors.
     result: Tensor | SymInt | tuple[Tensor, ...]
-    #: Debug handles of the operators of the program that the node came from.
+    #: Debug handles of the operators of the program that the node was made for.
     debug_handles: tuple[int, ...] = ()
 
     @property
@@ -103,12 +103,12 @@ class Node:
 
 @dataclass(eq=False)
 class Graph:
-    """What a delegate computes."""
+    """The computation of a delegate."""
 
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
-    #: What users should know of the lowering: a line of text each.
+    #: Notes for users about the lowering: a line of text each.
     notes: list[str] = field(default_factory=list)
 
     def users(self) -> dict[Tensor | SymInt, list[Node]]:
@@ -120,14 +120,14 @@ class Graph:
         return users
 
     def producers(self) -> dict[Tensor | SymInt, Node]:
-        """Value -> the node that computes it. Tensors that are kept from call to call have no such one."""
+        """Value -> the node that computes it. Tensors that are kept from call to call have none."""
         kept = self.kept()
         return {value: node for node in self.nodes for value in node.results if value not in kept}
 
     def kept(self) -> dict[Tensor, Tensor]:
         """The tensors that are kept from call to call -> the constant with their first value.
 
-        Such a tensor is brought to the device when the delegate is loaded, and then is the result of another node, too.
+        Such a tensor is uploaded when the delegate is loaded, and then is the result of another node, too.
         """
         written = {value for node in self.nodes if node.operator != PREPACK for value in node.results}
         found = {}

@@ -1,6 +1,6 @@
-"""The operators of ExecuTorch's Vulkan runtime (1.5), as far as this backend calls them, and how it wants its tensors.
+"""The operators of ExecuTorch's Vulkan runtime (1.5) that this backend calls, and the tensor forms that it requires.
 
-Facts of that release: where the tensors of a call may lie, and which operators can be computed again with other sizes.
+Facts of that release: the storage of a call's tensors, and operators that support other sizes in later calls.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Form:
-    """Where and how a tensor is kept."""
+    """Storage and layout of a tensor."""
 
     storage: Storage
     layout: Layout
 
     def fits(self, sizes: Sequence[int], texture: tuple[int, int, int]) -> bool:
-        """Whether a device whose textures have so many texels at most can keep a tensor of these sizes so.
+        """True if a device with textures of at most this many texels can store a tensor of these sizes in this form.
 
         >>> CHANNELS.fits((1, 64, 112, 112), (2048, 2048, 2048)), WIDTH.fits((1, 1, 3000, 8), (2048, 2048, 2048))
         (True, False)
@@ -53,7 +53,7 @@ INT8_CHANNELS: Final = Form(Storage.BUFFER, Layout.INT8_4C1W)
 INT8_ROWS: Final = Form(Storage.BUFFER, Layout.INT8_4H4W)
 INT8_ROW: Final = Form(Storage.BUFFER, Layout.INT8_4W)
 
-#: What an operator may take, the preferred one first.
+#: Accepted forms, the preferred one first.
 ANY: Final = (WIDTH, CHANNELS, HEIGHT, BUFFER)
 CONTIGUOUS: Final = (WIDTH, BUFFER)
 TEXTURES: Final = (WIDTH, CHANNELS, HEIGHT)
@@ -68,17 +68,17 @@ INT8: Final = (INT8_BLOCKS, INT8_ROWS, INT8_ROW, INT8_CHANNELS, INT8_WINDOWS)
 
 @dataclass(frozen=True)
 class StockOperator:
-    """What is known of an operator of the runtime."""
+    """The properties of an operator of the runtime."""
 
-    #: Forms of the tensors that it computes with: all of a call have one of them in common, unless `apart`.
+    #: Forms of its tensors: all of a call share one of them, unless `apart`.
     forms: tuple[Form, ...] = ANY
-    #: Whether it can be computed again with other sizes.
+    #: True if it supports other sizes in later calls.
     resizes: bool = True
-    #: Whether tensors of more than 4 axes are taken (in buffers).
+    #: True if tensors of more than 4 axes are accepted (in buffers).
     many_axes: bool = False
-    #: Forms of the results, where they are not those of the operands.
+    #: Forms of the results, if they differ from those of the operands.
     results: tuple[tuple[Form, ...], ...] = ()
-    #: Whether each tensor of a call may have another one of the forms.
+    #: True if each tensor of a call may have another one of the forms.
     mixed: bool = False
     #: Positions of arguments with forms of their own, and these.
     apart: Mapping[int, tuple[Form, ...]] = field(default_factory=dict)
@@ -90,27 +90,27 @@ def _rows(names: str, **facts: object) -> dict[str, StockOperator]:
     return {name if name.count(".") > 1 else f"aten.{name}": entry for name in names.split()}
 
 
-# -- operators that passes look for ------------------------------------------------------------------------------------
+# -- operators that passes search ------------------------------------------------------------------------------------
 
 CONVOLUTION: Final = "aten.convolution.default"
-#: The same with two arguments more: the least and the greatest result.
+#: The same with two more arguments: the minimum and maximum of the result.
 CLAMPED_CONVOLUTION: Final = "et_vk.conv_with_clamp.default"
 LINEAR: Final = "aten.linear.default"
 ADD: Final = "aten.add.Tensor"
 VIEW: Final = "aten.view_copy.default"
 PAD: Final = "aten.constant_pad_nd.default"
 MAX: Final = "aten.amax.default"
-#: Each element of the result is computed from those at its own place: the result may be an operand's memory.
+#: Each element of the result depends on those at its own position: the result may be an operand's memory.
 POINTWISE: Final = frozenset(
     f"aten.{name}" for name in ("where.self", "add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "minimum.default")
 )
 
 # -- operators of quantized programs -----------------------------------------------------------------------------------
 
-#: Activations with one scale that is known beforehand.
+#: Activations with one scale known at lowering time.
 QUANTIZE: Final = "quantized_decomposed.quantize_per_tensor.default"
 DEQUANTIZE: Final = "quantized_decomposed.dequantize_per_tensor.default"
-#: Scales of blocks, found in each call.
+#: Scales of blocks, computed in each call.
 CHOOSE: Final = "torchao.choose_qparams_affine.default"
 QUANTIZE_BLOCKS: Final = "torchao.quantize_affine.default"
 DEQUANTIZE_BLOCKS: Final = "torchao.dequantize_affine.default"
@@ -127,7 +127,7 @@ INT8_POINTWISE: Final = "et_vk.q8ta_conv2d_pw.default"
 INT8_DEPTHWISE: Final = "et_vk.q8ta_conv2d_dw.default"
 INT8_TRANSPOSED: Final = "et_vk.q8ta_conv2d_transposed.default"
 INT8_ADD: Final = "et_vk.q8ta_add.default"
-#: What computes on integers.
+#: The operators that compute on integers.
 ON_INTEGERS: Final = frozenset(
     (
         *(INT8_LINEAR, INT8_LINEAR_ROW, INT8_ADD),
@@ -208,7 +208,7 @@ _CONVOLUTIONS: Final = (CONVOLUTION, CLAMPED_CONVOLUTION)
 
 
 def forms_of(node: Node) -> tuple[Form, ...]:
-    """The forms of a call's tensors: reductions take them by their axes, convolutions over one axis by the kernel.
+    """The forms of a call's tensors: for reductions by their axes, for convolutions over one axis by the kernel.
 
     Sums of integers take images by channels, everything else by rows.
     """
@@ -224,12 +224,12 @@ def forms_of(node: Node) -> tuple[Form, ...]:
     ends = {rank - 1 - axis % max(rank, 1) for axis in listed if isinstance(axis, int)}
     if ends == {0} or not ends:
         return forms
-    # A pair leaves one of the last three axes, along which elements are packed.
+    # A pair excludes one of the last three axes, along which elements are packed.
     return TEXTURES if len(ends) == 1 else tuple(form for end, form in enumerate(_PACKED) if end not in ends)
 
 
 def _takes_rows(node: Node) -> bool:
-    """Whether a convolution goes over one axis, of single elements or of each channel by itself."""
+    """True if a convolution goes over one axis, of single elements or of each channel separately."""
     shape: tuple[object, ...] = getattr(node.arguments[1], "shape", ())
     return len(shape) == 3 and (shape[2] == 1 or (shape[1] == 1 and node.arguments[8] == shape[0]))
 

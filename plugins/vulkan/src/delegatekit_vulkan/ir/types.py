@@ -1,4 +1,4 @@
-"""What tensors of a graph are made of: element types, and where and how a device keeps them.
+"""Element types of tensors, and their storage and layout on a device.
 
 Numbers are those of the blob (ExecuTorch 1.5's Vulkan delegate).
 """
@@ -25,7 +25,7 @@ class DataType(IntEnum):
 
     @property
     def is_float(self) -> bool:
-        """Whether the elements are floating-point numbers."""
+        """True if the elements are floating-point numbers."""
         return self in (DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64)
 
     @property
@@ -53,12 +53,12 @@ _TORCH: Final = {
 #: PyTorch's type -> the blob's.
 DATA_TYPES: Final = {dtype: datatype for datatype, dtype in _TORCH.items()}
 
-#: What the host narrows while it copies a tensor to or from the device.
+#: Types that the host narrows while it copies a tensor to or from the device.
 NARROWED: Final = {DataType.INT64: DataType.INT32, DataType.FLOAT64: DataType.FLOAT32}
 
 
 class Storage(IntEnum):
-    """Where a device keeps a tensor."""
+    """The storage of a tensor on a device."""
 
     BUFFER = 0
     TEXTURE_3D = 1
@@ -68,7 +68,7 @@ class Storage(IntEnum):
 
 
 class Layout(IntEnum):
-    """Along which axis four elements lie together: in a texel, or in a word of packed integers."""
+    """The axis along which four elements are packed: in a texel, or in a word of packed integers."""
 
     WIDTH_PACKED = 0
     HEIGHT_PACKED = 1
@@ -84,12 +84,12 @@ class Layout(IntEnum):
 
 
 def device_type(dtype: torch.dtype, *, half: bool) -> DataType:
-    """The type on the device for one of PyTorch's; with `half`, float32 is kept as float16."""
+    """The type on the device for one of PyTorch's; with `half`, float32 is stored as float16."""
     datatype = DATA_TYPES[dtype]
     datatype = NARROWED.get(datatype, datatype)
     return DataType.FLOAT16 if half and datatype is DataType.FLOAT32 else datatype
 
 
-#: Axes of a tensor that a texture can hold, and that a buffer can hold.
+#: Maximum axes of a tensor in a texture, and in a buffer.
 TEXTURE_RANK: Final = 4
 BUFFER_RANK: Final = 8

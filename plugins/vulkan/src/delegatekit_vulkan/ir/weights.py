@@ -1,4 +1,4 @@
-"""Weights that are kept as integers, in the order and with the constants beside them that the runtime wants."""
+"""Weights that are kept as integers, in the runtime's order and with its additional constants."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from delegatekit_toolkit.quantized import numbers_of, pack_nibbles
 from .graph import HALF_MAX, Argument, Node, Tensor, constant
 from .stock import INT8_CONVOLUTION, INT8_DEPTHWISE, INT8_POINTWISE, INT8_TRANSPOSED
 
-#: Constants of 4 bits have rows of multiples of so many elements.
+#: Constants of 4 bits have rows of multiples of this many elements.
 _NIBBLE_STEP: Final = 8
-#: The least number that float16 has with all its digits.
+#: The smallest normal float16 number.
 _HALF_NORMAL: Final = 2.0**-14
 
 
@@ -29,7 +29,7 @@ def to_numbers(tensor: Tensor) -> None:
 
 
 def aligned(data: torch.Tensor, step: int = 4) -> torch.Tensor:
-    """The last axis filled up with zeros to a multiple of `step`: shaders read four elements at once.
+    """The last axis padded with zeros to a multiple of `step`: shaders read four elements at once.
 
     >>> aligned(torch.ones(5)).tolist()
     [1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
@@ -39,7 +39,7 @@ def aligned(data: torch.Tensor, step: int = 4) -> torch.Tensor:
 
 
 def aligned_bias(bias: Argument) -> Tensor | None:
-    """A constant bias as numbers, in the type that it has on the device, filled up likewise; None if there is none."""
+    """A constant bias as numbers, in its type on the device, padded likewise; None if there is none."""
     if not isinstance(bias, Tensor):
         return None
     to_numbers(bias)
@@ -48,7 +48,7 @@ def aligned_bias(bias: Argument) -> Tensor | None:
 
 
 def holds(scales: torch.Tensor, *, half: bool) -> bool:
-    """Whether the device, which with `half` keeps numbers as float16, loses no digits of these scales."""
+    """True if the device, which with `half` keeps numbers as float16, loses no digits of these scales."""
     return not half or bool(((scales >= _HALF_NORMAL) & (scales <= HALF_MAX)).all())
 
 
@@ -56,7 +56,7 @@ def holds(scales: torch.Tensor, *, half: bool) -> bool:
 
 
 def channel_weights(weight: Tensor, axis: int) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Integers and a scale for each index along an axis; None unless the weight is kept as symmetric int8 so."""
+    """Integers and a scale for each index along an axis; None unless the weight is kept as symmetric int8 like this."""
     own, data = weight.integers, weight.data
     if own is None or data is None or data.dtype is not torch.int8 or not own.is_symmetric or own.group is not None:
         return None
@@ -74,7 +74,7 @@ class IntegerProduct:
 
     operator: str
     weight: torch.Tensor
-    #: Of all integers that go into one channel of the result.
+    #: The sum of all integers that contribute to one channel of the result.
     sums: torch.Tensor
     scales: torch.Tensor
     #: The arguments between bias and activation.
@@ -82,9 +82,9 @@ class IntegerProduct:
 
 
 def integer_convolution(node: Node) -> IntegerProduct | None:
-    """What computes a convolution (of `aten.convolution`'s arguments) on integers; None if the runtime has no such.
+    """The integer operator for a convolution (of `aten.convolution`'s arguments); None if the runtime has none.
 
-    Lowering has split other groups than those of one channel or of whole texels, into convolutions of numbers.
+    Lowering has split groups other than single channels or whole texels into float convolutions.
     """
     weight = node.arguments[1]
     stride, padding, dilation, transposed, output_padding, groups = node.arguments[3:9]
@@ -119,14 +119,14 @@ class GroupedWeight:
     """A matrix (rows, columns) of 4 bits, two in a byte, with a scale for each group of neighbors in a row."""
 
     packed: torch.Tensor
-    #: Of shape (groups, rows), and the sums of each group's integers likewise, filled up to a multiple of 8.
+    #: Of shape (groups, rows), and the sums of each group's integers likewise, padded to a multiple of 8.
     scales: torch.Tensor
     sums: torch.Tensor
     group: int
 
 
 def grouped_weight(weight: Tensor) -> GroupedWeight | None:
-    """The form of 4 bits; None unless it is a matrix of integers -8 to 7, symmetric, with scales for groups or rows."""
+    """The 4-bit form; None unless it is a matrix of integers -8 to 7, symmetric, with scales for groups or rows."""
     own, data = weight.integers, weight.data
     if own is None or data is None or data.dtype is not torch.int8 or data.dim() != 2 or not own.is_symmetric:
         return None

@@ -33,7 +33,7 @@ def optimize(graph: Graph, options: VulkanOptions) -> Graph:
 
 
 def arithmetic(options: VulkanOptions, *, any_scale: bool = False) -> tuple[Callable[[Graph], None], ...]:
-    """The passes that change what is computed; `any_scale` is for `fold_integers`."""
+    """The passes that change the computation; `any_scale` is for `fold_integers`."""
     return (
         fold_pads,
         fold_clamps,

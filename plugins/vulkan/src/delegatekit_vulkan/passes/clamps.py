@@ -16,7 +16,7 @@ NO_BOUNDS: Final = (-math.inf, math.inf)
 
 
 def fold_clamps(graph: Graph) -> None:
-    """A clamp that is the only reader of a convolution becomes part of it."""
+    """Fold a clamp that is the only reader of a convolution into it."""
     producers, users = graph.producers(), graph.users()
     folded = set()
     for node in graph.nodes:
@@ -38,7 +38,7 @@ def fold_clamps(graph: Graph) -> None:
 
 
 def bounds_of(node: Node) -> Bounds | None:
-    """The least and the greatest result of a clamp; None for other operators, and numbers that are computed."""
+    """The minimum and maximum of a clamp; None for other operators, and numbers that are computed."""
     if node.operator == _RELU:
         return 0.0, math.inf
     if node.operator not in _CLAMPS:
@@ -58,6 +58,6 @@ def _number(argument: Argument) -> float:
 def _both(first: Bounds, second: Bounds) -> Bounds:
     """One clamp after another."""
     low, high = second
-    # Where the upper bound is below the lower one, all results are the upper bound.
+    # If the upper bound is below the lower one, all results are the upper bound.
     least, greatest = (min(max(bound, low), high) for bound in first)
     return least, greatest

@@ -30,16 +30,16 @@ _FULL_RANGE: Final = (-128, 127)
 
 
 def use_integer_weights(graph: Graph, *, half: bool) -> None:
-    """Replace linear layers whose weights are kept as integers, as far as the runtime has an operator for them.
+    """Replace linear layers whose weights are kept as integers, if the runtime has an operator for them.
 
-    With `half`, float32 is kept as float16.
+    With `half`, float32 is stored as float16.
     """
     layers = _Layers(graph, half=half)
     graph.nodes = [made for node in graph.nodes for made in layers.replaced(node)]
 
 
 def lost_weights(graph: Graph, *, half: bool) -> list[str]:
-    """Why weights that are still kept as integers, after this pass, have to become numbers."""
+    """Notes on weights that are still kept as integers after this pass and have to become numbers."""
     notes = []
     for node in graph.nodes:
         for tensor in dict.fromkeys(node.reads):
@@ -69,13 +69,13 @@ class _Layers:
     def __init__(self, graph: Graph, *, half: bool) -> None:
         self._half = half
         self._match = Matcher(graph)
-        #: What is quantized row by row for several layers is quantized once.
+        #: Rows that are quantized for several layers are quantized once.
         self._rows: dict[Tensor, _Rows] = {}
         #: Tensors of more axes as one matrix.
         self._matrices: dict[Tensor, Tensor] = {}
 
     def replaced(self, node: Node) -> list[Node]:
-        """The nodes that take a node's place; the node itself if nothing changes."""
+        """The nodes that replace a node; the node itself if nothing changes."""
         weight = node.arguments[1] if node.operator == LINEAR else None
         if not isinstance(weight, Tensor) or weight.integers is None:
             return [node]
@@ -113,7 +113,7 @@ class _Layers:
         return [*before, *_written(node, LINEAR_ROWS_INT4, found, rows)]
 
     def _as_matrix(self, value: Argument, reader: Node) -> tuple[list[Node], Tensor]:
-        """The operand as one matrix, and the view that makes it so: the runtime goes over two axes only."""
+        """The operand as one matrix, and the view to it: the runtime supports two axes only."""
         assert isinstance(value, Tensor)
         if math.prod(value.sizes[:-2]) == 1:
             return [], value
@@ -124,9 +124,9 @@ class _Layers:
         return [Node(VIEW, [value, shape], made, reader.debug_handles)], made
 
     def _chosen(self, value: Argument) -> Node | None:
-        """The search for the scales of rows that are quantized and dequantized to a value; None if it is none such."""
+        """The computation of the scales of rows that are quantized and dequantized to a value, or None."""
         dequantize = self._match.maker(value, VIEW)
-        if dequantize is not None:  # a matrix is made of more axes
+        if dequantize is not None:  # more axes are viewed as a matrix
             value = dequantize.arguments[0]
         dequantize = self._match.maker(value, DEQUANTIZE_BLOCKS)
         quantize = None if dequantize is None else self._match.maker(dequantize.arguments[0], QUANTIZE_BLOCKS)
@@ -164,7 +164,7 @@ class _Layers:
 
 
 def _written(node: Node, operator: str, arguments: list[Argument], rows: Tensor) -> list[Node]:
-    """A layer on a matrix, and the view that gives it the shape of the node's result."""
+    """A layer on a matrix, and the view to the shape of the node's result."""
     result, handles = node.result, node.debug_handles
     assert isinstance(result, Tensor)
     shape = (*rows.shape[:-1], result.shape[-1])

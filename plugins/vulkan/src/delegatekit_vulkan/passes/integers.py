@@ -1,9 +1,8 @@
-"""Lets operators compute on integers, or with integer weights, where the runtime has an operator for that.
+"""Lets operators compute on integers, or with integer weights, if the runtime has an operator for that.
 
-The lowering writes a quantized program down as it is: conversions around operators on numbers, and weights as
-integers. Here `quantize(op(dequantize(a), weight))` becomes one call on integers, and a linear layer with integer
-weights one that reads them. What is left computes on numbers: the conversions run on the device, and constant integers
-become numbers.
+The lowering writes a quantized program unchanged: conversions around operators on numbers, and weights as integers.
+Here `quantize(op(dequantize(a), weight))` becomes one call on integers, and a linear layer with integer weights one
+that reads them. The rest computes on numbers: the conversions run on the device, and constant integers become numbers.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from .matching import Matcher, join_handles
 
 _LEAST, _GREATEST = -128, 127
 
-#: What is not needed where nothing reads its result.
+#: Operators that are dropped if nothing reads their result.
 _REMOVABLE = frozenset((QUANTIZE, DEQUANTIZE, CHOOSE, QUANTIZE_BLOCKS, DEQUANTIZE_BLOCKS, PREPACK, PAD, VIEW))
 
 #: The integers of an activation, with scale and zero point.
@@ -48,9 +47,9 @@ _Integers: TypeAlias = "tuple[Tensor, float, int]"
 
 
 def fold_integers(graph: Graph, *, half: bool, any_scale: bool) -> None:
-    """Compute on integers what the runtime can; with `half`, float32 is kept as float16.
+    """Compute on integers if the runtime supports it; with `half`, float32 is stored as float16.
 
-    `any_scale`: clamps may be left out as if the scales were those of the clamped result, for a graph with placeholders
+    `any_scale`: clamps may be dropped as if the scales were those of the clamped result, for a graph with placeholders
     as scales.
     """
     folder = _Folder(graph, half=half, any_scale=any_scale)
@@ -66,7 +65,7 @@ def fold_integers(graph: Graph, *, half: bool, any_scale: bool) -> None:
 
 
 def float_reason(graph: Graph) -> str | None:
-    """Why a quantized layer, after this pass, computes on numbers; None if it is on integers."""
+    """The reason why a quantized layer, after this pass, computes on numbers; None if it is on integers."""
     known = (*ON_INTEGERS, QUANTIZE, DEQUANTIZE, PAD)
     names = dict.fromkeys(node.operator for node in graph.nodes if node.operator not in known)
     return f"the runtime has no integer form of it: it computes on numbers, by {', '.join(names)}" if names else None
@@ -77,11 +76,11 @@ class _Folder:
         self._half = half
         self._any_scale = any_scale
         self._match = Matcher(graph)
-        #: Nodes that became part of another one.
+        #: Nodes that were folded into another one.
         self.folded: set[Node] = set()
 
     def fold(self, quantize: Node) -> None:
-        """Make a quantize, the operator before it, and a clamp between them one call on integers, if there is one."""
+        """Fold a quantize, the operator before it, and a clamp between them into one call on integers, if possible."""
         clamp, bounds = self._source(quantize), NO_BOUNDS
         found = None if clamp is None else bounds_of(clamp)
         operator = clamp
@@ -99,7 +98,7 @@ class _Folder:
         self.folded.update(gone)
 
     def _source(self, node: Node) -> Node | None:
-        """What computes the first operand of a node, if nothing else reads it."""
+        """The node that computes the first operand of a node, if nothing else reads it."""
         made = self._match.maker(node.arguments[0])
         return made if made is not None and len(made.results) == 1 and self._match.only_reader(made) is node else None
 
@@ -123,9 +122,9 @@ class _Folder:
         return None
 
     def _activation(self, bounds: Bounds, scale: float, zero_point: int) -> str | None:
-        """What the runtime calls a clamp before a quantize; None if it has no such one.
+        """The runtime's name of a clamp before a quantize; None if it has none.
 
-        A clamp that the range of the integers makes anyway is none.
+        A clamp that is implied by the range of the integers is dropped.
         """
         low, high = (_saturated(bound, scale, zero_point) for bound in bounds)
         if low > high or (high < _GREATEST and not self._any_scale):
@@ -169,7 +168,7 @@ class _Folder:
         return INT8_ADD, [left[0], right[0], *left[1:], *right[1:], *output, alpha]
 
     def _weights(self, packed: IntegerProduct, bias: Argument) -> list[Argument]:
-        """Integers, their sums, scales and bias, as the runtime wants them."""
+        """Integers, their sums, scales and bias, in the runtime's form."""
         return [
             constant(packed.weight),
             constant(aligned(packed.sums.to(torch.int32))),
@@ -178,7 +177,7 @@ class _Folder:
         ]
 
     def _integers(self, value: Argument) -> _Integers | None:
-        """What a dequantize makes an operand of."""
+        """The integers that an operand is dequantized from."""
         node = self._match.maker(value, DEQUANTIZE)
         if node is None:
             return None
@@ -188,17 +187,17 @@ class _Folder:
 
 
 def _is_one_image(tensor: Tensor) -> bool:
-    """Whether it is one image, whose size does not change."""
+    """True if it is one image, whose size does not change."""
     return tensor.rank == 4 and tensor.sizes[0] == 1 and not dynamic_count(tensor.shape)
 
 
 def _saturated(bound: float, scale: float, zero_point: int) -> float:
-    """The integer of a bound, infinite or beyond the range as it may be."""
+    """The integer of a bound, which may be infinite or beyond the range."""
     return bound if math.isinf(bound) else round(bound / scale) + zero_point
 
 
 def _drop_unread(graph: Graph) -> None:
-    """Drop conversions, views of them, and constants brought to the device, that nothing reads any more."""
+    """Drop dead conversions, views of them, and uploaded constants."""
     read: set[Tensor | SymInt] = {*graph.outputs, *graph.kept()}
     kept = []
     for node in reversed(graph.nodes):

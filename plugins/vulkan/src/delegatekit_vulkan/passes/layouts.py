@@ -1,4 +1,4 @@
-"""Says where the device keeps each tensor, and copies a tensor where an operator wants it in another form."""
+"""Chooses the device form of each tensor, and copies a tensor if an operator requires another form."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _CLONE = "aten.clone.default"
 
 
 def choose_layouts(graph: Graph, options: VulkanOptions) -> None:
-    """Tag every tensor that is computed. An operator's operands and results have one form, which the operator takes.
+    """Tag every computed tensor. An operator's operands and results have one form, which the operator accepts.
 
-    A form is kept from operand to result as long as the operators take it; an operand in another form is copied, once
+    A form is kept from operand to result as long as the operators accept it; an operand in another form is copied, once
     for each form.
     """
     texture = TARGETS[options.target].texture
@@ -53,7 +53,7 @@ class _Chooser:
         for tensor in (*together, *results):
             forms = self.allowed(tensor, forms)
         decided = [result for result in results if result.storage is not Storage.DEFAULT]
-        if decided and node.operator != PREPACK:  # state, whose new value has to have its form
+        if decided and node.operator != PREPACK:  # state, whose new value must have its form
             forms = (_form(decided[0]),)
         form = self._choice(node, together, results, forms)
         copies = []
@@ -72,7 +72,7 @@ class _Chooser:
         return [*copies, node]
 
     def allowed(self, tensor: Tensor, forms: tuple[Form, ...]) -> tuple[Form, ...]:
-        """Those of the forms that the device can keep the tensor in; a buffer if there is none."""
+        """Those of the forms that the device supports for the tensor; a buffer if there is none."""
         return tuple(form for form in forms if form.fits(tensor.sizes, self._texture)) or (BUFFER,)
 
     def tag(self, tensor: Tensor, form: Form) -> None:
@@ -80,7 +80,7 @@ class _Chooser:
 
     def _choice(self, node: Node, operands: list[Tensor], results: list[Tensor], forms: tuple[Form, ...]) -> Form:
         for operand in operands:
-            # What reads state stays where it is, so that a new value can be written in its place.
+            # Readers of state keep its form, so that a new value can be written in its place.
             if operand in self._kept and _form(operand) in forms:
                 return _form(operand)
         if self._prefer is not None:
@@ -91,7 +91,7 @@ class _Chooser:
         return self._wanted(results, forms) or forms[0]
 
     def _wanted(self, results: list[Tensor], forms: tuple[Form, ...]) -> Form | None:
-        """That of the forms which the next operators want, where nothing is decided yet."""
+        """The form that the next operators require, if none is decided yet."""
         for result in results:
             for user in self._users.get(result, ()):
                 facts = STOCK.get(user.operator)
@@ -114,7 +114,7 @@ class _Chooser:
 
 
 def _taken(node: Node, facts: StockOperator, operand: Tensor) -> tuple[Form, ...]:
-    """The forms in which a node takes an operand."""
+    """The forms in which a node accepts an operand."""
     apart = (own for position, own in facts.apart.items() if node.arguments[position] is operand)
     return next(apart, None) or forms_of(node)
 

@@ -1,4 +1,4 @@
-"""How passes find nodes that belong together, and what they leave of them."""
+"""Helpers for passes that find nodes and replace them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..ir.graph import PREPACK, Graph, Node, Tensor
 
 
 class Matcher:
-    """Who makes and who reads the values of a graph, as it is when this is made."""
+    """The producers and readers of a graph's values, at the time of construction."""
 
     def __init__(self, graph: Graph) -> None:
         self._producers = graph.producers()
@@ -14,7 +14,7 @@ class Matcher:
         self._outputs = frozenset(graph.outputs)
 
     def maker(self, value: object, *operators: str) -> Node | None:
-        """The node that makes a value, if it is one of these operators (of any, if none is named)."""
+        """The node that computes a value, if it is one of these operators (of any, if none is named)."""
         node = self._producers.get(value) if isinstance(value, Tensor) else None
         return node if node is not None and (not operators or node.operator in operators) else None
 
@@ -25,13 +25,13 @@ class Matcher:
         return readers[0] if len(readers) == 1 and result not in self._outputs else None
 
     def held(self, value: object) -> Tensor | None:
-        """The constant that a node brought to the device as this value."""
+        """The constant that a node uploaded as this value."""
         node = self.maker(value, PREPACK)
         source = None if node is None else node.arguments[0]
         return source if isinstance(source, Tensor) else None
 
 
 def join_handles(target: Node, *parts: Node) -> None:
-    """Let a node stand for the operators that these parts came from, and for its own, which come last."""
+    """Add the debug handles of these parts to a node, before its own."""
     handles = (handle for node in (*parts, target) for handle in node.debug_handles)
     target.debug_handles = tuple(dict.fromkeys(handles))

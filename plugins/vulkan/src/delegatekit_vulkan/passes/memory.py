@@ -1,4 +1,4 @@
-"""Gives tensors that are not needed at the same time one memory object."""
+"""Shares memory objects between tensors that are not needed at the same time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from ..ir.types import DataType, Layout, Storage
 
 
 def share_memory(graph: Graph) -> None:
-    """Number the memory objects. A tensor gets one of its kind that no living tensor has, as large if there is one.
+    """Number the memory objects. A tensor reuses a free one of its kind, if possible one that is large enough.
 
-    Inputs, outputs, what is packed from constants and what is kept from call to call have memory of their own.
+    Inputs, outputs, packed constants and tensors kept from call to call have memory of their own.
     """
     last: dict[Tensor, int] = {}
     for index, node in enumerate(graph.nodes):

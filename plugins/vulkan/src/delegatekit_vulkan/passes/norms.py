@@ -1,4 +1,4 @@
-"""Makes one call of RMS norms that a program writes in parts: x * rsqrt(mean(x * x) + eps), perhaps times a weight."""
+"""Fuses RMS norms that a program writes in parts into one call: x * rsqrt(mean(x * x) + eps), optionally weighted."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MUL: Final = "aten.mul.Tensor"
 _SQUARE: Final = "aten.pow.Tensor_Scalar"
 _MEAN: Final = "aten.mean.dim"
 _RSQRT: Final = "aten.rsqrt.default"
-#: Axes of what the runtime's norm is used with.
+#: The number of axes for which the runtime's norm is used.
 _RANKS: Final = (2, 3, 4)
 
 
 def fold_norms(graph: Graph, *, half: bool) -> None:
-    """Replace the parts; with `half`, float32 is kept as float16. Constants that nothing reads any more may stay."""
+    """Replace the parts; with `half`, float32 is stored as float16. Dead constants may stay."""
     folder = _Folder(graph, half=half)
     for node in graph.nodes:
         if node.operator == _RSQRT:
@@ -32,11 +32,11 @@ class _Folder:
     def __init__(self, graph: Graph, *, half: bool) -> None:
         self._half = half
         self._match = Matcher(graph)
-        #: Nodes that became part of another one.
+        #: Nodes that were folded into another one.
         self.folded: set[Node] = set()
 
     def fold(self, rsqrt: Node) -> None:
-        """Make the parts around a reciprocal square root one call, if they are a norm."""
+        """Fuse the parts around a reciprocal square root into one call, if they are a norm."""
         add = self._part(rsqrt.arguments[0], ADD)
         mean = None if add is None else self._part(add.arguments[0], _MEAN)
         square = None if mean is None else self._part(mean.arguments[0], _MUL, _SQUARE)
@@ -48,7 +48,7 @@ class _Folder:
             return
         if x.rank not in _RANKS or not isinstance(x.shape[-1], int) or not _over_rows(mean, x):
             return
-        if x not in scaled.reads:  # beside the reciprocal root
+        if x not in scaled.reads:  # besides the reciprocal root
             return
         parts = [square, mean, add, rsqrt]
         weight, last = self._weight(scaled, x)
@@ -59,7 +59,7 @@ class _Folder:
         self.folded.update(parts)
 
     def _weight(self, scaled: Node, x: Tensor) -> tuple[Tensor, Node]:
-        """The weight of a norm and the node that gives its result: a product with a constant row is part of it."""
+        """The weight of a norm and the node with its result: a product with a constant row is part of it."""
         product = self._match.only_reader(scaled)
         if product is not None and product.operator == _MUL:
             for value in product.reads:
@@ -70,12 +70,12 @@ class _Folder:
         return constant(ones, half=self._half), scaled
 
     def _part(self, value: object, *operators: str) -> Node | None:
-        """The node of one of these operators that makes a value which nothing else reads."""
+        """The node of one of these operators that computes a value with no other reader."""
         node = self._match.maker(value, *operators)
         return node if node is not None and self._match.only_reader(node) is not None else None
 
     def _number(self, value: object) -> float | None:
-        """What a constant without axes, brought to the device, says."""
+        """The value of a constant without axes, uploaded to the device."""
         source = self._match.held(value)
         if source is None or source.data is None or source.data.numel() != 1:
             return None

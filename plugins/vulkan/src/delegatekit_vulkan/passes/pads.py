@@ -1,4 +1,4 @@
-"""Lets convolutions pad their input with zeros themselves, where it is as much before as after."""
+"""Lets convolutions pad their input with zeros themselves, if the padding is symmetric."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PADDING, _TRANSPOSED = 4, 6
 
 
 def fold_pads(graph: Graph) -> None:
-    """Fold paddings into the convolutions that read them, and drop those that nothing reads."""
+    """Fold paddings into the convolutions that read them, and drop unread ones."""
     match = Matcher(graph)
     for node in graph.nodes:
         if node.operator in (CONVOLUTION, CLAMPED_CONVOLUTION):
@@ -35,7 +35,7 @@ def _fold(node: Node, match: Matcher) -> None:
 
 
 def _padding(value: object, match: Matcher) -> Node | None:
-    """The padding that makes a value; also where its result becomes integers and numbers again as its operand did."""
+    """The padding that computes a value; also if its result is quantized and dequantized like its operand."""
     node = match.maker(value, PAD, DEQUANTIZE)
     if node is None or node.operator == PAD:
         return node
@@ -49,7 +49,7 @@ def _padding(value: object, match: Matcher) -> Node | None:
 
 
 def _read(nodes: Iterator[Node], read: set[Tensor | SymInt]) -> Iterator[Node]:
-    """The nodes but for paddings that nothing reads, from the last to the first."""
+    """The nodes without unread paddings, from the last to the first."""
     for node in nodes:
         if node.operator != PAD or node.results[0] in read:
             read.update(node.reads)

@@ -1,4 +1,4 @@
-"""Lets the operator that computes the new value of a state write it where the old one is."""
+"""Lets the operator that computes the new value of a state overwrite the old one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from ..ir.stock import POINTWISE, VIEW
 
 
 def write_in_place(graph: Graph) -> None:
-    """Replace copies into state by the node that makes what is copied, if nothing reads the old value after it.
+    """Replace copies into state by the node that computes the copied value, if nothing reads the old value after it.
 
-    Elements have to be computed from those at their own places, and to lie in the same form.
+    Elements must depend only on those at their own positions, and have the same form.
     """
     kept = graph.kept()
     made_at = {value: at for at, node in enumerate(graph.nodes) for value in node.results if value not in kept}
@@ -31,12 +31,12 @@ def write_in_place(graph: Graph) -> None:
             for reader in graph.nodes:
                 reader.replace(source, state)
             dropped.add(node)
-            # The state is now read where the new value was: no other copy may be made of it in place.
+            # The state is now read in place of the new value: no other copy may be made of it in place.
             reads[state] = max(reads.get(state, -1), reads[source])
     graph.nodes = [node for node in graph.nodes if node not in dropped]
 
 
 def _alike(left: Tensor, right: Tensor) -> bool:
-    """Whether two tensors are kept in the same way."""
+    """True if two tensors are stored in the same way."""
     forms = ((item.sizes, item.datatype, item.storage, item.layout) for item in (left, right))
     return len(set(forms)) == 1

@@ -10,14 +10,14 @@ from typing import Any, Final
 from delegatekit_api import ExecutionError, RuntimeUnavailableError
 
 WHERE: Final = "VulkanBackend"
-#: Chooses the device: its position in the order of preference, or a part of its name. Anything else names the devices.
+#: Selects the device: its position in the order of preference, or a part of its name. Anything else lists the devices.
 CHOICE: Final = "DELEGATEKIT_VULKAN_DEVICE"
 _LOADER: Final = "apt-get install libvulkan1 (Debian), or the driver of the graphics card"
 _DRIVER: Final = "install the driver of the graphics card; apt-get install mesa-vulkan-drivers has one for CPUs"
 _EXTRA: Final = "pip install 'delegatekit-vulkan[runtime]'"
 #: Vulkan 1.1.
 _VERSION: Final = (1 << 22) | (1 << 12)
-#: VkPhysicalDeviceType -> place in the order of preference, and name: drivers on CPUs come last.
+#: VkPhysicalDeviceType -> position in the order of preference, and name: drivers on CPUs come last.
 _TYPES: Final = {2: (0, "discrete"), 1: (1, "integrated"), 3: (2, "virtual"), 0: (3, "other"), 4: (4, "cpu")}
 
 
@@ -33,29 +33,29 @@ class PhysicalDevice:
     device: int
     driver: int
     api: tuple[int, int]
-    #: Position of the first family of queues that can compute.
+    #: Index of the first queue family that supports compute.
     family: int
-    #: Bytes at a multiple of which a part of a buffer may be bound.
+    #: Alignment of buffer bindings in bytes.
     alignment: int
-    #: Bytes of the largest part of a buffer that a shader can see.
+    #: Maximum size in bytes of a buffer binding.
     most_bytes: int
-    #: Seconds from one tick of the device's clock to the next; 0 if it has none.
+    #: Period of the device's clock in seconds; 0 if it has none.
     tick: float
 
     @property
     def rank(self) -> int:
-        """Place in the order of preference: the least is taken."""
+        """Position in the order of preference: the smallest is chosen."""
         return next(place for place, name in _TYPES.values() if name == self.kind)
 
     @property
     def identity(self) -> str:
-        """Tells driver versions apart."""
+        """Distinguishes driver versions."""
         return f"{self.vendor:x}-{self.device:x}-{self.driver:x}"
 
 
 @cache
 def vulkan() -> Any:
-    """The module of the binding. Raises RuntimeUnavailableError where it, or the loader, is missing."""
+    """The module of the binding. Raises RuntimeUnavailableError if it, or the loader, is missing."""
     try:
         import vulkan as found
     except ImportError as error:
@@ -63,13 +63,13 @@ def vulkan() -> Any:
     except OSError:
         raise RuntimeUnavailableError(f"this system has no Vulkan loader: {_LOADER}", where=WHERE) from None
     if not hasattr(found, "vkCreateInstance"):
-        raise RuntimeUnavailableError(f"{found.__file__} is another module of the binding's name", where=WHERE)
+        raise RuntimeUnavailableError(f"{found.__file__} is another module with the binding's name", where=WHERE)
     return found
 
 
 @cache
 def instance() -> Any:
-    """The process's Vulkan instance. Raises RuntimeUnavailableError where there is no driver."""
+    """The process's Vulkan instance. Raises RuntimeUnavailableError if there is no driver."""
     vk = vulkan()
     # The structures refer to each other's memory: all must live until the call has returned.
     application = vk.VkApplicationInfo(pApplicationName="delegatekit", apiVersion=_VERSION)
@@ -84,7 +84,7 @@ def instance() -> Any:
 
 
 def _portability(vk: Any) -> tuple[int, list[str]]:
-    """On macOS drivers show themselves only to those who ask for less than the whole of Vulkan."""
+    """On macOS, drivers that implement only a subset of Vulkan must be requested explicitly."""
     name = "VK_KHR_portability_enumeration"
     known = {item.extensionName for item in vk.vkEnumerateInstanceExtensionProperties(None)}
     return (1, [name]) if name in known else (0, [])
@@ -92,7 +92,7 @@ def _portability(vk: Any) -> tuple[int, list[str]]:
 
 @cache
 def devices() -> tuple[PhysicalDevice, ...]:
-    """The devices that can compute with Vulkan 1.1, the preferred one first."""
+    """The devices that support compute with Vulkan 1.1, the preferred one first."""
     vk = vulkan()
     found = []
     try:
@@ -117,7 +117,7 @@ def devices() -> tuple[PhysicalDevice, ...]:
                 properties.driverVersion,
                 api,
                 family,
-                # Copied: the limits lie in the structure of properties, which does not outlive this loop.
+                # Copied: the limits are in the structure of properties, which does not outlive this loop.
                 max(int(properties.limits.minStorageBufferOffsetAlignment), 16),
                 int(properties.limits.maxStorageBufferRange),
                 float(properties.limits.timestampPeriod) * 1e-9 if families[family].timestampValidBits else 0.0,
@@ -127,7 +127,7 @@ def devices() -> tuple[PhysicalDevice, ...]:
 
 
 def chosen_device() -> PhysicalDevice:
-    """The device that blobs run on. Raises RuntimeUnavailableError if there is none, or not the one asked for."""
+    """The device that blobs run on. Raises RuntimeUnavailableError if there is none, or not the requested one."""
     found = devices()
     if not found:
         raise RuntimeUnavailableError(f"no Vulkan 1.1 device was found: {_DRIVER}", where=WHERE)
@@ -144,14 +144,14 @@ def chosen_device() -> PhysicalDevice:
 
 
 def error_name(error: Exception) -> str:
-    """What Vulkan calls an error: "VkErrorDeviceLost"."""
+    """Vulkan's name of an error: "VkErrorDeviceLost"."""
     return type(error).__name__
 
 
 def failed(error: Exception, doing: str) -> ExecutionError:
-    """The error of ours for one of Vulkan's."""
+    """Our error for one of Vulkan's."""
     hints = {
-        "VkErrorDeviceLost": "the driver gave the device up; the next load starts anew",
+        "VkErrorDeviceLost": "the driver lost the device; the next load opens it again",
         "VkErrorOutOfDeviceMemory": "the device has too little free memory",
         "VkErrorOutOfHostMemory": "the host has too little free memory",
     }

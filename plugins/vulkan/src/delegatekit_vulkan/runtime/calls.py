@@ -16,14 +16,14 @@ from .tape import Tape
 
 
 class Reader:
-    """The arguments of one call, checked as they are read: everything that a file may get wrong is a FormatError."""
+    """The arguments of one call, checked as they are read: every error that a file may contain is a FormatError."""
 
     def __init__(self, tape: Tape, node: Node) -> None:
         self._tape = tape
         self.operator: Final = node.operator
         self._arguments: Final = node.arguments
         self.results: Final = node.results
-        #: Where messages say that something is wrong.
+        #: The location for messages.
         self.where: Final = tape.where
 
     @property
@@ -38,11 +38,11 @@ class Reader:
         return FormatError(what, where=self.where)
 
     def raw(self, position: int) -> Argument:
-        """An argument as it is; None if the call has fewer."""
+        """An argument unchanged; None if the call has fewer."""
         return self._arguments[position] if position < len(self._arguments) else None
 
     def is_none(self, position: int) -> bool:
-        """Whether an argument is left out."""
+        """True if an argument is left out."""
         return self.raw(position) is None
 
     def tensor(self, position: int, *ranks: int) -> Value:
@@ -54,14 +54,14 @@ class Reader:
         return None if self.is_none(position) else self.tensor(position, *ranks)
 
     def declared(self, position: int) -> Tensor:
-        """A tensor as the blob declares it: kernels pack constants in ways of their own."""
+        """A tensor as the blob declares it: kernels pack constants in their own ways."""
         found = self.raw(position)
         if not isinstance(found, Tensor):
             raise self.error(f"argument {position} is not a tensor")
         return found
 
     def is_constant(self, position: int) -> bool:
-        """Whether an argument is a constant of the file."""
+        """True if an argument is a constant of the file."""
         found = self.raw(position)
         return isinstance(found, Tensor) and found.data is not None
 
@@ -133,7 +133,7 @@ class Reader:
         return tuple(sorted(axes))
 
     def checked_axis(self, axis: int, rank: int) -> int:
-        """An axis counted from the front, after a look whether there is such a one."""
+        """An axis counted from the front, checked to exist."""
         if not -max(rank, 1) <= axis < max(rank, 1):
             raise self.error(f"has no axis {axis}: {rank} axes")
         return axis % max(rank, 1)
@@ -153,7 +153,7 @@ class Reader:
         return value
 
 
-#: Writes down what a call does: dispatches, or nothing where its result shows its input's memory.
+#: Writes the dispatches of a call, or none if its result is a view of its input's memory.
 Kernel = Callable[[Tape, Reader], None]
 
 
@@ -167,9 +167,9 @@ def write_tape(
     states: Mapping[Tensor, Block],
     numbers: Mapping[SymInt, int] | None = None,
 ) -> Tape:
-    """The dispatches of a graph for inputs of these sizes. Raises FormatError for what is unknown or does not fit.
+    """The dispatches of a graph for inputs of these sizes. Raises FormatError for unknown or invalid calls.
 
-    `states` is the memory of what calls keep, `numbers` are those that stand in the inputs (as far as they are known).
+    `states` is the memory kept between calls, `numbers` are those in the inputs (as far as they are known).
     """
     tape = Tape(
         constants=constants,
@@ -209,7 +209,7 @@ def _reads_state(tape: Tape, node: Node) -> bool:
 def _check_results(tape: Tape, node: Node) -> None:
     for result in node.results:
         if isinstance(result, Tensor) and not tape.is_made(result):
-            # An operator's second results that nobody asks for need not be computed.
+            # An operator's further results need not be computed if unread.
             if len(node.results) == 1:
                 raise FormatError("computes nothing", where=tape.where)
         elif isinstance(result, SymInt) and result not in tape.numbers:

@@ -13,17 +13,17 @@ from ..shaders import bytecode
 from .binding import WHERE, PhysicalDevice, chosen_device, failed, instance, vulkan
 from .tape import PUSH_BYTES
 
-#: Where Vulkan's own cache of compiled pipelines is kept between processes; "off" keeps none (as for the core's cache).
+#: Folder of Vulkan's own cache of compiled pipelines between processes; "off" keeps none (as for the core's cache).
 _CACHE: Final = "DELEGATEKIT_CACHE"
-#: Nanoseconds that a call may take on the device: drivers on CPUs are slow, and a hang must not last for ever.
+#: Timeout of a call in nanoseconds: drivers on CPUs are slow, and a hang must not last for ever.
 _PATIENCE: Final = 600 * 10**9
 
 
 class Buffer:
-    """A piece of the device's memory; `view` shows it to the host where that is possible."""
+    """A piece of the device's memory; `view` is its mapping on the host, if possible."""
 
     def __init__(self, device: Device, size: int, *, host: bool) -> None:
-        """`host` asks for memory that the host reads and writes; else the device's own, which it may see, too."""
+        """`host` requests memory that the host reads and writes; else the device's own, which the host may see, too."""
         vk, self._device, self.size = device.vk, device, max(size, 4)
         usage = (
             vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT
@@ -48,7 +48,7 @@ class Buffer:
             raise failed(error, f"allocating {self.size} bytes") from None
 
     def close(self) -> None:
-        """Give the memory back; twice is harmless."""
+        """Free the memory; calling twice is harmless."""
         vk, device = self._device.vk, self._device.handle
         self.view = None
         if self.handle is not None:
@@ -68,7 +68,7 @@ class Pipeline:
 
 
 class Submission:
-    """Recorded commands with a fence, as the driver takes them: the binding would convert lists in each call."""
+    """Recorded commands with a fence, in the driver's form: the binding would convert lists in each call."""
 
     def __init__(self, device: Device, commands: Any) -> None:
         vk, self._device = device.vk, device
@@ -81,7 +81,7 @@ class Submission:
         self.fences: Final = vk.ffi.new("VkFence[]", [self.fence])
 
     def close(self) -> None:
-        """Give the fence back."""
+        """Destroy the fence."""
         self._device.vk.vkDestroyFence(self._device.handle, self.fence, None)
 
 
@@ -116,7 +116,7 @@ class Device:
     # -- memory --------------------------------------------------------------------------------------------------------
 
     def memory_type(self, allowed: int, *, host: bool) -> tuple[int, bool]:
-        """The kind of memory to allocate, and whether the host sees it."""
+        """The kind of memory to allocate, and True if the host sees it."""
         vk, memory = self.vk, self._memory
         local = vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
         visible = vk.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | vk.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
@@ -125,19 +125,19 @@ class Device:
         if host:
             wishes = [visible | cached, visible]
         else:
-            # Cards show the host a small part of their memory only: there, copies go through a buffer of the host's.
+            # Graphics cards map only a small part of their memory: there, copies go through a buffer of the host's.
             wishes = [local | visible | cached, local | visible, local, 0] if shared else [local, 0]
         for wish in wishes:
             for index in range(memory.memoryTypeCount):
                 flags = memory.memoryTypes[index].propertyFlags
                 if allowed >> index & 1 and flags & wish == wish:
                     return index, bool(flags & visible == visible) and (host or shared)
-        raise failed(RuntimeError(), "finding memory of the kind that is needed")
+        raise failed(RuntimeError(), "finding memory of the required kind")
 
     # -- pipelines -----------------------------------------------------------------------------------------------------
 
     def pipeline(self, shader: str, constants: tuple[int, ...], buffers: int) -> Pipeline:
-        """The compiled shader with these specialization constants (words), and so many buffers. Made once."""
+        """The compiled shader with these specialization constants (words) and this many buffers. Made once."""
         key = (shader, constants)
         with self.lock:
             found = self._pipelines.get(key)
@@ -174,7 +174,7 @@ class Device:
         return Pipeline(made[0] if hasattr(made, "__len__") else made, layout, sets)
 
     def _layouts(self, buffers: int) -> tuple[Any, Any]:
-        """The layouts of descriptor set and pipeline for shaders with so many buffers."""
+        """The layouts of descriptor set and pipeline for shaders with this many buffers."""
         if buffers not in self._set_layouts:
             vk = self.vk
             bindings = [
@@ -209,7 +209,7 @@ class Device:
             return None
 
     def save_cache(self) -> None:
-        """Write the compiled pipelines down for later processes, if there are new ones. A full disk is no error."""
+        """Write the cache of compiled pipelines for later processes, if there are new ones. A full disk is no error."""
         with self.lock:
             if self._cache_path is None or self._cache is None or not self._unsaved:
                 return
@@ -224,7 +224,7 @@ class Device:
                 return
 
     def _cache_data(self) -> bytes:
-        """What Vulkan keeps of the compiled pipelines (the binding has no function for it, only the C declaration)."""
+        """Vulkan's data of the compiled pipelines (the binding has no function for it, only the C declaration)."""
         ffi, get = self.vk.ffi, self.vk.lib.vkGetPipelineCacheData
         size = ffi.new("size_t *")
         if get(self.handle, self._cache, size, ffi.NULL):
@@ -252,7 +252,7 @@ class Device:
 
 
 def _extensions(vk: Any, physical: PhysicalDevice) -> dict[str, Any]:
-    """What a driver with less than the whole of Vulkan wants to be told."""
+    """The extensions that a driver with a subset of Vulkan must be given."""
     name = "VK_KHR_portability_subset"
     known = {item.extensionName for item in vk.vkEnumerateDeviceExtensionProperties(physical.handle, None)}
     return {"ppEnabledExtensionNames": [name]} if name in known else {}
@@ -268,7 +268,7 @@ def _cache_path(physical: PhysicalDevice) -> Path | None:
 
 
 def _check_process(device: Device | None) -> None:
-    """Refuse a fork of the process that opened a device: drivers have threads, which it has not, and it would hang."""
+    """Refuse a fork of the process that opened a device: it lacks the driver's threads, and would hang."""
     if device is not None and device.process != os.getpid():
         raise RuntimeUnavailableError(
             "Vulkan was used by the process that this one was forked from: drivers do not work in a fork",

@@ -1,4 +1,4 @@
-"""Memory of a tape: blocks, the tensors in them, and what is kept from call to call."""
+"""Memory of a tape: blocks, the tensors in them, and the values kept from call to call."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ WORD: Final = 4
 
 @dataclass(eq=False)
 class Block:
-    """Memory of some words: of constants, which `content` makes once, of state, or of values that are computed."""
+    """Memory of some words: of constants, which `content` makes once, of state, or of computed values."""
 
     words: int
     #: Makes the words of a constant (a uint32 array); None for computed values.
     content: Callable[[], np.ndarray[Any, Any]] | None = None
-    #: Whether it is kept from call to call: memory of the delegate's, not of a recording.
+    #: True if it is kept from call to call: memory of the delegate's, not of a recording.
     lasting: bool = False
 
     @property
     def is_computed(self) -> bool:
-        """Whether its words have a meaning within one call only."""
+        """True if its words are valid within one call only."""
         return self.content is None and not self.lasting
 
     @property
     def bytes(self) -> int:
-        """Its size, a multiple of four words: shaders take four at a time. Nothing is bound that has no bytes."""
+        """Its size, a multiple of four words: shaders take four at a time. Blocks of 0 bytes are not bound."""
         return -(-max(self.words, 1) // 4) * 4 * WORD
 
 
@@ -57,12 +57,12 @@ class Value:
 
     @property
     def is_float(self) -> bool:
-        """Whether its words are float32 rather than int32."""
+        """True if its words are float32 rather than int32."""
         return self.datatype.is_float
 
     @property
     def is_half(self) -> bool:
-        """Whether what is stored is rounded to float16."""
+        """True if stored values are rounded to float16."""
         return self.datatype is DataType.FLOAT16
 
 
@@ -77,13 +77,13 @@ class Kept:
     last_reads: Mapping[Tensor | SymInt, int]
 
     def changes_under(self, tensor: Tensor, source: Block, call: int) -> bool:
-        """Whether a tensor that a call makes of this memory is still read after the memory was overwritten."""
+        """True if a tensor that a call makes of this memory is still read after the memory was overwritten."""
         return call < self.overwritten.get(source, -1) < self.last_reads.get(tensor, -1)
 
 
 @dataclass(frozen=True)
 class Padded:
-    """Zeros around a value, of which nothing is written until something reads them."""
+    """Zeros around a value, which are not written until something reads them."""
 
     source: Value
     #: Zeros before and after it, along each axis.
@@ -91,7 +91,7 @@ class Padded:
     after: tuple[int, ...]
     #: Writes both into a result.
     write: Callable[[Value], None]
-    #: Which call asked for it.
+    #: The call that padded it.
     call: int
 
     @property

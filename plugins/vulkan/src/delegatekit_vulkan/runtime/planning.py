@@ -1,4 +1,4 @@
-"""Where blocks lie in a recording's memory, and where its commands have to wait for each other."""
+"""Offsets of blocks in a recording's memory, and barriers between its commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Extent: TypeAlias = tuple[Buffer, int, int]
 
 
 class Hazards:
-    """Says before which dispatches those before must have ended: where they touch the same memory, and one writes."""
+    """Finds dispatches that need a barrier: they touch the same memory as those before, and one writes."""
 
     def __init__(self, place: Any) -> None:
         self._place = place
@@ -26,7 +26,7 @@ class Hazards:
         self._written: list[Extent] = []
 
     def next(self, blocks: Sequence[Block], written: int) -> bool:
-        """Go on to the next dispatch; whether a barrier must stand before it."""
+        """Go on to the next dispatch; True if it needs a barrier before it."""
         extents = [(block, block.content is None) for block in blocks]
         first_written = len(blocks) - written
         reads = [self._extent(block) for block, computed in extents[:first_written] if computed]
@@ -48,7 +48,7 @@ def _overlap(left: list[Extent], right: list[Extent]) -> bool:
 
 
 def plan(tape: Tape, inputs: Sequence[Value], outputs: Sequence[Value], alignment: int) -> tuple[dict[Block, int], int]:
-    """An offset in the arena for each computed block: blocks that are needed at the same time lie apart.
+    """An offset in the arena for each computed block: blocks that are needed at the same time are disjoint.
 
     Inputs and outputs have memory of their own: the host fills them and reads them outside of the commands.
     """
@@ -64,7 +64,7 @@ def plan(tape: Tape, inputs: Sequence[Value], outputs: Sequence[Value], alignmen
     placed: list[tuple[int, int, int, int]] = []
     offsets: dict[Block, int] = {}
     size = 0
-    # The largest first, each at the lowest place that is free all its life.
+    # The largest first, each at the lowest offset that is free for its whole lifetime.
     for block, (first, last) in sorted(lives.items(), key=lambda item: (-item[0].bytes, item[1])):
         taken = sorted((a, b) for a, b, begin, end in placed if begin <= last and first <= end)
         offset = 0
@@ -79,7 +79,7 @@ def plan(tape: Tape, inputs: Sequence[Value], outputs: Sequence[Value], alignmen
 
 
 def check_size(block: Block, device: Device) -> None:
-    """Refuse what a shader cannot see whole, before memory is asked for."""
+    """Refuse a block that a shader cannot bind as a whole, before memory is allocated."""
     most = device.physical.most_bytes
     if block.bytes > most:
         raise ExecutionError(

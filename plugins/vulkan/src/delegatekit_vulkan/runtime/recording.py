@@ -29,7 +29,7 @@ class Recording:
         *,
         timed: bool,
     ) -> None:
-        """With `timed`, `seconds` tells after a run how long each dispatch took."""
+        """With `timed`, `seconds` has the time of each dispatch after a run."""
         self._timed: Final = timed
         self._dispatches: Final = len(tape.dispatches)
         self._device: Final = device
@@ -65,11 +65,11 @@ class Recording:
     # -- running -------------------------------------------------------------------------------------------------------
 
     def input_words(self, index: int) -> np.ndarray[Any, Any]:
-        """Where the host writes an input."""
+        """The host's mapping of an input."""
         return self._input_words[index]
 
     def output_words(self, index: int) -> np.ndarray[Any, Any]:
-        """Where the host finds an output after `run`."""
+        """The host's mapping of an output after `run`."""
         return self._output_words[index]
 
     def run(self) -> None:
@@ -84,7 +84,7 @@ class Recording:
         return next((int(words[0]) - 1 for words in self._fault_words if words[0]), None)
 
     def seconds(self) -> list[float]:
-        """What each dispatch took in the last run, on the device, in seconds. Only of a `timed` recording."""
+        """The time of each dispatch in the last run, on the device, in seconds. Only of a `timed` recording."""
         vk, count = self._device.vk, self._dispatches + 1
         stamps = np.zeros(count, dtype=np.uint64)
         data = vk.ffi.from_buffer(stamps)
@@ -108,14 +108,14 @@ class Recording:
         vk.vkCmdWriteTimestamp(self._commands, vk.VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, self._queries, index)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Free everything."""
         handle = self._device.handle
         for destroy, item in reversed(self._pools):
             destroy(handle, item, None)
         self._pools = []
         if hasattr(self, "_submission"):
             self._submission.close()
-        # Views of memory that is given back.
+        # Views of memory that is freed.
         self._input_words, self._output_words, self._fault_words = [], [], []
         self._arena.close()
         if self._staging is not None:
@@ -145,7 +145,7 @@ class Recording:
         self._copy(self._staging, self._arena, self._inputs)
         self._begin_times()
         if self._states.blocks:
-            self._barrier()  # what the call before wrote
+            self._barrier()  # writes of the call before
         hazards = Hazards(self.place)
         bound = None
         for index, item in enumerate(tape.dispatches):
@@ -185,7 +185,7 @@ class Recording:
         return self._arena, self._offsets[block]
 
     def _copy(self, source: Buffer | None, target: Buffer | None, values: Sequence[Value]) -> None:
-        """Between the host's memory and the device's own, where those are two."""
+        """Copy between the host's memory and the device's own, if they differ."""
         if source is None or target is None:
             return
         vk = self._device.vk
@@ -217,7 +217,7 @@ class Recording:
 
 
 class _Sets:
-    """Descriptor sets: which part of which buffer each binding of a dispatch is. Equal ones are made once."""
+    """Descriptor sets: the part of a buffer for each binding of a dispatch. Equal ones are made once."""
 
     def __init__(self, recording: Recording, tape: Tape) -> None:
         self._recording = recording

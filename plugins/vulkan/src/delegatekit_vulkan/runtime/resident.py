@@ -1,4 +1,4 @@
-"""What lies on the device between calls: constants, which handles share, and the state that each handle keeps."""
+"""Data on the device between calls: constants, which handles share, and the state of each handle."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from .device import Buffer, Device, Submission
 from .memory import WORD, Block
 from .transfer import constant_array, words_of
 
-#: Words (uint32), and the offset in bytes where they go.
+#: Words (uint32), and their offset in bytes.
 _Part: TypeAlias = "tuple[int, np.ndarray[Any, Any]]"
 
 
 class Constants:
     """The constants of a delegate on the device, uploaded once, for all sizes and all handles of the same file.
 
-    `share` gives the same object for the same memory of a file; each user of it says `release` in the end.
+    `share` returns the same object for the same memory of a file; each user of it finally calls `release`.
     """
 
     def __init__(self, device: Device) -> None:
         self._device: Final = device
         self._places: dict[Block, tuple[Buffer, int]] = {}
         self._users = 0
-        #: Guards `blocks` and what is uploaded: handles may be made in several threads.
+        #: Guards `blocks` and the uploads: handles may be made in several threads.
         self.lock: Final = threading.RLock()
-        #: What tapes know constants by -> block.
+        #: The tapes' key of a constant -> block.
         self.blocks: Final[dict[Hashable, Block]] = {}
 
     @staticmethod
     def share(device: Device, graph: Graph) -> Constants:
-        """The constants of a graph. Memory keeps its meaning as long as a handle that uses it lives."""
+        """The constants of a graph. Memory addresses stay valid as long as a handle that uses them lives."""
         key = (id(device), frozenset(storage_key(item.data) for item in graph.constants() if item.data is not None))
         with _sharing:
             found = _shared.setdefault(key, Constants(device))
@@ -45,7 +45,7 @@ class Constants:
             return found
 
     def release(self) -> None:
-        """One user less; the last one gives the memory back."""
+        """Remove one user; the last one frees the memory."""
         with _sharing:
             self._users -= 1
             if self._users:
@@ -57,7 +57,7 @@ class Constants:
         self._places = {}
 
     def place(self, blocks: Iterable[Block]) -> None:
-        """Upload those that are not there yet."""
+        """Upload those that are not on the device yet."""
         missing = [block for block in dict.fromkeys(blocks) if block.content is not None and block not in self._places]
         if not missing:
             return
@@ -101,7 +101,7 @@ class States:
         return self._buffer, self._offsets[block]
 
     def close(self) -> None:
-        """Give the memory back; twice is harmless."""
+        """Free the memory; calling twice is harmless."""
         if self._buffer is not None:
             self._buffer.close()
 
@@ -129,7 +129,7 @@ def _laid_out(blocks: Iterable[Block], device: Device) -> tuple[dict[Block, int]
 
 
 def write_words(device: Device, buffer: Buffer, parts: Iterable[_Part]) -> None:
-    """Write some parts of a buffer; what is between them may change. Raises ExecutionError."""
+    """Write some parts of a buffer; the bytes between them may change. Raises ExecutionError."""
     if buffer.view is not None:
         _fill(buffer.view, parts)
         return

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MOST_RECORDINGS: Final = 8
 
 
-#: Sizes of a call's inputs, and numbers that stand in them.
+#: Sizes of a call's inputs, and numbers in them.
 _Key: TypeAlias = "tuple[tuple[tuple[int, ...], ...], tuple[tuple[SymInt, int], ...]]"
 
 
@@ -43,9 +43,9 @@ class _Handle:
     signature: Signature
     device: Device
     constants: Constants
-    #: What calls keep for the next one.
+    #: Values kept for the next call.
     states: States
-    #: Sizes of the inputs, and the numbers that stand in them -> recording.
+    #: Sizes of the inputs, and the numbers in them -> recording.
     recordings: dict[_Key, tuple[Recording, list[Value]]] = field(default_factory=dict)
     closed: bool = False
 
@@ -54,7 +54,7 @@ class VulkanRuntime:
     """A `DelegateRuntime` on the Vulkan device of the host."""
 
     def is_available(self) -> Availability:
-        """Whether there is a device; the reason says what to install."""
+        """Check that there is a device; the reason tells what to install."""
         try:
             chosen_device()
         except RuntimeUnavailableError as error:
@@ -66,7 +66,7 @@ class VulkanRuntime:
         graph = read_graph(payload)
         signature = Signature.of_payload(payload)
         sizes = tuple(tensor.sizes for tensor in graph.inputs)
-        # All that the blob may get wrong is found here, before the driver hears of it.
+        # All errors of the blob are found here, before it reaches the driver.
         kept = states_of(graph)
         write_tape(graph, KERNELS, sizes, {}, largest=True, states=lasting_blocks(kept))
         device = open_device()
@@ -92,7 +92,7 @@ class VulkanRuntime:
     def profile(
         self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
     ) -> Sequence[OperatorTime]:
-        """As `execute`, and what each dispatch took; nothing where the device has no clock. Raises ExecutionError."""
+        """As `execute`, and the time of each dispatch; nothing if the device has no clock. Raises ExecutionError."""
         if not handle.device.physical.tick:
             self.execute(handle, inputs, outputs)
             return ()
@@ -108,7 +108,7 @@ class VulkanRuntime:
             recording.close()
 
     def destroy(self, handle: _Handle) -> None:
-        """Release the delegate; twice is harmless."""
+        """Release the delegate; calling twice is harmless."""
         if handle.closed:
             return
         handle.closed = True
@@ -119,7 +119,7 @@ class VulkanRuntime:
         handle.constants.release()
 
     def _recording(self, handle: _Handle, key: _Key) -> tuple[Recording, list[Value]]:
-        """The recording for these sizes and numbers, made when it is first needed."""
+        """The recording for these sizes and numbers, made on first use."""
         found = handle.recordings.pop(key, None)
         if found is None:
             while len(handle.recordings) >= _MOST_RECORDINGS:
@@ -127,7 +127,7 @@ class VulkanRuntime:
                 handle.recordings.pop(oldest)[0].close()
             recording, _, outputs = self._recorded(handle, key)
             found = (recording, outputs)
-        handle.recordings[key] = found  # the most recent one stands last
+        handle.recordings[key] = found  # the most recent one is last
         return found
 
     def _recorded(self, handle: _Handle, key: _Key, *, timed: bool = False) -> tuple[Recording, Tape, list[Value]]:
@@ -150,7 +150,7 @@ class VulkanRuntime:
 
 
 def _checked(handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> _Key:
-    """The recording that a call needs. Raises ExecutionError for what does not fit."""
+    """The key of the recording for a call. Raises ExecutionError for inputs that do not match."""
     if handle.closed:
         raise ExecutionError("was destroyed", where=WHERE)
     check_call(handle.signature, inputs, outputs, WHERE)
@@ -159,7 +159,7 @@ def _checked(handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[
 
 @contextmanager
 def _about_inputs() -> Iterator[None]:
-    """What cannot be recorded within the block fails because of a call's inputs."""
+    """Report errors of recording within the block as errors of a call's inputs."""
     try:
         yield
     except FormatError as error:
@@ -167,7 +167,7 @@ def _about_inputs() -> Iterator[None]:
 
 
 def _run(handle: _Handle, recording: Recording) -> None:
-    """Execute. Raises ExecutionError, also where an index is out of range."""
+    """Execute. Raises ExecutionError, also if an index is out of range."""
     recording.run()
     if recording.fault is not None:
         operator = handle.graph.nodes[recording.fault].operator

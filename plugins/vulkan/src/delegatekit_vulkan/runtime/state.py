@@ -1,8 +1,8 @@
-"""What a delegate keeps from call to call, and numbers that stand in a call's inputs.
+"""Values that a delegate keeps from call to call, and numbers in a call's inputs.
 
-State is a constant that is brought to the device once and then is the result of another call. ExecuTorch's lowering
-also leaves key and value caches in the blob as constants that an operator overwrites, and the position in them as a
-number that is read out of an input.
+State is a constant that is uploaded once and then is the result of another call. ExecuTorch's lowering also leaves key
+and value caches in the blob as constants that an operator overwrites, and the position in them as a number that is read
+from an input.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 #: Operator -> positions of the arguments that it overwrites.
 _OVERWRITES: Final = {"sdpa_with_kv_cache.default": (3, 4)}
-#: Reads a number out of a tensor.
+#: Reads a number from a tensor.
 READS_NUMBER: Final = "et_vk.select_as_symint.default"
 
 
 def states_of(graph: Graph) -> dict[Tensor, Tensor]:
     """The tensors that calls overwrite for the next call -> the constant with their first value.
 
-    Raises FormatError for one that is declared otherwise than the constant.
+    Raises FormatError for one whose declaration differs from the constant's.
     """
     found = graph.kept()
     for tensor, source in found.items():
@@ -41,7 +41,7 @@ def states_of(graph: Graph) -> dict[Tensor, Tensor]:
 
 
 def kept_by(graph: Graph, blocks: Mapping[Tensor, Block]) -> Kept:
-    """When the calls of a graph read and overwrite what is kept in these blocks."""
+    """The calls of a graph that read and overwrite the kept values in these blocks."""
     overwritten: dict[Block, int] = {}
     last_reads: dict[Tensor | SymInt, int] = {}
     for index, node in enumerate(graph.nodes):
@@ -61,7 +61,7 @@ def _overwritten_by(node: Node) -> list[Tensor]:
 
 
 def numbers_in(graph: Graph, inputs: Sequence[torch.Tensor]) -> dict[SymInt, int]:
-    """The numbers that a call's inputs hold. The graph's calls were checked when it was loaded."""
+    """The numbers in a call's inputs. The graph's calls were checked when it was loaded."""
     found = {}
     for node in graph.nodes:
         if node.operator == READS_NUMBER and isinstance(node.result, SymInt):

@@ -1,4 +1,4 @@
-"""Tensors as shaders with strides see them, and the one that moves elements from one place to another."""
+"""Strided views of tensors for shaders, and the shader that copies elements between them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from .memory import Value
 from .tape import Tape
 
-#: Axes that the shaders go over (`AXES` in shaders/common.glsl).
+#: Axes that the shaders support (`AXES` in shaders/common.glsl).
 AXES = 8
 
 
 def strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Elements from one to the next along each axis of a contiguous tensor.
+    """Strides in elements of a contiguous tensor.
 
     >>> strides((2, 3, 4))
     (12, 4, 1)
@@ -55,7 +55,7 @@ def broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
 
 
 def joined(sizes: Sequence[int], *steps: Sequence[int]) -> tuple[list[int], list[list[int]]]:
-    """Fewer axes that lead to the same elements: those of size 1 are dropped, those that lie together are one.
+    """Fewer axes with the same elements: those of size 1 are dropped, adjacent ones are merged.
 
     >>> joined((2, 1, 3, 4), (12, 12, 4, 1), (0, 0, 4, 1))
     ([2, 12], [[12, 1], [0, 1]])
@@ -78,27 +78,27 @@ def joined(sizes: Sequence[int], *steps: Sequence[int]) -> tuple[list[int], list
 
 
 def padded(numbers: Sequence[int], axes: int = AXES) -> list[int]:
-    """The numbers as the last of so many; shaders do not look at the others."""
+    """The numbers as the last of this many; shaders ignore the others."""
     return [0] * (axes - len(numbers)) + list(numbers)
 
 
 @dataclass(frozen=True)
 class Walk:
-    """How a shader goes over a result, and over operands that repeat along some of its axes."""
+    """A shader's iteration over a result, and over operands that repeat along some of its axes."""
 
-    #: Invocations, and whether each does four elements that lie together.
+    #: Invocations, and True if each computes four adjacent elements.
     items: int
     wide: bool
-    #: Axes to go over, in units of what an invocation does; none if all lies in one row.
+    #: Axes to iterate over, in units of an invocation; none if all is one row.
     sizes: list[int]
-    #: For each operand: the steps along these axes, and (where four are done at once) whether one element serves all.
+    #: For each operand: the steps along these axes, and (if four are computed at once) True if one element serves all.
     steps: list[list[int]]
     single: tuple[bool, ...]
 
 
 def walk(tape: Tape, shape: Sequence[int], *operands: Sequence[int], most: int | None = AXES) -> Walk:
-    """The cheapest way over a result. Raises FormatError unless its sizes are those of the operands, broadcast, and for
-    more axes than `most`.
+    """The cheapest iteration over a result. Raises FormatError unless its sizes are those of the operands, broadcast,
+    and for more axes than `most`.
     """
     if broadcast(*operands) != tuple(shape):
         raise tape_error(tape, f"declares the result {tuple(shape)}, computes {broadcast(*operands)}")
@@ -131,15 +131,15 @@ def copy(
     from_offset: int = 0,
     to_offset: int = 0,
 ) -> None:
-    """Copy a box of elements of `sizes` from one place to another; strides and offsets in elements.
+    """Copy a box of elements of `sizes` between two strided views; strides and offsets in elements.
 
-    Everything that a strided view can say is such a copy. Raises FormatError for more axes than the shader has.
+    Every operation on strided views is such a copy. Raises FormatError for more axes than the shader has.
     """
     kept, (froms, tos) = joined(sizes, from_strides, to_strides)
     if len(kept) > AXES:
         raise tape_error(tape, f"moves elements along {len(kept)} axes: {AXES} are the most")
     count = math.prod(sizes)
-    # Four places that lie together at a time; what lies together in the source, too, is read at once.
+    # Four adjacent positions at a time; those adjacent in the source, too, are read at once.
     wide = bool(kept) and kept[-1] % 4 == 0 and tos[-1] == 1 and not any(step % 4 for step in (*tos[:-1], to_offset))
     together = wide and froms[-1] == 1 and not any(step % 4 for step in (*froms[:-1], from_offset))
     step = froms[-1] if wide else 0
@@ -170,7 +170,7 @@ def contiguous(tape: Tape, source: Value, shape: Sequence[int]) -> Value:
 
 
 def permuted(tape: Tape, source: Value, order: Sequence[int]) -> Value:
-    """The source with its axes in another order, in memory of its own where elements move."""
+    """The source with its axes in another order, in memory of its own if elements move."""
     shape = tuple(source.shape[axis] for axis in order)
     moving = [axis for axis in order if source.shape[axis] != 1]
     if moving == sorted(moving):

@@ -1,8 +1,8 @@
-"""What a graph means on the device for one set of sizes: dispatches on blocks of memory. No driver is involved.
+"""A graph as dispatches on blocks of memory, for one set of sizes. No driver is involved.
 
-Every element takes a word of 32 bits: float32 (a float16 tensor's numbers are rounded where they are stored), int32, or
+Every element takes a word of 32 bits: float32 (a float16 tensor's numbers are rounded when they are stored), int32, or
 0 and 1 for booleans. So one set of shaders serves devices with and without 8-bit and 16-bit memory. All tensors are
-contiguous, and begin where their block begins.
+contiguous, and begin at the start of their block.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 #: Invocations in a work group of most shaders, along x (`local_size_x` in shaders/common.glsl).
 GROUP: Final = 64
-#: Work groups along one axis that every device allows.
+#: The limit of work groups along one axis on every device.
 _MOST_GROUPS: Final = 65535
-#: Bytes of push constants that every device has.
+#: The limit of push constants in bytes on every device.
 PUSH_BYTES: Final = 128
 #: Of one block: Vulkan's shaders count words in 32 bits.
 MOST_BYTES: Final = 1 << 32
@@ -57,16 +57,16 @@ class Dispatch:
 
 @dataclass
 class Tape:
-    """Dispatches in order, and where inputs and outputs are."""
+    """Dispatches in order, and the locations of inputs and outputs."""
 
     #: The graph's inputs.
     inputs: frozenset[Tensor]
     numbers: dict[SymInt, int]
-    #: Constants and what was made of them, shared by all tapes of a delegate.
+    #: Constants and values derived from them, shared by all tapes of a delegate.
     constants: dict[Hashable, Block]
-    #: What is kept from call to call.
+    #: Values kept from call to call.
     kept: Kept
-    #: Whether this is the largest call: then sizes are the declared ones.
+    #: True if this is the largest call: then sizes are the declared ones.
     largest: bool
     dispatches: list[Dispatch] = field(default_factory=list)
     values: dict[Tensor, Value] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Tape:
 
     @property
     def fault(self) -> Value:
-        """A word, 0 when a call begins: the number, from 1, of the last call of the graph that cannot go on."""
+        """A word, 0 when a call begins: the number, from 1, of the last call of the graph that failed."""
         if self.may_fail is None:
             self.may_fail = self.scratch((1,), DataType.INT32)
         return self.may_fail
@@ -87,7 +87,7 @@ class Tape:
     # -- tensors -------------------------------------------------------------------------------------------------------
 
     def value(self, tensor: Tensor) -> Value:
-        """The value of a tensor: computed, an input, or a constant as it is in the file."""
+        """The value of a tensor: computed, an input, or a constant as stored in the file."""
         found = self.values.get(tensor)
         if found is None and tensor in self._padded:
             found = self._written(tensor, self._padded[tensor])
@@ -100,8 +100,8 @@ class Tape:
     def constant(self, tensor: Tensor, shape: Sequence[int], form: Hashable = "", pack: Packing | None = None) -> Value:
         """A constant, in the file's order or in another one.
 
-        `pack` gets the elements in the file's type and shape, and gives those of a value of this shape (or uint32
-        words, as many as its elements). `form` names what `pack` does: it runs once for each form, when the constant is
+        `pack` gets the elements in the file's type and shape, and returns those of a value of this shape (or uint32
+        words, as many as its elements). `form` names the packing: it runs once for each form, when the constant is
         uploaded.
         """
         data = tensor.data
@@ -125,7 +125,7 @@ class Tape:
         return self.values.setdefault(target, Value(tuple(shape), target.datatype, Block(math.prod(shape))))
 
     def replace(self) -> None:
-        """Let what the call computed beside the state that it reads take its place."""
+        """Replace the state by the value that the call computed beside it."""
         for tensor, made in self._replacements.items():
             self.move(made, self.values[tensor])
         self._replacements.clear()
@@ -141,7 +141,7 @@ class Tape:
             self.values[target] = Value(tuple(shape), target.datatype, source.block)
 
     def pad(self, tensor: Tensor | SymInt, padded: Padded) -> None:
-        """Let a result be a value with zeros around it, which a convolution need not have in memory."""
+        """Let a result be a value with zeros around it, which a convolution does not need in memory."""
         target = self._declared(tensor, padded.shape)
         if not (target.datatype.is_float and padded.source.is_float):
             raise FormatError("has a result of another kind than its operand", where=self.where)
@@ -150,11 +150,11 @@ class Tape:
             self._written(target, padded)
 
     def unpadded(self, tensor: Tensor) -> Padded | None:
-        """What the zeros around a value are around; None if there are none."""
+        """The value inside the zeros; None if there are none."""
         return self._padded.get(tensor)
 
     def is_made(self, tensor: Tensor) -> bool:
-        """Whether a tensor has a value, or can have it."""
+        """True if a tensor has a value, or can have one."""
         return tensor in self.values or tensor in self._padded
 
     def _written(self, tensor: Tensor, padded: Padded) -> Value:
@@ -165,9 +165,9 @@ class Tape:
         return target
 
     def move(self, source: Value, target: Value) -> None:
-        """Copy all elements, unless they are where they belong."""
+        """Copy all elements, unless they are already in place."""
         if source.block is not target.block:
-            # One row, in fours: blocks are filled up to them.
+            # One row, in fours: blocks are padded to them.
             fours, row = -(-source.count // 4), [0] * 7
             push = (fours, 0, 0, *row, fours, *row, 1, *row, 1, 1)
             self.dispatch("copy", (source, target), push, (target.is_half, 1, True, True), items=fours)
@@ -186,9 +186,9 @@ class Tape:
             raise FormatError(f"declares the result {tensor.sizes}, computes {tuple(shape)}", where=self.where)
         return tensor
 
-    #: Whether the call may write into state directly: it does not read it, or element by element.
+    #: True if the call may write into state directly: it does not read it, or only element by element.
     writes_in_place: bool = True
-    #: State -> what the call computes in its place.
+    #: State -> the value that the call computes to replace it.
     _replacements: dict[Tensor, Value] = field(default_factory=dict)
     #: Results with zeros around a value.
     _padded: dict[Tensor, Padded] = field(default_factory=dict)
@@ -207,11 +207,11 @@ class Tape:
     ) -> None:
         """Run a shader over `items` invocations in groups of 64.
 
-        `push` and `constants` are words, as many as the shader declares: ints as they are, floats as their bits. The
-        last `written` buffers are written. Shaders find their number with `item()` of common.glsl; the first of
-        `constants` is whether results are rounded to float16.
+        `push` and `constants` are words, as many as the shader declares: ints unchanged, floats as their bits. The last
+        `written` buffers are written. Shaders compute their index with `item()` of common.glsl; the first of
+        `constants` is true if results are rounded to float16.
         """
-        # Vulkan takes no groups at all, too; MOST_BYTES lets there be few across and few down.
+        # Vulkan accepts zero groups, too; MOST_BYTES keeps both dimensions small.
         count = -(-items // GROUP)
         across = min(max(count, 1), _MOST_GROUPS)
         groups = (across, -(-count // across), 1)
@@ -226,6 +226,6 @@ class Tape:
 def word(value: int | float | bool) -> bytes:
     """A number as a word of a shader's parameters."""
     if isinstance(value, float):
-        # Numbers beyond float32 are infinite there.
+        # Numbers beyond float32's range become infinite.
         return struct.pack("<f", math.copysign(math.inf, value) if abs(value) > FLOAT32_MAX else value)
     return (int(value) & 0xFFFFFFFF).to_bytes(4, "little")

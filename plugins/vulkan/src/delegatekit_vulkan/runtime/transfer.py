@@ -20,7 +20,7 @@ def constant_array(data: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def words_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Elements as words: floats as float32, integers and booleans as int32; what is uint32 stays as it is."""
+    """Elements as words: floats as float32, integers and booleans as int32; uint32 stays unchanged."""
     if array.dtype == np.uint32:
         return np.ascontiguousarray(array).reshape(-1)
     wanted = np.float32 if array.dtype.kind == "f" else np.int32
@@ -28,7 +28,7 @@ def words_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def to_device(tensor: torch.Tensor, declared: Tensor, target: np.ndarray[Any, Any], where: str) -> None:
-    """Write an input's elements as words. Raises ExecutionError for an integer that 32 bits cannot hold."""
+    """Write an input's elements as words. Raises ExecutionError for an integer that does not fit 32 bits."""
     number = wide_number(tensor)
     if number is not None:
         raise ExecutionError(f"{where} has the number {number}: the device computes in 32 bits", where=WHERE)

@@ -1,4 +1,4 @@
-"""The compute shaders: GLSL sources, and the SPIR-V that `make shaders` makes of them."""
+"""The compute shaders: GLSL sources, and the SPIR-V that `make shaders` compiles them to."""
 
 from __future__ import annotations
 

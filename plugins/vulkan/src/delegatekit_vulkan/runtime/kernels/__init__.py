@@ -1,4 +1,4 @@
-"""What the operators of a blob mean on the device: a file for each family, and the table of all of them."""
+"""Implementations of a blob's operators on the device: a file for each family, and the table of all of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from . import (
     spatial,
 )
 
-#: Operator -> the function that writes down what a call of it does.
+#: Operator -> the function that writes the dispatches of its calls.
 KERNELS: Final[dict[str, Kernel]] = {
     **attention.KERNELS,
     **convolution.KERNELS,

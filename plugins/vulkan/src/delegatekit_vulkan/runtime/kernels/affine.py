@@ -1,4 +1,4 @@
-"""Numbers and the integers that stand for them: the dispatches between them, and the arguments that say how."""
+"""Numbers and their integers: the dispatches that quantize and dequantize, and their arguments."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 #: Numbers of the operations in shaders/affine.comp.
 QUANTIZE, DEQUANTIZE, BOTH = range(3)
-#: The integers of a type that stand for numbers.
+#: The integers of a type for quantization.
 RANGES: Final = {DataType.INT8: (-128, 127), DataType.UINT8: (0, 255)}
-#: ExecuTorch's lowering fills constants up to a multiple of 4, or of 8.
+#: ExecuTorch's lowering pads constants to a multiple of 4, or of 8.
 _PADDED: Final = 8
 
 
 @dataclass(frozen=True)
 class Step:
-    """An integer stands for the number (integer - zero_point) * scale."""
+    """An integer represents the number (integer - zero_point) * scale."""
 
     scale: float
     zero_point: int
 
     @property
     def inverse(self) -> float:
-        """What numbers are multiplied by: PyTorch does not divide."""
+        """The factor for numbers: PyTorch does not divide."""
         return 1.0 / self.scale
 
 
@@ -54,7 +54,7 @@ class Blocks:
 def affine(
     tape: Tape, operation: int, source: Value, target: Value, how: Step | Blocks, bounds: tuple[int, int] = (-128, 127)
 ) -> None:
-    """Dispatch the way from numbers to integers within bounds, back, or there and back."""
+    """Dispatch the conversion from numbers to integers within bounds, back, or both."""
     elements, shape = (how.elements, how.shape) if isinstance(how, Blocks) else (source.shape, ())
     steps = walk(tape, elements, elements, shape)
     common, scales, zero_points = how, source, source
@@ -70,9 +70,9 @@ def affine(
 
 @dataclass(frozen=True)
 class Sums:
-    """What sums of products of integers stand for, along the channels of a value (..., channels, inner)."""
+    """The scales of sums of integer products, along the channels of a value (..., channels, inner)."""
 
-    #: For each channel, what its sums are multiplied by.
+    #: For each channel, the factor of its sums.
     factors: Value
     bias: Value | None
     inner: int = 1
@@ -89,9 +89,9 @@ def requantize(
     sums: Sums | None = None,
     relu: bool = False,
 ) -> None:
-    """Dispatch the way from integers of one scale, or from sums of their products, to integers of another scale."""
+    """Dispatch the conversion from integers of one scale, or from sums of their products, to another scale."""
     items = -(-target.count // 4)
-    what = sums or Sums(source, None)  # which is not read
+    what = sums or Sums(source, None)  # not read
     numbers = (float(given.zero_point), given.scale, to.inverse, float(to.zero_point), *map(float, bounds))
     push = (items, what.factors.count, what.inner, *numbers)
     constants = (target.is_half, sums is not None, what.bias is not None, relu, what.inner % 4 == 0)
@@ -99,8 +99,8 @@ def requantize(
 
 
 def whole_numbers(tape: Tape, value: Value, zero_point: int) -> Value:
-    """The integers without their zero point, as float32: zeros around an image are 0 then, and sums of products are
-    exact up to 2^24."""
+    """The integers minus their zero point, as float32: zeros around an image are 0 then, and sums of products are exact
+    up to 2^24."""
     made = tape.scratch(value.shape)
     affine(tape, DEQUANTIZE, value, made, Step(1.0, zero_point))
     return made
@@ -125,14 +125,14 @@ def _checked(call: Reader, scale: float) -> float:
 
 
 def integers(call: Reader, datatype: DataType) -> tuple[int, int]:
-    """The least and the largest integer of int8 or uint8."""
+    """The minimum and maximum integer of int8 or uint8."""
     if datatype not in RANGES:
         raise call.error(f"has integers of the type {datatype.name}")
     return RANGES[datatype]
 
 
 def bounds_of(call: Reader, position: int, bounds: tuple[int, int]) -> tuple[int, int]:
-    """Two whole numbers, the bounds of integers, within those of the type; these if they are left out."""
+    """Two whole numbers, the bounds of integers, within those of the type; the type's if they are left out."""
     low, high = (call.number(position + index, float(bound)) for index, bound in enumerate(bounds))
     if not (low.is_integer() and high.is_integer() and bounds[0] <= low <= high <= bounds[1]):
         raise call.error(f"has integers from {low} to {high}, of a type from {bounds[0]} to {bounds[1]}")
@@ -140,7 +140,7 @@ def bounds_of(call: Reader, position: int, bounds: tuple[int, int]) -> tuple[int
 
 
 def activation(call: Reader, position: int) -> bool:
-    """Whether negative results become 0."""
+    """True if negative results become 0."""
     found = "none" if call.is_none(position) else call.raw(position)
     if found not in ("none", "relu"):
         raise call.error(f"has the activation {found!r:.40}")
@@ -148,7 +148,7 @@ def activation(call: Reader, position: int) -> bool:
 
 
 def float_result(tape: Tape, call: Reader, shape: Sequence[int]) -> Value:
-    """The result, of numbers."""
+    """The floating-point result."""
     target = tape.result(call.result, shape)
     if not target.is_float:
         raise call.error("has integers as its result")
@@ -156,7 +156,7 @@ def float_result(tape: Tape, call: Reader, shape: Sequence[int]) -> Value:
 
 
 def floats(call: Reader, position: int) -> Value:
-    """A tensor of numbers."""
+    """A floating-point tensor."""
     value = call.tensor(position)
     if not value.is_float:
         raise call.error(f"argument {position} has integers")
@@ -164,7 +164,7 @@ def floats(call: Reader, position: int) -> Value:
 
 
 def fits(size: int, needed: int) -> bool:
-    """Whether an axis of a constant has what is needed, and no more than fills it up."""
+    """True if an axis of a constant has the required size, or is padded."""
     return needed <= size <= -(-needed // _PADDED) * _PADDED
 
 
@@ -186,14 +186,14 @@ def check_scales(call: Reader, numbers: Array) -> None:
 
 
 def check_sizes(call: Reader, position: int, *needed: int) -> None:
-    """The axes of an argument have at least these sizes, and no more than fills the last one up."""
+    """Check that the axes of an argument have at least these sizes, and the last one at most padding beyond."""
     sizes = call.declared(position).sizes
     if len(sizes) != len(needed) or sizes[:-1] != needed[:-1] or not fits(sizes[-1], needed[-1]):
         raise call.error(f"argument {position} has the sizes {sizes}: {needed} are needed")
 
 
 def check_sums(call: Reader, position: int, *needed: int) -> None:
-    """Sums of weights are whole numbers. They are of use to devices that do not subtract zero points first."""
+    """Check that sums of weights are whole numbers. They are for devices that do not subtract zero points first."""
     if call.declared(position).datatype.is_float:
         raise call.error(f"argument {position} has floating-point numbers as sums of integers")
     check_sizes(call, position, *needed)
@@ -208,7 +208,7 @@ def bias_of(call: Reader, position: int, columns: int) -> Value | None:
 
 
 def factors_of(tape: Tape, scales: Tensor, count: int, scale: float) -> Value:
-    """The scales of channels, each times the scale of what is multiplied with the weights."""
+    """The scales of channels, each times the scale of the operand that is multiplied with the weights."""
 
     def pack(elements: Array) -> Array:
         found: Array = (elements[:count].astype(np.float64) * scale).astype(np.float32)

@@ -42,7 +42,7 @@ def attend(
 ) -> None:
     """softmax(scale * query @ key^T + mask) @ value of operands (batch..., rows, size) with one batch.
 
-    With `causal`, the position of the first row, a row sees no later positions.
+    With `causal`, the position of the first row, a row attends to no later positions.
     """
     query, key, value = operands
     if not all(item.is_float for item in (*operands, target)) or (mask is not None and not mask.is_float):
@@ -66,7 +66,7 @@ def _mask(tape: Tape, call: Reader, mask: Value, shape: tuple[int, ...]) -> Bias
         raise call.error(f"has a mask {mask.shape} for scores {shape}")
     steps = broadcast_strides(mask.shape, shape)
     if any(steps[:-2]):
-        # One step from each matrix to the next: the batch is repeated where it has to be.
+        # One step from each matrix to the next: the batch is repeated if necessary.
         kept = (1,) * (len(shape) - mask.rank) + mask.shape
         mask = contiguous(tape, mask, (*shape[:-2], *kept[-2:]))
         steps = (math.prod(kept[-2:]), *broadcast_strides(kept[-2:], shape[-2:]))
@@ -80,7 +80,7 @@ def _scale(call: Reader, position: int, size: int) -> float:
 
 
 def _sdpa_with_cache(tape: Tape, call: Reader) -> None:
-    """Writes keys and values of (batch, rows, heads, size) into the caches first."""
+    """Write keys and values of (batch, rows, heads, size) into the caches first."""
     query, key, value, keys, values = (call.tensor(position, 4) for position in range(5))
     start = call.integer(5)
     for new, cache in ((key, keys), (value, values)):

@@ -1,4 +1,4 @@
-"""Convolutions: which shader computes one, and its weights in the order that the shader reads."""
+"""Convolutions: the choice of the shader, and the weights in the shader's order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .windows import BLOCK, Pair, Window, area_of, checked_result, checked_windo
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-#: Rows that an invocation of conv_depthwise computes, and the widest kernel that it has registers for.
+#: Rows that an invocation of conv_depthwise computes, and the widest kernel for which it has registers.
 _ROWS: Final = 2
 _WIDEST: Final = 7
 
@@ -29,8 +29,8 @@ class Filters:
     weight: Tensor
     bias: Tensor | None = None
     bounds: tuple[float, float] = (-math.inf, math.inf)
-    #: Gives PyTorch's order of the weight, (outputs, inputs of a group, *kernel) or, transposed, (inputs, outputs of a
-    #: group, *kernel), where the file has another one; `form` names it.
+    #: Returns PyTorch's order of the weight, (outputs, inputs of a group, *kernel) or, transposed, (inputs, outputs of
+    #: a group, *kernel), if the file has another one; `form` names it.
     order: Packing | None = None
     form: Hashable = ""
 
@@ -48,7 +48,7 @@ def convolution(tape: Tape, call: Reader) -> None:
 
 
 def _input(tape: Tape, call: Reader) -> tuple[Value, Window]:
-    """The input, without zeros around its last axes where the shader can see them there, and the settings."""
+    """The input, without zeros around its last axes if the shader can add them, and the settings."""
     padded = tape.unpadded(call.declared(0))
     if padded is not None and padded.source.rank in (3, 4):
         axes = padded.source.rank - 2
@@ -70,7 +70,7 @@ def _filters(call: Reader) -> Filters:
 
 
 def convolve(tape: Tape, window: Window, x: Value, target: Value, filters: Filters) -> None:
-    """Dispatch a convolution of float32 values whose sizes were checked."""
+    """Dispatch a convolution of float32 values with checked sizes."""
     run = _Convolution(tape, window, x, target, filters)
     if window.plain and math.prod(run.size) % 4 == 0:
         run.pointwise()
@@ -81,7 +81,7 @@ def convolve(tape: Tape, window: Window, x: Value, target: Value, filters: Filte
 
 
 class _Convolution:
-    """A convolution that was checked."""
+    """A checked convolution."""
 
     def __init__(self, tape: Tape, window: Window, x: Value, target: Value, filters: Filters) -> None:
         self.tape, self.window, self.x, self.target, self.filters = tape, window, x, target, filters
@@ -93,7 +93,7 @@ class _Convolution:
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether the shader for convolutions of each channel by itself can compute it."""
+        """True if the depthwise shader can compute it."""
         window = self.window
         return (
             window.groups == self.inputs
@@ -125,7 +125,7 @@ class _Convolution:
         self._dispatch("conv", self._blocked_weight(), self._blocked_bias(), push, flags, items)
 
     def depthwise(self) -> None:
-        """Each channel by itself."""
+        """Each channel separately."""
         window = self.window
         down, across = -(-self.result[0] // _ROWS), -(-self.result[1] // BLOCK)
         items = self.images * self.outputs * down * across
@@ -201,7 +201,7 @@ class _Convolution:
         flags: tuple[int | bool, ...],
         items: int,
     ) -> None:
-        # A shader without bias reads nothing there: any buffer will do.
+        # A shader without bias reads nothing there: any buffer suffices.
         buffers = (self.x, weight, weight if bias is None else bias, self.target)
         self.tape.dispatch(shader, buffers, push, flags, items=items)
 
@@ -230,7 +230,7 @@ def _pair(numbers: Sequence[int], one: int) -> Pair:
 
 
 def _channels(call: Reader, x: Value, window: Window) -> int:
-    """Channels of the result; input, weight and bias have to fit each other."""
+    """Channels of the result; input, weight and bias must match each other."""
     sizes, groups = call.declared(1).sizes, window.groups
     outputs = sizes[1] * groups if window.transposed else sizes[0]
     inputs = sizes[0] if window.transposed else sizes[1] * groups

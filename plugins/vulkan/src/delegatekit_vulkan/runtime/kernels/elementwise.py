@@ -1,4 +1,4 @@
-"""Operators that compute each element by itself."""
+"""Operators that compute each element separately."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TO_FLOAT, _TO_INT, _TO_BOOL = range(30, 33)
 #: Comparisons in both of them.
 _EQ, _NE, _LT, _LE, _GT, _GE = range(10, 16)
 _WITH_NUMBER: Final = 10
-#: What shaders/unary.comp has for integers.
+#: The integer operations of shaders/unary.comp.
 _OF_INTEGERS: Final = frozenset((_ABS, _CLAMP, _NEG, _RELU, *range(20, 26), _IS_ZERO, _COMPLEMENT, _TO_FLOAT, _TO_BOOL))
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
@@ -44,7 +44,7 @@ def unary(tape: Tape, operation: int, source: Value, target: Value, first: float
 
 
 def _function(operation: int, numbers: int = 0) -> Kernel:
-    """A function with so many numbers after the tensor."""
+    """A function with this many numbers after the tensor."""
 
     def kernel(tape: Tape, call: Reader) -> None:
         value = call.tensor(0)
@@ -90,7 +90,7 @@ def _power(tape: Tape, call: Reader) -> None:
 
 
 def _compared(operation: int) -> Kernel:
-    """Each element with a number."""
+    """Each element compared with a number."""
 
     def kernel(tape: Tape, call: Reader) -> None:
         value = call.tensor(0)
@@ -125,7 +125,7 @@ def _complement(tape: Tape, call: Reader) -> None:
 
 
 def convert(tape: Tape, call: Reader, value: Value) -> None:
-    """Let the result be a value in the type that the result is declared with; its own memory where nothing changes."""
+    """Let the result be a value in its declared type; the value's own memory if nothing changes."""
     result = call.result
     if not isinstance(result, Tensor):
         raise call.error("its result is not a tensor")
@@ -212,7 +212,7 @@ def _where(tape: Tape, call: Reader) -> None:
     if target.is_float != left.is_float:
         raise call.error("has a result of another kind than its operands")
     values = (condition, left, right)
-    # Three operands leave room for fewer axes; operands that repeat along more are written out.
+    # Three operands leave room for fewer axes; operands that repeat along more are expanded in memory.
     steps = walk(tape, shape, *(value.shape for value in values), most=None)
     if len(steps.sizes) > WHERE_AXES:
         values = tuple(contiguous(tape, value, shape) for value in values)  # type: ignore[assignment]

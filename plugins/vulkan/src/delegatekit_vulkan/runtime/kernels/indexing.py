@@ -1,4 +1,4 @@
-"""Operators that look elements up at computed places. Indices out of range are told to the host."""
+"""Operators that look elements up at computed positions. Indices out of range are reported to the host."""
 
 from __future__ import annotations
 

@@ -36,9 +36,9 @@ def softmax(
     logarithm: bool = False,
     causal: tuple[int, int] | None = None,
 ) -> None:
-    """Softmax along an axis of `size` elements that lie `inner` apart.
+    """Softmax along an axis of `size` elements with the stride `inner`.
 
-    `causal` is the position of the first row, and how many rows follow each other: a row sees no later positions.
+    `causal` is the position of the first row, and the number of consecutive rows: a row attends to no later positions.
     """
     rows = value.count // size if size else 0
     if part_length(rows, size) < size and causal is None:
@@ -120,7 +120,7 @@ def _normalized(
     weights: tuple[Value | None, Value | None],
     weighted: tuple[int, int],
 ) -> None:
-    """Three results: what is normalized, the means of shape `rows`, and the scales."""
+    """Three results: the normalized values, the means of shape `rows`, and the scales."""
     if len(call.results) != 3:
         raise call.error(f"has {len(call.results)} results instead of 3")
     target = tape.result(call.results[0], value.shape)
@@ -138,7 +138,7 @@ def moments(
 ) -> None:
     """The mean of each row of `size` elements, and 1 / sqrt(variance + epsilon)."""
     rows = value.count // size if size else 0
-    # Never rounded to float16: they are no results yet.
+    # Never rounded to float16: they are intermediate values.
     means, scales = (Value(item.shape, DataType.FLOAT32, item.block) for item in (means, scales))
     if part_length(rows, size) < size:
         sizes = (rows, size, 1)
@@ -162,7 +162,7 @@ def _apply(
     size: int,
     weighted: tuple[int, int],
 ) -> None:
-    """`weighted`: elements that have one weight, and the number of weights."""
+    """`weighted`: elements with one weight, and the number of weights."""
     same, count = weighted
     vectors = size % 4 == 0 and (same % 4 == 0 if same > 1 else count % 4 == 0)
     weight, bias = weights

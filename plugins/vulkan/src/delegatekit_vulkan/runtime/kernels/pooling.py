@@ -18,9 +18,9 @@ Pair: TypeAlias = "tuple[int, int]"
 
 #: Kinds of shaders/pool.comp.
 _MAXIMUM, _POSITION, _AVERAGE, _PADDED_AVERAGE = range(4)
-#: Settings beyond this have no meaning, and positions would not fit 32 bits.
+#: Larger settings are meaningless, and positions would not fit 32 bits.
 _MOST: Final = 1 << 24
-#: Numbers beyond the device's integers, which have a sign.
+#: Numbers beyond the device's signed integers.
 _INT32: Final = 1 << 31
 
 
@@ -56,7 +56,7 @@ def _average(tape: Tape, call: Reader) -> None:
 
 
 def _maximum(tape: Tape, call: Reader) -> None:
-    """Two results, of which the second are positions; or the maxima alone."""
+    """Two results, the second of which are positions; or the maxima alone."""
     windows = _windows(call, dilation=_pair(call, 4), round_up=call.truth(5))
     x, target = _tensors(tape, call, windows)
     if len(call.results) == 1:
@@ -106,7 +106,7 @@ def _windows(call: Reader, *, dilation: Pair, round_up: bool) -> _Windows:
 
 
 def _pair(call: Reader, position: int, default: Pair | None = None) -> Pair:
-    """A setting of both axes; PyTorch lets it be left out, or empty."""
+    """A setting of both axes; PyTorch accepts none, or an empty one."""
     if default is not None and (call.is_none(position) or call.raw(position) == ()):
         return default
     height, width = call.integers(position, 2)

@@ -1,4 +1,4 @@
-"""Products of matrices: linear layers, and general ones with a batch."""
+"""Matrix products: linear layers, and general ones with a batch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 #: Columns that an invocation computes.
 BLOCK: Final = 8
-#: Bytes of a part of a packed weight: less than every device can bind.
+#: Bytes of a part of a packed weight: less than every device's limit for bindings.
 _MOST_PACKED: Final = 64 << 20
-#: From so many uses of each element on, a matrix is copied so that its rows are whole vectors.
+#: With this many uses of each element or more, a matrix is copied so that its rows are whole vectors.
 _WORTH_PACKING: Final = 64
 
 
@@ -35,7 +35,7 @@ class Matrices:
 
     @property
     def are_vectors(self) -> bool:
-        """Whether every row begins at a multiple of four elements."""
+        """True if every row begins at a multiple of four elements."""
         return self.row % 4 == 0 and self.step % 4 == 0 and self.row > 0
 
 
@@ -48,7 +48,7 @@ class PackedMatrix(Matrices):
 
     #: Of an integer: 8 or 4.
     bits: int
-    #: Those of the first group's columns, then of the next group's.
+    #: The scales of the first group's columns, then of the next group's.
     scales: Value
     #: Rows of a group, by fours.
     fours: int
@@ -56,7 +56,7 @@ class PackedMatrix(Matrices):
 
 @dataclass(frozen=True)
 class Bias:
-    """What is added to a product: elements from one matrix, row and column to the next."""
+    """The summand of a product: strides from one matrix, row and column to the next."""
 
     value: Value
     step: int
@@ -103,14 +103,14 @@ def multiply(
 
 
 def _rounds(left: Matrices, right: Matrices, inner: int) -> int:
-    """Rounds of loops of an invocation."""
+    """Loop rounds of an invocation."""
     if isinstance(right, PackedMatrix):
         return rounds(-(-inner // (4 * right.fours)), right.fours)
     return -(-inner // 4) if left.are_vectors else inner
 
 
 def matrices(tape: Tape, value: Value, uses: int) -> Matrices:
-    """A computed value (batch..., rows, columns); its rows become whole vectors where that pays."""
+    """A computed value (batch..., rows, columns); its rows become whole vectors if that pays off."""
     *batch, rows, columns = value.shape
     if columns % 4 == 0 or (uses < _WORTH_PACKING and columns <= MOST_ROUNDS) or not value.count:
         return Matrices(value, columns, rows * columns if math.prod(batch) > 1 else 0)
@@ -188,7 +188,7 @@ def _multiply_constant(
 
 
 def column_parts(columns: int, size: int) -> Iterator[tuple[int, int]]:
-    """The first column and the number of columns of each part of a packed matrix, for columns of so many bytes."""
+    """The first column and the number of columns of each part of a packed matrix, for columns of this many bytes."""
     most = max(_MOST_PACKED // max(size, 1) // BLOCK, 1) * BLOCK
     for first in range(0, columns, most):
         yield first, min(most, columns - first)
@@ -215,7 +215,7 @@ def _matrix_product(tape: Tape, call: Reader, first: int, *, alpha: float = 1.0,
     (rows, inner), columns = left.shape, shape[1]
     target = tape.result(call.result, (rows, columns))
     bias = None
-    if first and beta != 0:  # PyTorch ignores what is multiplied by 0
+    if first and beta != 0:  # PyTorch ignores an operand multiplied by 0
         bias = _broadcast_bias(call, call.tensor(0), (rows, columns), beta)
     _check_floats(call, left, target, None if bias is None else bias.value)
     if call.is_constant(first + 1):

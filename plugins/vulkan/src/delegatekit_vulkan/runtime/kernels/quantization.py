@@ -1,4 +1,4 @@
-"""Operators between numbers and the integers that stand for them, and those that compute with such integers alone."""
+"""Operators that quantize and dequantize numbers, and those that compute on such integers alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MAPPINGS: Final = {
     "SYMMETRIC": _SYMMETRIC,
     "SYMMETRIC_NO_CLIPPING_ERR": _SYMMETRIC_TO_THE_ENDS,
 }
-#: The least scale that torchao chooses for float16, unless it is told another one.
+#: The minimum scale that torchao chooses for float16 by default.
 _LEAST_HALF_SCALE: Final = 2.0**-14
 
 
@@ -97,7 +97,7 @@ def _blocks(call: Reader, value: Value, position: int, elements: tuple[int, ...]
             raise call.error(f"has {found.count} scales or zero points for {count} blocks")
     if zero_points is not None and zero_points.is_float:
         raise call.error("has floating-point numbers as zero points")
-    # What is computed is not known yet.
+    # Computed values are not known yet.
     if (known := call.declared(position).data) is not None:
         check_scales(call, constant_array(known).reshape(-1)[:count])
     if zero_points is not None and (known := call.declared(position + 1).data) is not None:
@@ -112,12 +112,12 @@ class _Split:
     """Elements in blocks: axes that have several blocks of several elements are two axes."""
 
     elements: tuple[int, ...]
-    #: Axes that lie within a block.
+    #: Axes within a block.
     inner: tuple[int, ...]
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """How many blocks there are along each axis."""
+        """The number of blocks along each axis."""
         return tuple(1 if axis in self.inner else size for axis, size in enumerate(self.elements))
 
 
@@ -191,7 +191,7 @@ def _shape_of_blocks(call: Reader, value: Value, split: _Split) -> tuple[int, ..
     if not value.count:
         raise call.error(f"chooses scales for {value.shape}, which has no elements")
     if not call.truth(9):
-        # PyTorch reduces all axes where it is told to reduce none.
+        # PyTorch reduces all axes if no axes are given.
         return tuple(size for axis, size in enumerate(split.elements) if split.inner and axis not in split.inner)
     if not split.inner and value.count > 1:
         raise call.error(f"chooses a scale for each element of {value.shape}")
@@ -215,7 +215,7 @@ def _add(tape: Tape, call: Reader) -> None:
 
 
 def _numbers(tape: Tape, call: Reader, value: Value, position: int) -> Value:
-    """What integers stand for, by the step at a position."""
+    """The numbers of integers, by the step at a position."""
     made = tape.scratch(value.shape)
     affine(tape, DEQUANTIZE, value, made, read_step(call, position, value.datatype))
     return made

@@ -1,7 +1,7 @@
 """Convolutions of integers to integers: the float shaders compute the sums of their products.
 
-A sum is exact up to 2^24, which 514 products of an activation without its zero point and a weight never leave; beyond
-that it has the precision of PyTorch's float32 convolution, which is what these operators stand for.
+A sum is exact up to 2^24, which 514 products of an activation without its zero point and a weight never exceed; beyond
+that it has the precision of PyTorch's float32 convolution, which these operators represent.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _rows(call: Reader, x: Value, window: Window) -> tuple[Filters, int]:
 
 
 def _channels_last(call: Reader, x: Value, window: Window) -> tuple[Filters, int]:
-    """Each channel by itself, the channels of each of the kernel's elements together."""
+    """Each channel separately, the channels of each of the kernel's elements together."""
     weight, channels = _weight(call), x.shape[1]
     if not channels or window.groups != channels:
         raise call.error(f"has {window.groups} groups for {channels} channels, each by itself")

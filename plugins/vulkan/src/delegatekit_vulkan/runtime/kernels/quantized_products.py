@@ -48,17 +48,17 @@ class _Weight:
     inner: int
     #: Of an integer: 8 or 4.
     bits: int
-    #: Gives some columns of the file's matrix as int8; `form` names it.
+    #: Returns some columns of the file's matrix as int8; `form` names it.
     unpack: Packing
     form: Hashable
     scales: Tensor
-    #: Gives the scales of the file as (groups, columns or more).
+    #: Returns the scales of the file as (groups, columns or more).
     order: Packing
     #: Elements along `inner` that share a scale.
     group: int
 
     def parts(self, tape: Tape) -> list[tuple[int, int, PackedMatrix]]:
-        """First column, number of columns, and matrix of each part that a dispatch sees."""
+        """First column, number of columns, and matrix of each part for one dispatch."""
         return [self._part(tape, *part) for part in column_parts(self.columns, self.inner * self.bits // 8)]
 
     def _part(self, tape: Tape, first: int, count: int) -> tuple[int, int, PackedMatrix]:
@@ -199,7 +199,7 @@ def _of_groups(tape: Tape, call: Reader) -> None:
 
 
 def _of_dynamic_integers(tape: Tape, call: Reader) -> None:
-    """With numbers rounded to what integers of the row's scale and zero point stand for."""
+    """With numbers rounded to the row's integers, by its scale and zero point."""
     value = floats(call, 0)
     weight = _weight_of_groups(call, value, 3, 5, 6)
     check_sums(call, 4, weight.inner // weight.group, weight.columns)
@@ -213,7 +213,7 @@ def _of_dynamic_integers(tape: Tape, call: Reader) -> None:
 
 
 def _of_static_integers(tape: Tape, call: Reader) -> None:
-    """With integers, or with numbers that are rounded to what integers stand for."""
+    """With integers, or with numbers that are rounded to integers."""
     value = call.tensor(0)
     weight = _weight_of_bytes(call, value, 3, 5)
     check_sums(call, 4, weight.columns)
@@ -224,7 +224,7 @@ def _of_static_integers(tape: Tape, call: Reader) -> None:
 
 
 def _between_integers(tape: Tape, call: Reader) -> None:
-    """Of integers to integers. Sums of products of integers are exact up to 2^24, and have PyTorch's precision then."""
+    """From integers to integers. Sums of integer products are exact up to 2^24, and have PyTorch's precision beyond."""
     value = call.tensor(0)
     weight = _weight_of_bytes(call, value, 3, 5)
     check_sums(call, 4, weight.columns)

@@ -15,7 +15,7 @@ from ..tape import Tape
 #: Numbers of the operations in shaders/reduce.comp.
 SUM, MAX, MIN, SUM_EXPONENTIALS, SUM_SQUARES = range(5)
 
-#: Fewer rows than this that are longer than `_LONG` are reduced in parts first, and all rows longer than `LONGEST`.
+#: Fewer rows than this are reduced in parts first if they are longer than `_LONG`, as are all longer than `LONGEST`.
 _FEW, _LONG, LONGEST = 512, 1024, 16384
 
 
@@ -35,33 +35,33 @@ def _reduction(operation: int, *, mean: bool = False) -> Kernel:
 
 
 def reduced_shape(shape: Sequence[int], axes: Sequence[int], *, keep: bool) -> tuple[int, ...]:
-    """The shape after axes are reduced to size 1, or gone."""
+    """The shape after axes are reduced to size 1, or removed."""
     return tuple(1 if axis in axes else size for axis, size in enumerate(shape) if keep or axis not in axes)
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """What is computed of the elements along an axis."""
+    """The reduction of the elements along an axis."""
 
     operation: int
-    #: Of each result, for SUM_EXPONENTIALS and SUM_SQUARES: what its elements are compared with.
+    #: Of each result, for SUM_EXPONENTIALS and SUM_SQUARES: the value that is subtracted from its elements.
     shift: Value | None = None
-    #: What the result is divided by; with `epsilon` it becomes 1 / sqrt(result + epsilon) then.
+    #: The divisor of the result; with `epsilon` it becomes 1 / sqrt(result + epsilon) then.
     divisor: float | None = None
     epsilon: float | None = None
 
     def without_finish(self) -> Reduction:
-        """Its first part, where a row is reduced in two."""
+        """Its first part, if a row is reduced in two."""
         return Reduction(self.operation, self.shift)
 
     def of_parts(self) -> Reduction:
-        """What joins the parts of a row."""
+        """The reduction that joins the parts of a row."""
         joining = SUM if self.operation in (SUM_EXPONENTIALS, SUM_SQUARES) else self.operation
         return Reduction(joining, None, self.divisor, self.epsilon)
 
 
 def reduce(tape: Tape, what: Reduction, value: Value, target: Value, axes: Sequence[int]) -> None:
-    """Dispatch a reduction: axes that lie together at once, from the last to the first."""
+    """Dispatch a reduction: adjacent axes at once, from the last to the first."""
     steps = _steps(value.shape, axes) or [(value.count, 1, 1)]
     for sizes in steps[:-1]:
         made = tape.scratch((sizes[0] * sizes[2],))
@@ -83,7 +83,7 @@ def reduce_axis(tape: Tape, what: Reduction, value: Value, target: Value, sizes:
 
 
 def part_length(rows: int, size: int) -> int:
-    """How many elements of a row an invocation goes over.
+    """The number of elements of a row for one invocation.
 
     Some drivers silently end all loops of an invocation after 65535 rounds.
     """

@@ -16,7 +16,7 @@ from ..tape import Tape
 
 
 def _same(tape: Tape, call: Reader) -> None:
-    """The input's own memory: layouts of the device mean nothing here."""
+    """The input's own memory: layouts of the device have no effect here."""
     padded = tape.unpadded(call.declared(0))
     if padded is not None:
         tape.pad(call.result, padded)
@@ -92,7 +92,7 @@ def _repeat(tape: Tape, call: Reader) -> None:
         raise call.error(f"repeats {value.shape} by {times}")
     shape = (1,) * missing + value.shape
     target = tape.result(call.result, [size * count for size, count in zip(shape, times, strict=True)])
-    # Each axis is two: which repetition, and where in it.
+    # Each axis is two: the repetition, and the position in it.
     sizes = [item for size, count in zip(shape, times, strict=True) for item in (count, size)]
     own = [item for step in broadcast_strides(value.shape, shape) for item in (0, step)]
     there = strides(target.shape)
@@ -145,7 +145,7 @@ def _split(tape: Tape, call: Reader) -> None:
 
 
 def _concatenate(tape: Tape, call: Reader) -> None:
-    # PyTorch leaves out empty tensors of one axis.
+    # PyTorch ignores empty tensors of one axis.
     values = [value for value in call.tensors(0) if value.shape != (0,)] or call.tensors(0)[:1]
     rank = values[0].rank
     axis = call.axis(1, rank)
@@ -190,7 +190,7 @@ def _pixel_shuffle(tape: Tape, call: Reader) -> None:
 
 
 def shuffle_pixels(tape: Tape, call: Reader, value: Value, factor: int) -> None:
-    """Let the result have a pixel's channels as the pixels of a square of this side."""
+    """Rearrange a pixel's channels to the pixels of a square of this side."""
     if value.rank < 3 or factor < 1 or value.shape[-3] % (factor * factor):
         raise call.error(f"shuffles {value.shape} by {factor}")
     *batch, channels, height, width = value.shape
@@ -254,7 +254,7 @@ def _rounded(number: float, target: Value) -> float:
 
 
 def _full(position: int | None, number: float | None = None) -> Kernel:
-    """A constant tensor; `position` is where the number stands, or the number is fixed."""
+    """A constant tensor; `position` is that of the number, or the number is fixed."""
 
     def kernel(tape: Tape, call: Reader) -> None:
         like = call.operator.partition(".")[2].partition(".")[0].endswith("_like")

@@ -1,4 +1,4 @@
-"""Operators on images other than convolutions and poolings: resizing, sampling at places, batch norm."""
+"""Operators on images other than convolutions and poolings: resizing, sampling at positions, batch norm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..tape import Tape
 
 #: Kinds of shaders/resize.comp.
 _NEAREST, _BILINEAR, _BILINEAR_CORNERS = range(3)
-#: Rows and columns up to which float32 counts them.
+#: Rows and columns up to which float32 is exact.
 _MOST: Final = 1 << 24
 
 

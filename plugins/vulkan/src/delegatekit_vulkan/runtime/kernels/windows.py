@@ -1,4 +1,4 @@
-"""The windows of a convolution: its settings, the size of its result, and which of them a shader can compute."""
+"""The windows of a convolution: its settings, the size of its result, and the limits of the shaders."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Window:
     output_padding: Pair
     transposed: bool
     groups: int
-    #: How many more zeros there are after the input than before it.
+    #: The number of additional zeros after the input, compared with before it.
     more_after: Pair = (0, 0)
 
     def result(self, size: Pair) -> Pair:
@@ -47,14 +47,14 @@ class Window:
 
     @property
     def plain(self) -> bool:
-        """Whether each pixel is computed from one pixel, the one in its place."""
+        """True if each pixel depends on one pixel only, the one at its position."""
         settings = (*self.kernel, *self.stride, self.groups)
         zeros = any((*self.padding, *self.more_after))
         return not self.transposed and not zeros and all(setting == 1 for setting in settings)
 
 
 def checked_window(call: Reader, found: Window) -> Window:
-    """The settings, if there are such convolutions."""
+    """The settings, if they are valid."""
     settings = (*found.kernel, *found.stride, *found.padding, *found.dilation, *found.output_padding, *found.more_after)
     if max(map(abs, settings)) >= _MOST:
         raise call.error(f"has the settings {found}")
@@ -83,7 +83,7 @@ def area_of(value: Value) -> Pair:
 
 
 def _check_positions(call: Reader, window: Window, size: Pair, result: Pair) -> None:
-    """Every position that a shader computes fits its integers."""
+    """Check that every position that a shader computes fits its integers."""
     for axis in (0, 1):
         reach = window.dilation[axis] * window.kernel[axis] + window.padding[axis]
         ends = (result[axis] + BLOCK) * (1 if window.transposed else window.stride[axis])
