@@ -1,4 +1,4 @@
-"""What the tests of the Core ML backend share."""
+"""Shared fixtures of the Core ML backend's tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from delegatekit_coreml.blob.archive import read_archive
 
-#: A blob -> the specification of its package, and the program as coremltools' own loader infers it again.
+#: A blob -> the specification of its package, and the program as inferred again by coremltools' own loader.
 ReadBack = Callable[[bytes], tuple[Any, Any]]
 
 

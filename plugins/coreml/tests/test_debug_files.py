@@ -1,4 +1,4 @@
-"""The files for ExecuTorch's profiler: of the form that stock's lowering writes."""
+"""The files for ExecuTorch's profiler: in the format that stock's lowering writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in memory while the backend lowers."""
+"""Memory use while the backend lowers."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ def error_of(name: str, *, small: bool, precision: str) -> float:
     return float((got - wanted).abs().max() / wanted.abs().max())
 
 
-#: Whole networks have no formula: sums of thousands of products follow one another, and norms between them take errors
-#: back. What is asked of them is 168 roundings of float32 (2^-24 each), and 40 of float16 (2^-11), in up to 50 layers.
+#: There is no formula for whole networks: sums of thousands of products follow one another, and norms in between reduce
+#: errors. The tolerance is 168 roundings of float32 (2^-24 each), and 40 of float16 (2^-11), in up to 50 layers.
 SINGLE, HALF = 1e-5, 40 * ROUNDOFF["float16"]
 
 
@@ -60,15 +60,15 @@ def test_networks_in_half_precision() -> None:
         assert error_of(name, small=False, precision="float16") <= HALF, name
 
 
-#: How weights are stored -> scheme, options, the least signal to noise ratio in dB over the photos, and how many of
-#: these show the same class.
+#: Weight storage -> scheme, options, the minimum signal-to-noise ratio in dB over the photos, and the number of photos
+#: that get the same class.
 STORED: dict[str, tuple[str | None, dict[str, Any], float, int]] = {
     "int8": ("int8", {}, 14, 2),
     "int8 weights": ("int8-weight-only", {}, 18, 4),
     "int4 weights of linear layers": ("int4-weight-only", {}, 15, 4),
     "8-bit tables": (None, {"palettize": 8}, 26, 4),
     "6-bit tables": (None, {"palettize": 6}, 15, 4),
-    # Depthwise convolutions do not stand so few numbers without training.
+    # Depthwise convolutions do not tolerate so few distinct values without training.
     "4-bit tables": (None, {"palettize": 4}, 1.5, 1),
 }
 

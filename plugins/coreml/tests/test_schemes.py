@@ -1,4 +1,4 @@
-"""Quantized programs: in float32 exactly what the quantized module computes, in files as small as they should be."""
+"""Quantized programs: in float32 exactly the quantized module's results, in files as small as possible."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Network(nn.Module):
 
 
 #: The noise of float32 in sums of 256 products is 0.4 sqrt(256) 2^-24 of the result (`oracle.tolerance`): 128 dB, and
-#: 121 dB after five layers. 11 dB are left for the functions in between; one integer that differs would be seen.
+#: 121 dB after five layers. 11 dB are left for the functions in between; one differing integer would be detected.
 EXACT = 110
 
 
@@ -62,8 +62,8 @@ def test_a_quantized_program_is_exact_in_float32(scheme: str, target: str) -> No
     assert signal_to_noise(lowered.run()[0], lowered.eager()[0].detach()) > EXACT
 
 
-# Normal numbers in 8 bits have 41 dB: 6 dB a bit, less 7 dB because the largest is four deviations away. Rounded
-# activations of five layers take 10 dB of these. Four bits fewer are 24 dB less, in the two linear layers only.
+# Normal numbers in 8 bits have 41 dB: 6 dB a bit, minus 7 dB because the largest is four deviations away. Rounded
+# activations of five layers cost 10 dB of these. Four bits fewer are 24 dB less, in the two linear layers only.
 @pytest.mark.parametrize(("scheme", "least"), [("int8", 30), ("int8-weight-only", 40), ("int4-weight-only", 18)])
 def test_a_quantized_program_is_near_the_float_one_in_half_precision(scheme: str, least: float) -> None:
     model, lowered = quantized(scheme, target="ios18")
@@ -129,12 +129,12 @@ def test_weights_that_torchao_quantized_stay_integers(dtype: torch.dtype, group:
     lowered = lower(model, x, backend="coreml", options={"precision": "float32", "target": target})
     assert signal_to_noise(lowered.run()[0], lowered.eager()[0].detach()) > EXACT
     bits = 4 if dtype is torch.int4 else 8
-    # Beside the integers: scales, and 12 KB of names and types.
+    # In addition to the integers: scales, and 12 KB of names and types.
     assert len(lowered.delegate.blob) < 64 * 256 * 2 * bits // 8 + (256 + 64) * (64 // (group or 64)) * 8 + 12_000
 
 
 def torchao_model(dtype: torch.dtype, group: int | None) -> nn.Module:
-    """A network whose linear layers torchao's weight-only configuration quantized."""
+    """A network with linear layers quantized by torchao's weight-only configuration."""
     from torchao.quantization import IntxWeightOnlyConfig, PerAxis, PerGroup, quantize_
 
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Sizes that change from call to call: as ranges, and as shapes that are enumerated."""
+"""Sizes that change from call to call: as ranges, and as enumerated shapes."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from delegatekit_toolkit.accuracy import ROUNDOFF, tolerance
 
 
 class Cache(nn.Module):
-    """Rows of a cache are written at a place that is an input; all of it is read."""
+    """Rows of a cache are written at a position that is an input; all of it is read."""
 
     def __init__(self, initial: float = 0.0, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def states_of(program: Any) -> set[str]:
 
 
 def check(program: Any, model: nn.Module) -> None:
-    """Whether all calls give what eager gives: rows are rounded to float16, sums of them once more."""
+    """Check that all calls agree with eager: rows are rounded to float16, sums of them once more."""
     limit = tolerance("float32", "float16", 1)
     method = delegatekit.load(program.buffer)["forward"]
     for inputs in calls():
@@ -98,7 +98,7 @@ def test_handles_have_states_of_their_own_and_reset_clears_them() -> None:
 
 
 class Rows(nn.Module):
-    """Writes a row at a place that is computed, and rows at known places."""
+    """Writes a row at a computed position, and rows at known ones."""
 
     def forward(self, x: torch.Tensor, place: torch.Tensor, row: torch.Tensor) -> Any:
         known = x.clone()

@@ -1,5 +1,5 @@
-"""Our blobs before the eyes of others, and theirs before ours: stock unpacks our archives, coremltools infers all types
-again, blobs of the partitioner of stock run here, and both kinds compute the same."""
+"""Interoperability with stock: it unpacks our archives, coremltools infers all types again, blobs of stock's
+partitioner run here, and both kinds compute the same."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Attention(nn.Module):
         return result
 
 
-#: Sums are float32: what counts is the rounding of the results to float16.
+#: Sums are float32: only the rounding of the results to float16 counts.
 HALF = tolerance("float32", "float16", 1)
 
 IMAGES = nn.Sequential(
@@ -106,7 +106,7 @@ def drawn(*shape: int) -> torch.Tensor:
 
 
 class Places(nn.Module):
-    """Operators that write to places, order elements, and sample."""
+    """Operators that write to indices, sort elements, and sample."""
 
     def forward(self, x: torch.Tensor, index: torch.Tensor) -> Any:
         values, places = x.topk(2, -1)
@@ -162,7 +162,7 @@ def test_stock_unpacks_every_archive(blobs: dict[str, bytes], tmp_path: Path) ->
     for number, blob in enumerate(blobs.values()):
         (tmp_path / f"{number}.blob").write_bytes(blob)
         (tmp_path / str(number)).mkdir()
-    # In a process of its own: the extension ends it at some damage.
+    # In a process of its own: some damage crashes the extension.
     code = (
         "import sys; from pathlib import Path\n"
         "from executorch.backends.apple.coreml import executorchcoreml as stock\n"
@@ -182,7 +182,7 @@ def test_coremltools_infers_the_types_of_every_program(name: str, blobs: dict[st
     function, declared = program.functions["main"], specification.mlProgram.functions["main"]
     metadata = json.loads(bytes(read_archive(blobs[name])["metadata.json"]))
     assert [value.name for value in function.outputs] == metadata["outputNames"]
-    # The loader makes operations of its own for constants that stand in place: ours are all there.
+    # The loader creates operations for immediate constants: ours are all there.
     block = declared.block_specializations[declared.opset]
     kinds = sorted(item.type for item in block.operations if item.type != "const")
     assert sorted(item.op_type for item in function.operations if item.op_type != "const") == kinds
@@ -202,7 +202,7 @@ def test_stock_s_blob_and_ours_compute_the_same(name: str) -> None:
     model, inputs = BOTH[name]
     stock = delegatekit.load(stock_buffer(model, inputs, "iOS17"))["forward"](*inputs)
     (ours,) = floats(model.eval(), *inputs).run()
-    # Both compute in float16, with roundings in other places.
+    # Both compute in float16, with different roundings.
     assert float((ours - stock).abs().max() / stock.abs().max()) < HALF
 
 
@@ -216,7 +216,7 @@ class Whole(nn.Module):
         return x.mean(), (x > 0).any(), x.argmax()
 
 
-#: What only stock's compiler writes: results without axes, values in the shape of another, borders that are cut off.
+#: Features that only stock's compiler writes: results without axes, values in the shape of another, cropped borders.
 ONLY_STOCK: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
     "results without axes": (Whole(), (WORDS,)),
     "filled": (Filled(), (WORDS,)),
@@ -264,7 +264,7 @@ class Alias(nn.Module):
         return torch.ops.aten.alias(x) * 2
 
 
-#: What stock's partitioner takes, and then fails to lower.
+#: Programs that stock's partitioner accepts, and then fails to lower.
 STOCK_FAILS: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
     "windows without a stride": (lambda x: F.max_pool2d(x, 2), (IMAGE,)),
     "an alias": (Alias(), (WORDS,)),

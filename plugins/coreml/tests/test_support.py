@@ -1,4 +1,4 @@
-"""What is refused, and with which words."""
+"""Refused calls, with the wording of the reasons."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_program_that_is_not_one_delegate_is_refused_on_demand() -> None:
 
 
 class Scaled(torch.nn.Module):
-    """In the middle its numbers are beyond float16."""
+    """In the middle its numbers are beyond float16's range."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Scaled(torch.nn.Module):
 )
 def test_modules_are_computed_in_float32(modules: set[str], is_right: bool) -> None:
     lowered = lower(Scaled(), torch.ones(2, 4), backend="coreml", options={"float32_modules": modules})
-    # The sigmoid and what goes into it are rounded to float16.
+    # The sigmoid and its input are rounded to float16.
     limit = 2 * ROUNDOFF["float16"]
     assert torch.allclose(lowered.run()[0], lowered.eager()[0].detach(), atol=limit) is is_right
 

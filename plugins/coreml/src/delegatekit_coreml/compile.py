@@ -1,4 +1,4 @@
-"""From a partition to what goes into the file, step by step."""
+"""Compiles partitions into the content of the file, step by step."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from .options import CoreMLOptions
 from .support import TABLE
 from .targets import IOS18, TARGETS
 
-#: coremltools builds into a stack that belongs to the process: one program at a time.
+#: coremltools uses a stack per process: one program at a time.
 _LOCK: Final = threading.Lock()
 
 
 @dataclass(frozen=True)
 class _Lowered:
-    """What is known of a function of MIL that was a partition."""
+    """Metadata of a MIL function that was lowered from a partition."""
 
     inputs: Mapping[str, Input]
     names: Names
@@ -39,7 +39,7 @@ class _Lowered:
 
 
 def _compile_partition(partition: PartitionProgram, options: CoreMLOptions) -> PreprocessResult:
-    """Lower a partition to MIL, have coremltools write it, pack it. Raises LoweringError."""
+    """Lower a partition to MIL, serialize it with coremltools, pack it. Raises LoweringError."""
     function, lowered = _lowered(partition, options)
     functions = {"main": function}
     del function
@@ -52,9 +52,9 @@ def _compile_partition(partition: PartitionProgram, options: CoreMLOptions) -> P
 def compile_methods(
     methods: Mapping[str, Sequence[PartitionProgram]], options: CoreMLOptions
 ) -> dict[str, list[PreprocessResult]]:
-    """All partitions of all methods: those at one position are functions of one model, if they may be.
+    """All partitions of all methods: those at one position are functions of one model, if possible.
 
-    Raises LoweringError, and OptionError for enumerated shapes of nothing that changes.
+    Raises LoweringError, and OptionError for enumerated shapes without a size that changes.
     """
     views = [item.view for items in methods.values() for item in items]
     check_enumerated(options, views)
@@ -92,7 +92,7 @@ def _compile_together(
 
 
 def _lowered(partition: PartitionProgram, options: CoreMLOptions) -> tuple[Any, _Lowered]:
-    """The function of MIL, and what is known of it."""
+    """The function of MIL, and its metadata."""
     inputs = interface(partition.view, options)
     with building(TARGETS[options.target], inputs, states(partition.view)) as function:
         builder = ProgramBuilder(partition.view, options, function)
@@ -103,7 +103,7 @@ def _lowered(partition: PartitionProgram, options: CoreMLOptions) -> tuple[Any, 
 
 
 def _package(functions: dict[str, Any], lowered: Mapping[str, _Lowered], options: CoreMLOptions) -> Package:
-    """The model of some functions, which are used up."""
+    """The model of some functions, which are consumed."""
     features = {name: {key: value.feature for key, value in item.inputs.items()} for name, item in lowered.items()}
     model, weights = model_of(functions, TARGETS[options.target], features)
     methods = {name: item.names for name, item in lowered.items()}
@@ -113,7 +113,7 @@ def _package(functions: dict[str, Any], lowered: Mapping[str, _Lowered], options
 def _result(
     pieces: list[bytes | memoryview], lowered: _Lowered, package: Package | None, options: CoreMLOptions
 ) -> PreprocessResult:
-    """`package` is what the result stores, None if another one does."""
+    """`package` is stored with the result, None if another one stores it."""
     return PreprocessResult(
         pieces,
         compile_specs=_compile_specs(options),
@@ -128,7 +128,7 @@ def _storage(weights: memoryview) -> dict[str, int]:
 
 
 def _compile_specs(options: CoreMLOptions) -> tuple[CompileSpec, ...]:
-    """What stock's lowering says beside the blob; the runtime reads the compute units."""
+    """The compile specs of stock's lowering; the runtime reads the compute units."""
     return (
         CompileSpec("compute_units", options.compute_units.encode()),
         CompileSpec("min_deployment_target", str(TARGETS[options.target].version).encode()),

@@ -16,19 +16,19 @@ from .ir.program import Feature
 from .targets import Target
 
 _EXPORTER = "coremltools.converters.mil.backend.mil.load"
-#: Bytes of constants for whose memory it is worth looking through all objects, which takes a third of a second.
+#: Constants of this many bytes justify a garbage collection, which takes a third of a second.
 _MUCH = 1 << 26
 
 
 def model_of(
     functions: dict[str, Any], target: Target, features: Mapping[str, Mapping[str, Feature]]
 ) -> tuple[bytes, bytes]:
-    """What coremltools makes of a program of functions: its file, and that of its weights (empty if it has none).
+    """The files that coremltools writes for a program of functions: model and weights (empty if it has none).
 
-    The program is written as it is, without passes over it. `features` are the inputs of each function. The functions
-    are used up: if nobody else refers to them, constants of theirs do not lie in memory beside the weights.
+    The program is written without passes over it. `features` are the inputs of each function. The functions are
+    consumed: without other references to them, their constants are freed while the weights are in memory.
 
-    Raises LoweringError for what coremltools refuses.
+    Raises LoweringError if coremltools refuses the program.
     """
     exporter = importlib.import_module(_EXPORTER)
     program = program_of(functions)
@@ -53,7 +53,7 @@ def model_of(
 
 
 def _write_shapes(array: Any, feature: Feature) -> None:
-    """Shapes in their order: those of several inputs belong together, and coremltools moves the first of equal ones."""
+    """Shapes in their order: those of several inputs correspond, and coremltools moves the first of equal ones."""
     if feature.shapes:
         del array.enumeratedShapes.shapes[:]
         for shape in feature.shapes:

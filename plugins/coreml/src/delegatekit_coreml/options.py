@@ -18,14 +18,14 @@ _ENUMERATED: Final = re.compile(r"\w+:\d+(x\d+)*", re.ASCII)
 
 
 def enumerated_shapes_fault(items: tuple[str, ...]) -> str | None:
-    """Why a value of the option `enumerated_shapes` is none; None if it is one."""
+    """The fault of a value of the option `enumerated_shapes`; None if it is valid."""
     wrong = next((item for item in items if not _ENUMERATED.fullmatch(item)), None)
     return None if wrong is None else f"{wrong!r} is not like x:1x3x224x224"
 
 
 @dataclass(frozen=True)
 class CoreMLOptions(BackendOptions):
-    """What a user may choose about lowering to Core ML."""
+    """Options for lowering to Core ML."""
 
     leave_out: frozenset[str] = leave_out_option()
     whole_graph: bool = whole_graph_option()
@@ -36,45 +36,45 @@ class CoreMLOptions(BackendOptions):
     )
     precision: str = option(
         "float16",
-        help="What float32 is computed in on the device, weights included: the Neural Engine has float16 only. "
+        help="The type of float32 computations on the device, weights included: the Neural Engine has float16 only. "
         "Inputs and outputs stay float32.",
         choices=("float16", "float32"),
     )
     float32_operators: frozenset[str] = option(
         frozenset(),
-        help="Operators that are computed in float32 where everything else is in float16: "
+        help="Operators that are computed in float32 while everything else is in float16: "
         '"aten._softmax.default", "aten._softmax" or "_softmax".',
     )
     float32_modules: frozenset[str] = option(
         frozenset(),
-        help="Modules of the model that are computed in float32 with all that is in them: "
+        help="Modules of the model that are computed in float32 with everything in them: "
         '"encoder.layers.3.norm", "**.norm".',
     )
     state: bool = option(
         True,
-        help="Whether the delegate keeps buffers that the program updates, from ios18 on: those that begin with zeros, "
+        help="Keep buffers that the program updates in the delegate, from ios18 on: those that begin with zeros, "
         "in float16.",
     )
     enumerated_shapes: tuple[str, ...] = option(
         (),
-        help="The shapes that inputs may have, instead of ranges of sizes, which the Neural Engine does not take: "
-        '"x:1x3x224x224,x:1x3x448x448". Where several inputs have some, the first ones belong together, and so on.',
+        help="The shapes that inputs may have, instead of ranges of sizes, which the Neural Engine does not support: "
+        '"x:1x3x224x224,x:1x3x448x448". With several inputs, the first shapes belong together, and so on.',
         check=enumerated_shapes_fault,
     )
     weight_sharing: str = option(
         "positional",
-        help="How delegates of several methods share weights, from ios18 on: positional puts the first ones of all "
-        "methods into one model, the second ones, and so on.",
+        help="Weight sharing between delegates of several methods, from ios18 on: positional puts the first ones of "
+        "all methods into one model, the second ones, and so on.",
         choices=("positional", "disabled"),
     )
     debug_files: bool = option(
         False,
-        help="Whether a blob has the files by which ExecuTorch's profiler finds operators: nothing else needs them. "
+        help="Add the files from which ExecuTorch's profiler finds operators to a blob: nothing else needs them. "
         "A model of several methods has none.",
     )
     compute_units: str = option(
         "all",
-        help="Where the program may run.",
+        help="The compute units on which the program may run.",
         choices=("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne"),
     )
     palettize: int = option(
@@ -86,7 +86,7 @@ class CoreMLOptions(BackendOptions):
     )
     palette_channels: int = option(
         0,
-        help="So many output channels share a table (where they divide the channels of a weight); 0: all of them. "
+        help="This many output channels share a table (if they divide the channels of a weight); 0: all of them. "
         "From ios18 on.",
         check=at_least(0),
     )
@@ -97,17 +97,16 @@ class CoreMLOptions(BackendOptions):
     )
     unpacked_layers: frozenset[str] = option(
         frozenset({"depthwise"}),
-        help="Kinds of layers whose weights palettize and prune leave as they are. Depthwise convolutions have few "
-        "weights, of which each counts.",
+        help="Kinds of layers whose weights palettize and prune leave unchanged. Depthwise convolutions have few "
+        "weights, each of which matters.",
         choices=LAYERS,
     )
     unpacked_modules: frozenset[str] = option(
         frozenset(),
-        help="Modules of the model whose weights palettize and prune leave as they are: "
-        '"classifier", "blocks.*.conv1".',
+        help='Modules of the model whose weights palettize and prune leave unchanged: "classifier", "blocks.*.conv1".',
     )
     unpacked_below: int = option(
         2048,
-        help="Weights with fewer numbers stay as palettize and prune find them.",
+        help="Weights with fewer numbers are left unchanged by palettize and prune.",
         check=at_least(0),
     )

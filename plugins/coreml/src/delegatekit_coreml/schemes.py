@@ -1,4 +1,4 @@
-"""How programs for Core ML are quantized: its schemes as tables. Whether a layer is, the support table says."""
+"""Core ML's quantization schemes as tables. The support table decides whether a layer is quantized."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .targets import IOS16, IOS17, IOS18, TARGETS
 if TYPE_CHECKING:
     from .options import CoreMLOptions
 
-#: float16 has few digits of smaller scales.
+#: Smaller scales have few digits in float16.
 _EPS: Final = 2.0**-16
 #: Not int8, which cannot cross the border of a delegate.
 _ACTIVATION: Final = TensorQuantization("uint8", observer="histogram", eps=_EPS)
@@ -63,6 +63,6 @@ _SINCE: Final = ((IOS17, _STATIC), (IOS16, _WEIGHTS), (IOS18, _GROUPS))
 
 
 def schemes(options: CoreMLOptions) -> tuple[QuantizationScheme, ...]:
-    """The schemes that the deployment target has."""
+    """The schemes that the deployment target supports."""
     target = TARGETS[options.target]
     return tuple(scheme for oldest, scheme in _SINCE if oldest <= target)

@@ -1,6 +1,6 @@
-"""What the backend takes: the rows of all families of operators, the conditions of every operator, the partitioner.
+"""The backend's support table: the rows of all operator families, the conditions of every operator, the partitioner.
 
-This is the one place where operators are checked; the lowerings rely on it.
+Operators are checked only here; the lowerings rely on it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from .options import CoreMLOptions
 
-#: What is computed with; int64 is narrowed.
+#: The types of computations; int64 is narrowed.
 _TAKEN: Final = ("float32", "float16", "int32", "int64", "bool")
 
 
@@ -63,7 +63,7 @@ def device_types(call: Call) -> str | None:
 
 
 def fixed_numbers(call: Call) -> str | None:
-    """Numbers and sizes among the arguments do not change from call to call, but those that give a shape."""
+    """Number and size arguments do not change from call to call, except those that give a shape."""
     if not call.sizes:
         return None
     taken = _fact(call, "sizes") or ()
@@ -117,19 +117,19 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
 
 
 def _fact(call: Call, name: str) -> Any:
-    """A fact of the call's row; None where the row has none of that name."""
+    """A fact of the call's row; None if the row has none of that name."""
     entry = TABLE.get(call.operator)
     return None if entry is None else entry.facts.get(name)
 
 
 def oldest_target(call: Call) -> Target:
-    """The target from which on a call is taken."""
+    """The oldest target that supports a call."""
     found: Any = _fact(call, "since") or IOS15
     return found if isinstance(found, Target) else cast(Target, found(call))
 
 
 def _documented_target(operator: str) -> str:
-    """The same of an operator, in words."""
+    """The oldest target of an operator, in words."""
     found: Any = TABLE[operator].facts.get("since", IOS15)
     return (
         found.name if isinstance(found, Target) else "by form: constants ios16 (int4 and groups: ios18), values ios17"
@@ -146,7 +146,7 @@ def documented_table() -> OperatorTable:
 
 
 def _check_operators(names: frozenset[str]) -> None:
-    """Raise OptionError for a name that is none of the table's operators."""
+    """Raise OptionError for a name that matches none of the table's operators."""
     known = frozenset().union(*map(leavable_names, TABLE))
     for name in sorted(names):
         if name not in known:
@@ -168,18 +168,18 @@ class CoreMLPartitioner(TablePartitioner):
         self._target = TARGETS[options.target]
 
     def state_reason(self, program: ProgramView, buffer: Node) -> str | None:
-        """Why a buffer cannot be a state of the delegate; None if it can."""
+        """The reason why a buffer cannot be a state of the delegate; None if it can."""
         return state_fault(program, buffer, self._options)
 
     def special_values(self, call: Call) -> str:
-        """The table's, and what the precision means."""
+        """The table's special values, and the effect of the precision."""
         said = super().special_values(call)
         if self._options.precision == "float16" and any(item.dtype.is_floating_point for item in call.tensors):
             said = "; ".join(filter(None, (said, "with precision=float16 numbers beyond 65504 are infinite")))
         return said
 
     def check(self, call: Call) -> Verdict:
-        """The table's verdict, and whether the deployment target has the operator."""
+        """The table's verdict, and a check that the deployment target has the operator."""
         verdict = super().check(call)
         if not verdict.supported:
             return verdict

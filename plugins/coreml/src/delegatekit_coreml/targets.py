@@ -1,4 +1,4 @@
-"""Deployment targets: systems that a program can be for, and what each of them brought."""
+"""Deployment targets: systems that a program can be compiled for, and the features that each added."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from delegatekit_api.devices import TargetInfo
 
 @dataclass(frozen=True, order=True)
 class Target:
-    """A generation of systems; later ones have all that earlier ones have."""
+    """A generation of systems; later ones have all features of earlier ones."""
 
     #: Version of Core ML's specification.
     version: int
@@ -34,7 +34,7 @@ TARGETS: Final = {
 
 
 def list_targets() -> tuple[TargetInfo, ...]:
-    """All targets as the core shows them."""
+    """All targets in the core's format."""
     return tuple(
         TargetInfo(name, f"Core ML specification {target.version}", {"target": name})
         for name, target in TARGETS.items()

@@ -1,4 +1,4 @@
-"""The blob: as stock's tools and coremltools read it, and what of it the reader refuses."""
+"""The blob: read by stock's tools and coremltools, and refused by the reader if damaged."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_one_element_does_not_stand_for_more_than_memory_has(place: str) -> None
 def test_stock_unpacks_the_archive(lowered: Lowered, tmp_path: Path) -> None:
     pytest.importorskip("executorch.backends.apple.coreml.executorchcoreml")
     (tmp_path / "blob").write_bytes(lowered.delegate.blob)
-    # In a process of its own: the extension ends it at some damage.
+    # In a process of its own: some damage crashes the extension.
     code = (
         "import sys; from executorch.backends.apple.coreml import executorchcoreml as stock\n"
         "assert stock.unflatten_directory_contents(open(sys.argv[1], 'rb').read(), sys.argv[2])"
@@ -159,7 +159,7 @@ def test_other_weights_have_another_identifier(lowered: Lowered) -> None:
 
 
 def test_damaged_blobs_are_refused_or_run(lowered: Lowered) -> None:
-    """Whatever is changed, nothing but our own errors comes of it."""
+    """Any change causes only our own errors."""
     blob, runtime, chance = lowered.delegate.blob, CoreMLRuntime(), random.Random(0)
     refused = 0
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""The operations of a blob as people read them."""
+"""The operations of a blob in readable form."""
 
 from __future__ import annotations
 

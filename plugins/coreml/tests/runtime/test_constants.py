@@ -1,4 +1,4 @@
-"""Packed constants as coremltools makes them: the interpreter computes what it computes with the constants unpacked."""
+"""Packed constants from coremltools: the interpreter computes the same as with unpacked ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def model_of(folder: Path, target: str) -> Any:
 
 
 def run(model: Any) -> torch.Tensor:
-    """What the interpreter computes with a model of coremltools."""
+    """The interpreter's results for a model of coremltools."""
     specification = model.get_spec()
     names = [
         [item.name for item in features]

@@ -1,4 +1,4 @@
-"""State between calls, in a program that coremltools' builder wrote."""
+"""State between calls, in a program written by coremltools' builder."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The archive that ExecuTorch's Core ML delegate (1.5) unpacks: files one after the other, then their directory.
 
-The directory is JSON, its bytes in reverse order, so that a reader finds its beginning at the archive's end.
+The directory is JSON, with its bytes in reverse order, so that a reader finds its beginning at the archive's end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST_DIRECTORY: Final = 10 << 20
 _FIRST_LOOK: Final = 64 << 10
 _MOST_DEPTH: Final = 16
 _FILE, _FOLDER = 0, 1
-#: The runtime does not look at the root's name.
+#: The runtime ignores the root's name.
 _ROOT: Final = "lowered_module"
 _WHERE: Final = "Core ML blob"
 
@@ -48,7 +48,7 @@ def write_archive(files: Mapping[str, bytes | memoryview]) -> list[bytes | memor
 
 
 def _add(entry: Any, name: str, pieces: list[bytes | memoryview], nodes: list[dict[str, Any]], offset: int) -> int:
-    """Add a file or a folder with all that is in it; where the next file begins."""
+    """Add a file or a folder with its content; return the offset of the next file."""
     children, region = {}, {"offset": 0, "size": 0}
     if isinstance(entry, dict):
         for child, content in entry.items():
@@ -69,7 +69,7 @@ def _add(entry: Any, name: str, pieces: list[bytes | memoryview], nodes: list[di
 def read_archive(blob: bytes | bytearray | memoryview) -> dict[str, memoryview]:
     """The files of an archive by their paths, on the blob's own memory.
 
-    Raises FormatError for a directory that is damaged, has circles or files outside the archive.
+    Raises FormatError for a directory that is damaged, has cycles or files outside the archive.
     """
     view = memoryview(blob).cast("B")
     nodes, end = _directory(view)
@@ -85,7 +85,7 @@ def read_archive(blob: bytes | bytearray | memoryview) -> dict[str, memoryview]:
 
 
 def _directory(view: memoryview) -> tuple[list[Any], int]:
-    """The nodes of the directory, and where it begins."""
+    """The nodes of the directory, and its offset."""
     text, ended = "", 0
     for look in (_FIRST_LOOK, _MOST_DIRECTORY):
         tail = bytes(view[-look:])[::-1]

@@ -1,6 +1,6 @@
-"""The files by which ExecuTorch's profiler finds the operators that an operation of MIL came from.
+"""The files from which ExecuTorch's profiler finds the operators that an operation of MIL came from.
 
-The form is that of ExecuTorch 1.5; nothing but its profiler reads them.
+The format is that of ExecuTorch 1.5; only its profiler reads them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def debug_files(handles: Mapping[int | str, Sequence[int]], version: str) -> dic
 
 
 def _path(name: str) -> list[dict[str, str]]:
-    """Where an operation is in the program."""
+    """The position of an operation in the program."""
     output, _, kind = name.rpartition(":")
     return [
         {"Type": "Program"},

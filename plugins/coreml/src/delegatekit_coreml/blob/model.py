@@ -16,17 +16,17 @@ from .protobuf import Fields, signed
 from .weights import WeightFile, known_shape, stored_bytes, unpacked
 
 _WHERE: Final = "Core ML model"
-#: Where programs say that their weights are.
+#: The programs' path of their weights.
 _WEIGHTS: Final = "@model_path/weights/weight.bin"
 _MOST_OPERATIONS: Final = 1 << 20
-#: A table that a constant is looked up in has two axes more than the constant.
+#: A lookup table of a constant has two axes more than the constant.
 _MOST_CONSTANT_AXES: Final = MOST_AXES + 2
 
 
 def read_model(data: memoryview, weights: WeightFile, function: str = "main") -> Model:
     """A model with one of its functions.
 
-    Raises FormatError for a model that is no ML program, or in which something is missing, damaged or unknown.
+    Raises FormatError for a model that is not an ML program, or in which something is missing, damaged or unknown.
     """
     model = Fields(data, _WHERE)
     if not model.has(502):
@@ -52,7 +52,7 @@ def read_model(data: memoryview, weights: WeightFile, function: str = "main") ->
 
 
 def _features(description: Fields, number: int) -> dict[str, Feature]:
-    """The tensors that go in or out, by name."""
+    """The input or output tensors, by name."""
     found: dict[str, Feature] = {}
     for feature in description.messages(number):
         name = feature.text(1)
@@ -69,7 +69,7 @@ def _features(description: Fields, number: int) -> dict[str, Feature]:
 
 
 def _feature(array: Fields, datatype: DataType, where: str) -> Feature:
-    """A tensor with the sizes that it may have."""
+    """A tensor with its allowed sizes."""
     shape = _shape(array)
     shapes = tuple(map(_shape, array.message(21).messages(1))) if array.has(21) else ()
     ranges = array.message(31).messages(1) if array.has(31) else ()
@@ -107,7 +107,7 @@ def _operation(message: Fields, index: int, weights: WeightFile) -> Operation:
     if index >= _MOST_OPERATIONS:
         raise FormatError(f"more than {_MOST_OPERATIONS} operations", where=_WHERE)
     if message.has(4):
-        raise FormatError("has blocks of its own: control flow is not known here", where=where)
+        raise FormatError("has blocks of its own: control flow is not supported", where=where)
     arguments: dict[str, Argument] = {
         name: tuple(_bound(item, weights, where) for item in argument.messages(1))
         for name, argument in message.entries(2).items()
@@ -125,7 +125,7 @@ def _bound(message: Fields, weights: WeightFile, where: str) -> Name | Literal:
 
 
 def _tensor_type(message: Fields, where: str, most: int) -> TensorType | None:
-    """The type of a tensor, which has at most so many axes; None for another type."""
+    """The type of a tensor, which has at most this many axes; None for another type."""
     if not message.has(1):
         return None
     tensor = message.message(1)
@@ -170,7 +170,7 @@ def _literal(message: Fields, weights: WeightFile, where: str) -> Literal:
 
 
 def _in_place(message: Fields, kind: TensorType, where: str) -> torch.Tensor:
-    """A tensor whose elements lie in the message; one element may stand for all."""
+    """A tensor whose elements are in the message; one element may stand for all."""
     shape, dtype = known_shape(kind, where), kind.datatype.torch
     count = math.prod(shape)
     if message.has(7):
@@ -189,7 +189,7 @@ def _in_place(message: Fields, kind: TensorType, where: str) -> torch.Tensor:
 
 
 def _numbers(message: Fields) -> list[float]:
-    """The elements, in whichever list they are."""
+    """The elements, from the list that has them."""
     if message.has(1):
         return message.message(1).floats(1)
     lists = [message.message(number) for number in (2, 3, 5) if message.has(number)]

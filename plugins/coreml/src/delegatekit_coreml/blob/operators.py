@@ -1,4 +1,4 @@
-"""The operations of a blob as people read them: numbers and texts that the program knows are facts, not operations."""
+"""The operations of a blob in readable form: known numbers and texts are facts, not operations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..ir.program import Literal, Name, Operation
 from ..ir.types import DataType
 from .reader import read_program
 
-#: A constant with more elements is told by its type.
+#: A constant with more elements is shown by its type.
 _FEW: Final = 8
 _MIL: Final = {datatype.torch: datatype.mil for datatype in DataType if datatype is not DataType.STRING}
 
@@ -43,7 +43,7 @@ def _told(operation: Operation, known: Mapping[str, str], outputs: tuple[str, ..
 
 
 def _text(literal: Literal) -> str:
-    """A constant in few words."""
+    """A constant as a short text."""
     if isinstance(literal, tuple):
         return ", ".join(map(_text, literal[:_FEW]))
     if isinstance(literal, str):

@@ -1,6 +1,6 @@
-"""What lies in a blob's archive: a model package, and the names by which the delegate calls it.
+"""The content of a blob's archive: a model package, and the names of inputs and outputs for the delegate.
 
-Nothing in it depends on time, place or chance: identifiers are made of the content.
+Nothing in it depends on time, place or chance: identifiers are hashes of the content.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Package:
     weights: memoryview
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-    #: The names for each method, where a model has a function for each of several.
+    #: The names for each method, if a model has a function for each of several.
     methods: Mapping[str, Names] = field(default_factory=dict)
 
 
 def write_package(package: Package, others: Mapping[str, bytes] | None = None) -> list[bytes | memoryview]:
-    """The pieces of the blob. `others` are further files by their paths."""
+    """The pieces of the blob. `others` are additional files by their paths."""
     digest = _digest(package)
     metadata: dict[str, Any] = {"identifier": identifier_of(package)}
     if package.methods:
@@ -68,7 +68,7 @@ def write_package(package: Package, others: Mapping[str, bytes] | None = None) -
 
 
 def identifier_of(package: Package) -> str:
-    """What a device keeps a compiled model under: it is made of the content."""
+    """The device's key of a compiled model: a hash of the content."""
     return f"executorch_{_digest(package)}"
 
 
@@ -103,7 +103,7 @@ def _manifest(digest: str, *, with_weights: bool) -> bytes:
 
 
 def _identifier(digest: str, name: str) -> str:
-    """What a package calls an item: by content, where others draw a number."""
+    """The package's identifier of an item: by content, where others use a random number."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{digest} {name}")).upper()
 
 
@@ -136,7 +136,7 @@ def _methods(described: Any) -> dict[str, Names]:
 
 
 def _root_model(files: dict[str, memoryview]) -> str:
-    """Where the model's file lies, by the manifest."""
+    """The path of the model's file, from the manifest."""
     manifest = _object(files, _MANIFEST)
     items, root = manifest.get("itemInfoEntries"), manifest.get("rootModelIdentifier")
     entry = items.get(root) if isinstance(items, dict) and isinstance(root, str) else None

@@ -1,6 +1,6 @@
 """Reads the wire format of protocol buffers, and checks every length.
 
-A message is a `Fields`: what is asked for by number and kind. Format: "Encoding" of the Protocol Buffers documentation.
+A message is a `Fields`: access by number and kind. Format: "Encoding" of the Protocol Buffers documentation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WORD: Final = 1 << 64
 
 
 class Fields:
-    """One message. Fields that are not there have their default: 0, "", nothing."""
+    """One message. Absent fields have their default: 0, "", nothing."""
 
     __slots__ = ("_depth", "_found", "where")
 
@@ -33,7 +33,7 @@ class Fields:
         self._found = _split(data, where)
 
     def has(self, number: int) -> bool:
-        """Whether the field is there."""
+        """True if the field is present."""
         return number in self._found
 
     def number(self, number: int) -> int:
@@ -65,7 +65,7 @@ class Fields:
         return value
 
     def message(self, number: int) -> Fields:
-        """A message; an empty one if it is not there."""
+        """A message; an empty one if it is absent."""
         return Fields(self.data(number), self.where, self._depth + 1)
 
     def messages(self, number: int) -> Iterator[Fields]:
@@ -76,7 +76,7 @@ class Fields:
             yield Fields(value, self.where, self._depth + 1)
 
     def entries(self, number: int) -> dict[str, Fields]:
-        """A map of strings to messages. Raises FormatError for a key that is there twice."""
+        """A map of strings to messages. Raises FormatError for a duplicate key."""
         found: dict[str, Fields] = {}
         for entry in self.messages(number):
             key = entry.text(1)
@@ -121,7 +121,7 @@ class Fields:
 
 
 def signed(value: int) -> int:
-    """A varint as a number of 64 bits with a sign.
+    """A varint as a signed 64-bit number.
 
     >>> signed((1 << 64) - 1)
     -1
@@ -157,7 +157,7 @@ def _split(data: memoryview, where: str) -> dict[int, list[_Raw]]:
 
 
 def _varint(data: memoryview, at: int, where: str) -> tuple[int, int]:
-    """A varint, and what is after it."""
+    """A varint, and the data after it."""
     value = shift = 0
     while at < len(data) and shift < 70:
         byte = data[at]

@@ -1,4 +1,4 @@
-"""A blob as a program, and what of it can be checked without executing it."""
+"""A blob as a program, and the checks that need no execution."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _WHERE: Final = "Core ML blob"
 
 
 def read_blob(payload: DelegatePayload) -> tuple[Package, Model]:
-    """The package and the program of a delegate. Constants show the file's own memory.
+    """The package and the program of a delegate. Constants are views of the file's own memory.
 
-    Raises FormatError for damage, for values without or with two sources, and for inputs and outputs that are not the
-    caller's.
+    Raises FormatError for damage, for values without or with two sources, and for inputs and outputs that differ from
+    the caller's.
     """
     package, model = read_program(payload.blob, payload.named_data)
     _check_features(package.inputs, model.inputs, payload.inputs, "input")
@@ -31,7 +31,7 @@ def read_blob(payload: DelegatePayload) -> tuple[Package, Model]:
 
 
 def read_program(blob: memoryview, named_data: Mapping[str, memoryview]) -> tuple[Package, Model]:
-    """As `read_blob`, where the caller's inputs and outputs are not known."""
+    """As `read_blob`, if the caller's inputs and outputs are not known."""
     reference = read_reference(blob)
     if reference is None:
         package = read_package(blob)

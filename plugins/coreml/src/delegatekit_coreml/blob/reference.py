@@ -1,6 +1,6 @@
 """The blob of a method that shares its archive with others: a mark, and JSON that names the archive in the file.
 
-The form is that of ExecuTorch's Core ML delegate (1.5).
+The format is that of ExecuTorch's Core ML delegate (1.5).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def write_reference(reference: Reference) -> bytes:
 
 
 def read_reference(blob: memoryview) -> Reference | None:
-    """The reference that a blob is; None for one that is none. Raises FormatError for a damaged one."""
+    """The reference in a blob; None if it is not one. Raises FormatError for a damaged one."""
     if bytes(blob[: len(_MARK)]) != _MARK:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The file of weights in a package: a header, and for each constant a record with its type and place."""
+"""The file of weights in a package: a header, and for each constant a record with its type and offset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..ir.types import WEIGHT_CODES, DataType
 #: Count of records and version; the rest of its 64 bytes is zero.
 _HEADER: Final = struct.Struct("<II")
 _VERSION: Final = 2
-#: Mark, type, bytes of the data, where they begin.
+#: Mark, type, bytes of the data, their offset.
 _RECORD: Final = struct.Struct("<IIQQ")
 _MARK: Final = 0xDEADBEEF
 _ALIGNMENT: Final = 64
@@ -27,10 +27,10 @@ _WHERE: Final = "weights"
 
 
 class WeightFile:
-    """Constants by the offsets of their records. Tensors show the file's own memory, and must not be written to."""
+    """Constants by the offsets of their records. Tensors are views of the file's memory, which must not be written."""
 
     def __init__(self, data: memoryview) -> None:
-        """Raises FormatError for a header that is not one."""
+        """Raises FormatError for an invalid header."""
         self._data = data
         if len(data):
             if len(data) < _ALIGNMENT:
@@ -40,7 +40,7 @@ class WeightFile:
                 raise FormatError(f"has version {version}: {_VERSION} is known", where=_WHERE)
 
     def read(self, offset: int, kind: TensorType, where: str) -> torch.Tensor:
-        """The constant whose record lies at an offset. Raises FormatError if it is not of this type and size."""
+        """The constant with its record at an offset. Raises FormatError if it is not of this type and size."""
         record = section(self._data, offset, _ALIGNMENT, f"{where}, record of its weights")
         mark, code, size, start = _RECORD.unpack_from(record)
         if mark != _MARK or offset % _ALIGNMENT:
@@ -74,7 +74,7 @@ def known_shape(kind: TensorType, where: str) -> tuple[int, ...]:
 
 
 def stored_bytes(datatype: DataType, elements: int) -> int:
-    """How many bytes some elements take; those of less than 8 bits are packed.
+    """The number of bytes of elements; those of less than 8 bits are packed.
 
     >>> stored_bytes(DataType.INT4, 5)
     3
@@ -83,7 +83,7 @@ def stored_bytes(datatype: DataType, elements: int) -> int:
 
 
 def unpacked(data: memoryview, datatype: DataType, shape: tuple[int, ...]) -> torch.Tensor:
-    """The elements of `stored_bytes` bytes: on this memory, or unpacked where they take less than 8 bits.
+    """The elements in `stored_bytes` bytes: a view, or unpacked if they take less than 8 bits.
 
     >>> unpacked(memoryview(bytes([0x7F, 0x08])), DataType.INT4, (3,))
     tensor([-1,  7, -8], dtype=torch.int8)

@@ -1,1 +1,1 @@
-"""MIL, Core ML's language of operators: its types, a program as a package has it, and the builder."""
+"""MIL, Core ML's language of operators: its types, a program in a package's form, and the builder."""

@@ -29,7 +29,7 @@ NUMPY: Final = {
     DataType.UINT8: np.uint8,
     DataType.INT32: np.int32,
 }
-#: Largest number of float16.
+#: Largest float16 number.
 HALF_MAX: Final = 65504.0
 
 
@@ -55,7 +55,7 @@ class FunctionBuilder:
     def call(self, kind: str, **arguments: Any) -> Any:
         """An operation; its result, or a tuple of results. Arguments are values, numpy's arrays and numbers, or texts.
 
-        Raises LoweringError for what MIL does not have.
+        Raises LoweringError for what MIL lacks.
         """
         try:
             made = getattr(self._library.builder, kind)(name=self._name(kind), **arguments)
@@ -70,9 +70,9 @@ class FunctionBuilder:
         return self._sizes.vector(shape)
 
     def declare(self, value: Var, shape: Sequence[Any]) -> Var:
-        """Say which sizes a value has: where they change, MIL's builder does not know all that is known here.
+        """Set the sizes of a value: for sizes that change, more is known here than in MIL's builder.
 
-        Raises LoweringError for other sizes than those that the builder knows.
+        Raises LoweringError for sizes that contradict the builder's.
         """
         wanted, found = sizes_of(shape), sizes_of(value.shape)
         if wanted == found:
@@ -107,7 +107,7 @@ class FunctionBuilder:
 
 @dataclass(frozen=True)
 class Input:
-    """An input of a function: in which form the caller's tensor comes, and its sizes as expressions."""
+    """An input of a function: the form of the caller's tensor, and its sizes as expressions."""
 
     feature: Feature
     shape: tuple[Size, ...]
@@ -117,7 +117,7 @@ class Input:
 def building(
     target: Target, inputs: Mapping[str, Input], states: Mapping[str, TensorType]
 ) -> Iterator[FunctionBuilder]:
-    """A function with these inputs and states, in which operations can be written: one at a time in a process."""
+    """A function with these inputs and states, for writing operations: one at a time in a process."""
     library = tools()
     versions = library.coremltools.target
     opset = next(item for item in versions if item.value == target.version)
@@ -143,7 +143,7 @@ def _placeholder(library: Tools, item: Input) -> Any:
 
 
 def _input_type(library: Tools, name: str, feature: Feature) -> Any:
-    """What coremltools calls the sizes that an input may have."""
+    """coremltools' type for the allowed sizes of an input."""
     make = library.coremltools
     if feature.shapes:
         shape = make.EnumeratedShapes(feature.shapes, default=feature.shape)
@@ -162,7 +162,7 @@ def _mil_type(library: Tools, datatype: DataType) -> Any:
 
 
 def program_of(functions: Mapping[str, Any]) -> Any:
-    """A program of one function, or of several, whose equal constants are one."""
+    """A program of one function, or of several with merged equal constants."""
     program = tools().program.Program()
     for name, function in functions.items():
         program.add_function(name, function)
@@ -175,7 +175,7 @@ def program_of(functions: Mapping[str, Any]) -> Any:
 
 
 def _name_constants(function: Any) -> None:
-    """Say which constants are equal: those of the same name are written once."""
+    """Mark equal constants: those of the same name are written once."""
     for operation in function.find_ops(op_type="const"):
         value = operation.outputs[0].val
         if isinstance(value, np.ndarray):
@@ -190,7 +190,7 @@ def datatype_of(value: Var) -> DataType:
 
 
 def number(value: float, datatype: DataType) -> np.generic:
-    """A number as a constant of a type; finite ones that float16 has not become its largest."""
+    """A number as a constant of a type; finite ones beyond float16's range become its largest."""
     if datatype is DataType.FLOAT16 and np.isfinite(value):
         value = min(max(value, -HALF_MAX), HALF_MAX)
     made: np.generic = NUMPY[datatype](value)

@@ -1,4 +1,4 @@
-"""A MIL program as a package has it: plain data, without the library that made it."""
+"""A MIL program in a package's form: plain data, independent of the library that made it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from .types import DataType
 
-#: A size, or None where it changes from call to call.
+#: A size, or None if it changes from call to call.
 Extent: TypeAlias = "int | None"
 
 
@@ -25,35 +25,35 @@ class TensorType:
         return f"{self.datatype.mil}[{', '.join('?' if size is None else str(size) for size in self.shape)}]"
 
 
-#: What a program says in place: a tensor, a text, or a list of these.
+#: An immediate value of a program: a tensor, a text, or a list of these.
 Literal: TypeAlias = "torch.Tensor | str | tuple[Literal, ...]"
 
 
 @dataclass(frozen=True)
 class Name:
-    """A value that an operation reads, by its name."""
+    """An operand of an operation, by its name."""
 
     name: str
 
 
-#: One argument of an operation: values computed before, or literals; several where the parameter is a list.
+#: One argument of an operation: values computed before, or literals; several if the parameter is a list.
 Argument: TypeAlias = "tuple[Name | Literal, ...]"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation: its parameters by name, and what it defines."""
+    """One operation: its parameters by name, and its results."""
 
     kind: str
     arguments: Mapping[str, Argument]
-    #: Name and type of each result; the type is None for what is not a tensor.
+    #: Name and type of each result; the type is None for non-tensors.
     results: tuple[tuple[str, TensorType | None], ...]
     #: For messages.
     where: str
 
 
 def symbol(output: str, kind: str) -> str:
-    """What ExecuTorch's runtime calls an operation, by its first result.
+    """The name of an operation in ExecuTorch's runtime, by its first result.
 
     >>> symbol("linear_0", "linear")
     'linear_0:linear'
@@ -73,30 +73,30 @@ class Function:
 
 @dataclass(frozen=True)
 class Feature:
-    """In which form a caller's tensor goes in or out of a model."""
+    """The form of a caller's tensor at a model's input or output."""
 
     datatype: DataType
     #: The usual sizes; empty for an output whose sizes change.
     shape: tuple[int, ...]
-    #: The least and the largest size of each axis; empty where sizes do not change in ranges.
+    #: The smallest and the largest size of each axis; empty if sizes do not change in ranges.
     ranges: tuple[tuple[int, int], ...] = ()
-    #: The shapes that there are, the usual one among them; empty where there are not only some.
+    #: The enumerated shapes, including the default one; empty if there are none.
     shapes: tuple[tuple[int, ...], ...] = ()
 
     @property
     def is_flexible(self) -> bool:
-        """Whether a size changes from call to call."""
+        """True if a size changes from call to call."""
         return bool(self.ranges or self.shapes)
 
     @property
     def changes(self) -> tuple[bool, ...]:
-        """For each axis, whether its size changes from call to call."""
+        """For each axis, true if its size changes from call to call."""
         if self.shapes:
             return tuple(len(set(sizes)) > 1 for sizes in zip(*self.shapes, strict=True))
         return tuple(low != high for low, high in self.ranges) or (False,) * len(self.shape)
 
     def takes(self, shape: tuple[int, ...]) -> bool:
-        """Whether a call may come with these sizes."""
+        """True if a call may have these sizes."""
         if self.shapes:
             return shape in self.shapes
         if not self.ranges:
@@ -117,7 +117,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class Model:
-    """A model: its function, and in which form the caller's tensors go in and out, by name."""
+    """A model: its function, and the forms of the caller's input and output tensors, by name."""
 
     version: int
     function: Function

@@ -1,5 +1,5 @@
-"""Sizes that change from call to call: expressions over symbols while a program is lowered, and what computes them from
-the sizes of values while it runs."""
+"""Sizes that change from call to call: symbolic expressions at lowering time, and the operations that compute them from
+the sizes of values at run time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sympy  # type: ignore[import-untyped]
 from delegatekit_api import LoweringError
 from delegatekit_toolkit.narrowing import INT32_MAX
 
-#: A size: a number, or sympy's expression where it changes from call to call.
+#: A size: a number, or sympy's expression if it changes from call to call.
 Size: TypeAlias = "int | sympy.Expr"
 
 #: Functions of two sizes by their names in PyTorch's expressions -> operations of MIL.
@@ -27,7 +27,7 @@ _OPERATIONS: Final = {
 
 
 def size_of(size: Any) -> Size:
-    """A number, a torch.SymInt, or what MIL's builder says, as a size."""
+    """A number, a torch.SymInt, or a size from MIL's builder, as a size."""
     found = size.node.expr if hasattr(size, "node") else size
     if not isinstance(found, sympy.Expr) or found.is_Integer:
         return int(found)
@@ -37,7 +37,7 @@ def size_of(size: Any) -> Size:
 
 
 def _bounded(least: sympy.Expr) -> sympy.Expr:
-    """The least of some sizes, of which those beyond 32 bits say nothing: PyTorch ends open slices there."""
+    """The minimum of some sizes, without bounds beyond 32 bits, which PyTorch uses for open slices."""
     sizes = [item for item in least.args if not (item.is_Integer and item > INT32_MAX)]
     return sizes[0] if len(sizes) == 1 else least.func(*sizes)
 
@@ -48,12 +48,12 @@ def sizes_of(shape: Sequence[Any]) -> tuple[Size, ...]:
 
 
 def is_fixed(size: Any) -> bool:
-    """Whether a size is the same in every call."""
+    """True if a size is the same in every call."""
     return isinstance(size_of(size), int)
 
 
 def is_computable(size: Any) -> bool:
-    """Whether MIL can compute a size from others."""
+    """True if MIL can compute a size from others."""
     return all(
         node.is_Symbol
         or node.is_Rational
@@ -66,12 +66,12 @@ def is_computable(size: Any) -> bool:
 
 
 def _is_product(node: sympy.Expr) -> bool:
-    """Whether it is a power that is one size times itself."""
+    """True if it is a power that is one size times itself."""
     return bool(node.is_Pow and node.exp.is_Integer and node.exp.is_positive)
 
 
 class SizeWriter:
-    """Writes the operations that compute sizes, each of them once, from the sizes of values that are there."""
+    """Writes the operations that compute sizes, each of them once, from the sizes of existing values."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
@@ -81,7 +81,7 @@ class SizeWriter:
         self._made: dict[sympy.Expr, Any] = {}
 
     def note(self, value: Any) -> None:
-        """Remember what sizes a value has."""
+        """Record the sizes of a value."""
         for axis, size in enumerate(value.shape):
             if isinstance(size, sympy.Expr) and not size.is_Integer:
                 self._sources.setdefault(size, (value, axis))
@@ -126,7 +126,7 @@ class SizeWriter:
         return self._joined(kind, *size.args)
 
     def _joined(self, kind: str, *terms: sympy.Expr) -> Any:
-        """Several sizes by one operation after the other."""
+        """Several sizes combined by one operation after the other."""
         first, *others = terms
         made = self._term(size_of(first))
         for item in others:

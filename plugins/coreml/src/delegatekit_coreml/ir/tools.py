@@ -1,5 +1,4 @@
-"""coremltools, imported when something is lowered: it takes seconds, and tells of every library that it was not tried
-with."""
+"""coremltools, imported on the first lowering: it takes seconds, and warns about every untested library version."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ from delegatekit_toolkit.capture import quiet
 
 @dataclass(frozen=True)
 class Tools:
-    """What is used of coremltools."""
+    """The used parts of coremltools."""
 
     #: The package.
     coremltools: Any
-    #: Writes operations into the function that is open.
+    #: Writes operations into the current function.
     builder: Any
     program: Any
     types: Any
@@ -52,7 +51,7 @@ def tools() -> Tools:
 
 
 def clusters(values: np.ndarray[Any, Any], counts: np.ndarray[Any, Any], entries: int) -> np.ndarray[Any, Any]:
-    """The centres of the best clusters of numbers, each with a weight: k-means along a line, which has an exact answer.
+    """The centers of the best clusters of weighted numbers: one-dimensional k-means, which has an exact solution.
 
     Raises LoweringError if coremltools lacks the function.
     """

@@ -37,22 +37,22 @@ class DataType(Enum):
 
     @property
     def bits(self) -> int:
-        """Bits of an element where it lies in a file; booleans take a byte."""
+        """Bits of an element in a file; booleans take a byte."""
         return 8 if self is DataType.BOOL else int("".join(filter(str.isdigit, self.name)) or 0)
 
     @property
     def is_float(self) -> bool:
-        """Whether it has fractions."""
+        """True for floating-point types."""
         return self in (DataType.FLOAT16, DataType.FLOAT32)
 
     @property
     def is_signed(self) -> bool:
-        """Whether it has numbers below 0."""
+        """True for signed types."""
         return self.is_float or self in (DataType.INT4, DataType.INT8, DataType.INT16, DataType.INT32)
 
     @property
     def torch(self) -> torch.dtype:
-        """The narrowest type of PyTorch that has all its numbers. Raises FormatError for texts."""
+        """The narrowest type of PyTorch that represents all its numbers. Raises FormatError for texts."""
         if self is DataType.STRING:
             raise FormatError("has a text where a tensor is", where="Core ML program")
         return _TORCH[self]

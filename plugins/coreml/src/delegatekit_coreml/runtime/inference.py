@@ -1,4 +1,4 @@
-"""Types and shapes of a tape's values, for inputs of given sizes: found by executing it on tensors without elements."""
+"""Types and shapes of a tape's values, for inputs of given sizes: from executing it on tensors without elements."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..ir.program import TensorType
 from .kernel import held_as
 from .tape import FAULTS, Call, Tape
 
-#: Values of at most so many elements are computed, if all that they are computed of is known: they may be sizes.
+#: Values of at most this many elements are computed, if all their operands are known: they may be sizes.
 _FEW: Final = 64
 
 
 def check_types(tape: Tape, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """The shapes of the outputs by name, for inputs of these shapes.
 
-    Raises FormatError for a result whose type or shape is not what the program declares.
+    Raises FormatError for a result whose type or shape differs from the declared one.
     """
     values: list[Any] = [None if item is None else _known(item) for item in tape.constants]
     for place, state in tape.states.items():
@@ -39,7 +39,7 @@ def _known(constant: torch.Tensor) -> torch.Tensor:
 
 
 def _results(call: Call, values: Sequence[Any]) -> Sequence[torch.Tensor]:
-    """What a call makes: with elements only where few follow from what is known."""
+    """The results of a call: with elements only if few follow from known ones."""
     if any(values[place].is_meta for place in call.sizes.values()):
         return [_declared(kind, call.where) for kind in call.types]
     places = [place for item in call.reads.values() for place in (item if isinstance(item, tuple) else (item,))]
@@ -54,9 +54,9 @@ def _results(call: Call, values: Sequence[Any]) -> Sequence[torch.Tensor]:
 
 
 def _declared(kind: TensorType, where: str) -> torch.Tensor:
-    """A result whose sizes depend on elements: they are what the program says."""
+    """A result with the declared sizes, if they depend on elements."""
     if None in kind.shape:
-        raise FormatError("has sizes that depend on elements, which is not known here", where=where)
+        raise FormatError("has sizes that depend on elements, which is not supported", where=where)
     sizes = tuple(size for size in kind.shape if size is not None)
     return torch.empty(sizes, dtype=held_as(kind.datatype), device="meta")
 
@@ -80,7 +80,7 @@ def check_result(value: torch.Tensor, kind: TensorType, where: str) -> None:
 
 
 def guarded(function: Callable[[], Any], where: str) -> Any:
-    """What a function returns. Raises FormatError for what PyTorch refuses."""
+    """A function's result. Raises FormatError for what PyTorch refuses."""
     try:
         return function()
     except FAULTS as error:

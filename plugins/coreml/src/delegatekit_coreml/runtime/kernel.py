@@ -1,9 +1,9 @@
-"""What executes one kind of MIL operation: a function, and how its parameters are taken from the program.
+"""Kernels of MIL operations: a function each, with parameters read from the program by its signature.
 
-A function's signature says it all: parameters that are `Tensor` may be computed, all others are known when the program
-is loaded. coremltools writes MIL's defaults into each program: what may be left out here has none, or is not there in
-the operations of earlier systems. Floating-point tensors are float32 whatever the program declares; results that it
-declares as float16 are rounded to it after each operation, unless the operation only moves elements.
+A function's signature defines everything: parameters that are `Tensor` may be computed, all others are known when the
+program is loaded. coremltools writes MIL's defaults into each program: optional parameters here have none, or do not
+exist in the operations of earlier systems. Floating-point tensors are float32 whatever the program declares; results
+declared as float16 are rounded to it after each operation, unless the operation only moves elements.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from ..ir.types import DataType
 Tensor: TypeAlias = torch.Tensor
 #: Tensors of which each may be computed.
 Tensors: TypeAlias = tuple[torch.Tensor, ...]
-#: Sizes, axes and the like: a vector of integers that the program knows.
+#: Sizes, axes and the like: a vector of integers known to the program.
 Ints: TypeAlias = tuple[int, ...]
-#: A vector of booleans that the program knows.
+#: A vector of booleans known to the program.
 Flags: TypeAlias = tuple[bool, ...]
 
-#: No vector of sizes, axes and the like has more numbers: one element in a file may stand for many.
+#: The maximum length of vectors of sizes, axes and the like: one element in a file may stand for many.
 _MOST_NUMBERS = 1 << 16
-#: Parameters that the program knows, or that are computed from sizes.
+#: Parameters known to the program, or computed from sizes.
 _SIZES = ("Ints", "int")
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: what it is, and whether it may be left out."""
+    """One parameter: its kind, and whether it is optional."""
 
     kind: str
     optional: bool
 
     @property
     def is_size(self) -> bool:
-        """Whether it may be computed from sizes."""
+        """True if it may be computed from sizes."""
         return self.kind in _SIZES
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """How an operation is executed."""
+    """The implementation of an operation."""
 
     function: Callable[..., Any]
     parameters: Mapping[str, Parameter]
-    #: Whether it only moves elements, so that there is nothing to round: often it copies none.
+    #: True if it only moves elements, so that there is nothing to round: often it copies none.
     moves: bool
-    #: Whether it is executed once, when the program is loaded: what it takes are constants.
+    #: True if it is executed once, when the program is loaded: its operands are constants.
     once: bool
-    #: Whether its result follows from the sizes of what it takes.
+    #: True if its result follows from the sizes of its operands.
     of_sizes: bool
 
 
@@ -71,7 +71,7 @@ def kernel(function: Callable[..., Any], *, moves: bool = False, once: bool = Fa
 
 
 def size_argument(value: torch.Tensor, kind: str) -> int | tuple[int, ...]:
-    """Computed sizes as the argument that a kernel takes. Raises ValueError for what are no sizes."""
+    """Computed sizes as a kernel's argument. Raises ValueError for invalid sizes."""
     if value.dim() > 1 or value.is_floating_point() or (kind == "int" and value.numel() != 1):
         raise ValueError("computed sizes are no vector of integers")
     return int(value) if kind == "int" else tuple(value.reshape(-1).tolist())
@@ -83,7 +83,7 @@ def held_as(datatype: DataType) -> torch.dtype:
 
 
 def known(value: Literal, kind: str, where: str) -> Any:
-    """A literal as the argument that a kernel takes. Raises FormatError for one of another type."""
+    """A literal as a kernel's argument. Raises FormatError for one of another type."""
     if kind == "str":
         if isinstance(value, str):
             return value

@@ -1,4 +1,4 @@
-"""Makes a tape of a program: parameters are read and constants unpacked, once and at load."""
+"""Builds a tape from a program: reads parameters and unpacks constants, once and at load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .kernel import Kernel, held_as, known
 from .kernels import KERNELS
 from .tape import Call, Tape, declared
 
-#: Bytes that constants may have once they are unpacked, for each byte of the blob, and in any case.
+#: The limit of unpacked constants in bytes: for each byte of the blob, and in any case.
 _UNPACKED: Final = 64
 _ALWAYS: Final = 64 << 20
 
@@ -25,18 +25,18 @@ _ALWAYS: Final = 64 << 20
 def prepare(function: Function, blob_bytes: int) -> Tape:
     """The tape of a function.
 
-    Raises FormatError for operations and parameters that are not known. `inference` checks types and shapes.
+    Raises FormatError for unsupported operations and parameters. `inference` checks types and shapes.
     """
     return _Preparation(function, blob_bytes).tape
 
 
 class _Preparation:
-    """Goes over the operations once, in their order."""
+    """Processes the operations once, in order."""
 
     def __init__(self, function: Function, blob_bytes: int) -> None:
         self.tape = Tape()
         self._places: dict[str, int] = {}
-        #: Constants as the program has them, by name.
+        #: Constants in the program's form, by name.
         self._literals: dict[str, Literal] = {}
         self._left = max(_UNPACKED * blob_bytes, _ALWAYS)
         self._last = _last_readers(function)
@@ -55,7 +55,7 @@ class _Preparation:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def _define(self, name: str, kind: TensorType, value: torch.Tensor | None = None) -> int:
-        """A place for a value under its name: a constant, or what is computed later."""
+        """A slot for a value under its name: a constant, or a later result."""
         self.tape.types[name] = kind
         self._places[name] = self._add(value)
         return self._places[name]
@@ -80,7 +80,7 @@ class _Preparation:
             return
         kernel = KERNELS.get(operation.kind)
         if kernel is None:
-            raise FormatError("is an operation that is not known here", where=operation.where)
+            raise FormatError("is an operation that is not supported", where=operation.where)
         known_values, reads, sizes = self._arguments(operation, kernel)
         types = tuple(kind for _, kind in operation.results if kind is not None)
         if len(types) != len(operation.results):
@@ -99,7 +99,7 @@ class _Preparation:
         return tuple(place for place in places if self.tape.constants[place] is None and place not in self.tape.states)
 
     def _write_state(self, operation: Operation) -> None:
-        """What a state is from now on: a call whose result is the state's place."""
+        """The new value of a state: a call whose result is stored in the state's slot."""
         match operation.arguments:
             case {"input": (Name() as state,), "data": (data,), **others} if not others:
                 place, source = self._place(state.name, operation.where), self._read(data, operation.where)
@@ -126,14 +126,14 @@ class _Preparation:
     def _arguments(
         self, operation: Operation, kernel: Kernel
     ) -> tuple[dict[str, Any], dict[str, int | tuple[int, ...]], dict[str, int]]:
-        """What the program knows, and the places of what is computed, and of computed sizes."""
+        """The known arguments, and the slots of computed ones, and of computed sizes."""
         known_values: dict[str, Any] = {}
         reads: dict[str, int | tuple[int, ...]] = {}
         sizes: dict[str, int] = {}
         for name, argument in operation.arguments.items():
             parameter = kernel.parameters.get(name)
             if parameter is None:
-                raise FormatError(f"has the parameter {name!r:.40}, which is not known here", where=operation.where)
+                raise FormatError(f"has the parameter {name!r:.40}, which is not supported", where=operation.where)
             if parameter.kind == "Tensors":
                 reads[name] = tuple(self._read(item, operation.where) for item in argument)
                 continue
@@ -148,7 +148,7 @@ class _Preparation:
             elif parameter.is_size:
                 sizes[name] = self._place(item.name, operation.where)
             else:
-                raise FormatError(f"{name} is computed, which is not known here", where=operation.where)
+                raise FormatError(f"{name} is computed, which is not supported", where=operation.where)
         missing = [
             name for name, item in kernel.parameters.items() if not item.optional and name not in operation.arguments
         ]
@@ -164,14 +164,14 @@ class _Preparation:
         return self._add(self._held(item, where))
 
     def _held(self, literal: torch.Tensor, where: str) -> torch.Tensor:
-        """A constant in the type that is computed with."""
+        """A constant in the type of the computation."""
         if literal.dtype is not torch.float16:
             return literal
         self._spend(literal.shape, where)
         return literal.to(torch.float32)
 
     def _spend(self, shape: Sequence[int], where: str) -> None:
-        """Count what a constant takes beside the blob. Raises FormatError if that is too much."""
+        """Count a constant's memory beside the blob. Raises FormatError if it is too much."""
         self._left -= 4 * math.prod(shape)
         if self._left < 0:
             raise FormatError("unpacks too much", where=where)

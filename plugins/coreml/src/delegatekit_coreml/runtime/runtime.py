@@ -22,7 +22,7 @@ from .preparation import prepare
 from .tape import Tape
 
 _WHERE: Final = "Core ML delegate"
-#: Sets of sizes that are remembered.
+#: The number of sets of sizes that are cached.
 _MOST_KNOWN: Final = 256
 
 
@@ -41,11 +41,11 @@ class _Handle:
 
     @property
     def is_flexible(self) -> bool:
-        """Whether sizes change from call to call."""
+        """True if sizes change from call to call."""
         return any(feature.is_flexible for feature in self.features.values())
 
     def check_sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Raise ExecutionError for sizes that the program is not for."""
+        """Raise ExecutionError for sizes that the program does not support."""
         key = tuple(shapes.values())
         if key in self.known:
             return
@@ -93,7 +93,7 @@ class CoreMLRuntime:
     def profile(
         self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
     ) -> Sequence[OperatorTime]:
-        """As `execute`, and what each operation took in this interpreter. Raises ExecutionError."""
+        """As `execute`, and the time of each operation in this interpreter. Raises ExecutionError."""
         times: list[OperatorTime] = []
         self._run(handle, inputs, outputs, times)
         return times
@@ -130,13 +130,13 @@ class CoreMLRuntime:
         store_results(outputs, found)
 
     def destroy(self, handle: _Handle) -> None:
-        """Release the delegate; twice is harmless."""
+        """Release the delegate; calling twice is harmless."""
         handle.closed = True
         handle.tape = Tape()
 
 
 def _check_input(name: str, feature: Feature, kind: TensorType, spec: TensorSpec) -> None:
-    """The caller's tensor is the model's, and that of its function; one without axes has one there."""
+    """The caller's tensor matches the model's, and that of its function; one without axes has one there."""
     inside = len(kind.shape) == len(feature.shape) and all(
         known is None or (known == size and not changes)
         for known, size, changes in zip(kind.shape, feature.shape, feature.changes, strict=True)
@@ -156,9 +156,9 @@ def _check_input(name: str, feature: Feature, kind: TensorType, spec: TensorSpec
 
 
 def _check_output(name: str, kind: TensorType, spec: TensorSpec) -> None:
-    """The caller's tensor is the model's; one without axes has one there, or, as stock ExecuTorch writes it, none.
+    """The caller's tensor matches the model's; one without axes has one there, or, as stock ExecuTorch writes it, none.
 
-    What the model does not know is compared when it is there (`_run`).
+    Sizes unknown to the model are compared at run time (`_run`).
     """
     shape = tuple(spec.shape) or (1,) * len(kind.shape[:1])
     fits = len(shape) == len(kind.shape) and all(

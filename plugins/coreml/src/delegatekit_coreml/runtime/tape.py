@@ -1,4 +1,4 @@
-"""A program as a list of calls of kernels; `preparation` makes it."""
+"""A program as a list of kernel calls, built by `preparation`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..ir.program import TensorType
 from ..ir.types import DataType
 from .kernel import Kernel, size_argument
 
-#: What a damaged program makes PyTorch raise.
+#: Exceptions of PyTorch for a damaged program.
 FAULTS: Final = (
     ArithmeticError,
     AssertionError,
@@ -36,22 +36,22 @@ class Call:
     """One call of a kernel."""
 
     kernel: Kernel
-    #: Parameters that the program knows.
+    #: Parameters known to the program.
     known: Mapping[str, Any]
-    #: Parameters that are computed: the places of their values, several for a list.
+    #: Computed parameters: the slots of their values, several for a list.
     reads: Mapping[str, int | tuple[int, ...]]
-    #: Parameters that are computed from sizes: the places of their values.
+    #: Parameters computed from sizes: the slots of their values.
     sizes: Mapping[str, int]
     results: tuple[int, ...]
     types: tuple[TensorType, ...]
     #: Values that nothing reads after this call.
     last: tuple[int, ...]
     where: str
-    #: What ExecuTorch's profiler calls it, see `ir.program.symbol`.
+    #: Its name in ExecuTorch's profiler, see `ir.program.symbol`.
     symbol: str = ""
 
     def compute(self, values: Sequence[Any]) -> Sequence[Any]:
-        """The results from values at their places, as the kernel gives them."""
+        """The results from values in their slots, as returned by the kernel."""
         arguments = {
             name: values[places] if isinstance(places, int) else tuple(values[place] for place in places)
             for name, places in self.reads.items()
@@ -62,7 +62,7 @@ class Call:
         return made if isinstance(made, tuple | list) else (made,)
 
     def run(self, values: list[Any]) -> None:
-        """Compute the results from values at their places."""
+        """Compute the results from values in their slots."""
         results = self.compute(values)
         for place, kind, value in zip(self.results, self.types, results, strict=False):
             values[place] = value if self.kernel.moves else declared(value, kind)
@@ -71,7 +71,7 @@ class Call:
 
 
 def declared(value: torch.Tensor, kind: TensorType) -> torch.Tensor:
-    """A result in the precision that the program declares: rounded to float16, and held as float32 again."""
+    """A result in the program's declared precision: rounded to float16, and converted to float32 again."""
     return value.to(torch.float16).to(torch.float32) if kind.datatype is DataType.FLOAT16 else value
 
 
@@ -79,21 +79,21 @@ def declared(value: torch.Tensor, kind: TensorType) -> torch.Tensor:
 class Tape:
     """A prepared program."""
 
-    #: Constants at their places; None elsewhere.
+    #: Constants in their slots; None elsewhere.
     constants: list[Any] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     inputs: dict[str, int] = field(default_factory=dict)
     outputs: dict[str, int] = field(default_factory=dict)
     types: dict[str, TensorType] = field(default_factory=dict)
-    #: Values that stay from call to call, at their places; they begin with zeros, as on the device.
+    #: Values that stay from call to call, in their slots; they begin with zeros, as on the device.
     states: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def run(
         self, inputs: Mapping[str, torch.Tensor], times: list[OperatorTime] | None = None
     ) -> dict[str, torch.Tensor]:
-        """The outputs by name, in the types that are computed with. Raises ExecutionError.
+        """The outputs by name, in the types of the computation. Raises ExecutionError.
 
-        What each call took is appended to `times`.
+        The time of each call is appended to `times`.
         """
         values = list(self.constants)
         for place, state in self.states.items():

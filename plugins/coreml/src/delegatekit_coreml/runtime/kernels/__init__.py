@@ -19,7 +19,7 @@ from . import (
     shape,
 )
 
-#: Kind of operation -> what executes it.
+#: Kind of operation -> its kernel.
 KERNELS: Final[dict[str, Kernel]] = {
     **elementwise.KERNELS,
     **reduction.KERNELS,

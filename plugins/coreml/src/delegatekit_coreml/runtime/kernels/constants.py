@@ -78,7 +78,7 @@ def _table(indices: Tensor, lut: Tensor, shape: Ints | None = None, vector_axis:
         return _stream_table(indices, lut, shape)
     groups, entries, vector = lut.shape[:-2], lut.shape[-2], lut.shape[-1]
     if vector != 1:
-        raise ValueError("tables of vectors are not known here")
+        raise ValueError("tables of vectors are not supported")
     wide, group = indices.long(), torch.zeros_like(indices, dtype=torch.int64)
     if len(groups) != indices.dim() or int(wide.max()) >= entries:
         raise ValueError(f"a table {tuple(lut.shape)} for {tuple(indices.shape)}")
@@ -91,7 +91,7 @@ def _table(indices: Tensor, lut: Tensor, shape: Ints | None = None, vector_axis:
 
 
 def _stream_table(indices: Tensor, lut: Tensor, shape: Ints) -> Tensor:
-    """The form before iOS 18: a stream of bits, and the shape of what it stands for."""
+    """The form before iOS 18: a stream of bits, and the unpacked shape."""
     bits = {2: DataType.UINT1, 4: DataType.UINT2, 16: DataType.UINT4, 64: DataType.UINT6, 256: DataType.UINT8}
     kind = bits[lut.numel()]
     stream = _bytes(indices)

@@ -16,7 +16,7 @@ _AVERAGES: Final = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: funct
 
 
 def _pads(x: Tensor, kernel_sizes: Ints, strides: Ints, dilations: Ints, pad_type: str, pad: Ints) -> list[int]:
-    """Before and after each axis, as MIL's kinds of padding say."""
+    """Padding before and after each axis, by MIL's kinds of padding."""
     axes = len(kernel_sizes)
     if pad_type == "custom":
         found = list(pad)

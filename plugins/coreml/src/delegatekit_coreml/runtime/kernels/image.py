@@ -18,7 +18,7 @@ def _resized(x: Tensor, height: int, width: int, mode: str, corners: bool | None
 
 
 def _scaled(size: int, factor: float) -> int:
-    """A size times a factor: the product is one of float32, as the factor is."""
+    """A size times a factor: a float32 product, as the factor is float32."""
     return int(np.floor(np.float32(factor) * np.float32(size)))
 
 
@@ -55,7 +55,7 @@ def _resample(
     if coordinates_mode != "normalized_minus_one_to_one" or wanted != align_corners:
         raise ValueError(f"{coordinates_mode:.40} with {padding_mode:.20} and align_corners = {align_corners}")
     if padding_mode == "constant" and padding_value:
-        raise ValueError(f"padding_value = {padding_value}: 0 is known here")
+        raise ValueError(f"padding_value = {padding_value}: only 0 is supported")
     mode = {"bilinear": "bilinear", "nearest": "nearest"}[sampling_mode]
     places = coordinates.to(torch.float32)
     return functional.grid_sample(x, places, mode, modes[padding_mode], align_corners)

@@ -10,7 +10,7 @@ from ..kernel import Kernel, Tensor, kernel
 
 
 def _counted(indices: Tensor, size: int) -> Tensor:
-    """Indices from the front."""
+    """Indices counted from the front."""
     wide = indices.long()
     return torch.where(wide < 0, wide + size, wide)
 
@@ -19,7 +19,7 @@ def _gather(
     x: Tensor, indices: Tensor, axis: int, batch_dims: int | None = None, validate_indices: bool | None = None
 ) -> Tensor:
     if batch_dims:
-        raise ValueError("batch_dims of gather are not known here")
+        raise ValueError("batch_dims of gather are not supported")
     axis = axis % x.dim()
     found = _counted(indices, x.shape[axis])
     taken = torch.index_select(x, axis, found.reshape(-1))
@@ -34,9 +34,9 @@ def _gather_nd(
     x: Tensor, indices: Tensor, batch_dims: int | None = None, validate_indices: bool | None = None
 ) -> Tensor:
     if batch_dims:
-        raise ValueError("batch_dims of gather_nd are not known here")
+        raise ValueError("batch_dims of gather_nd are not supported")
     axes = indices.shape[-1]
-    # As vectors: without axes, PyTorch would ask indices for numbers, which are not known while sizes are checked.
+    # As vectors: without axes, PyTorch would read indices as numbers, which are unknown while sizes are checked.
     found = tuple(_counted(indices[..., axis], x.shape[axis]).reshape(-1) for axis in range(axes))
     return x[found].reshape((*indices.shape[:-1], *x.shape[axes:]))
 

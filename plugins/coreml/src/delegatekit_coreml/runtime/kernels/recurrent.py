@@ -11,7 +11,7 @@ from ..kernel import Kernel, Tensor, kernel
 
 
 def _gates(values: Tensor, count: int) -> tuple[Tensor, ...]:
-    """The parts of a last axis that has so many numbers for each hidden one."""
+    """The parts of a last axis that has this many numbers for each hidden one."""
     return torch.unflatten(values, -1, (count, -1)).unbind(-2)
 
 
@@ -51,7 +51,7 @@ def _lstm(
         raise ValueError("other activations than sigmoid and tanh")
     if direction == "bidirectional":
         if weight_ih_back is None or weight_hh_back is None:
-            raise ValueError("no weights for the way back")
+            raise ValueError("no weights for the backward direction")
         half = weight_hh.shape[-1]
         states, h, c = _direction(x, initial_h[:, :half], initial_c[:, :half], weight_ih, weight_hh, bias)
         back, last_h, last_c = _direction(
@@ -69,7 +69,7 @@ _ACTIVATIONS: Final = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.
 
 
 def _check_forward(direction: str) -> None:
-    """Raise ValueError for sequences that are gone through in another direction: no compiler writes these."""
+    """Raise ValueError for sequences processed in another direction: no compiler writes these."""
     if direction != "forward":
         raise ValueError(f"direction = {direction!r:.20}")
 

@@ -39,7 +39,7 @@ def _softmax(x: Tensor, axis: int) -> Tensor:
 
 def _cumulative(x: Tensor, axis: int, exclusive: bool, reverse: bool) -> Tensor:
     if exclusive or reverse:
-        raise ValueError("sums from the other end, or without the element itself, are not known here")
+        raise ValueError("sums from the other end, or without the element itself, are not supported")
     return torch.cumsum(x, axis, dtype=x.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Operations that write elements to places. With several elements for one place, the last one stays."""
+"""Operations that write elements to indices. With several elements for one index, the last one stays."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _REDUCTIONS: Final = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
 def _written(flat: Tensor, places: Tensor, updates: Tensor, mode: str) -> Tensor:
-    """A vector with updates at places."""
+    """A vector with updates at indices."""
     if mode == "update":
         return flat.scatter(0, places, updates)
     return flat.scatter_reduce(0, places, updates.to(flat.dtype), _REDUCTIONS[mode])
 
 
 def _counted(indices: Tensor, size: int) -> Tensor:
-    """Indices from the front, checked. Raises IndexError for others."""
+    """Indices counted from the front, checked. Raises IndexError for others."""
     wide = indices.long()
     wide = torch.where(wide < 0, wide + size, wide)
     if not wide.is_meta and wide.numel() and not 0 <= int(wide.min()) <= int(wide.max()) < size:

@@ -70,7 +70,7 @@ def _pieces(
     end_mask: Flags | None,
     squeeze_mask: Flags | None,
 ) -> tuple[int | slice, ...]:
-    """The index that takes a part of a value."""
+    """The index of a part of a value."""
     rank = x.dim()
     strides = stride or (1,) * rank
     if any(step < 0 for step in strides):
@@ -134,7 +134,7 @@ def _pad(x: Tensor, pad: Ints, mode: str, constant_val: float) -> Tensor:
     flat = [item for pair in reversed(pairs) for item in pair]
     if mode == "constant":
         return functional.pad(x, flat, value=constant_val)
-    # PyTorch pads the last axes in these modes, and wants one or two others before them.
+    # PyTorch pads the last axes in these modes, and requires one or two others before them.
     last = x.dim() - len(pairs)
     made = functional.pad(x.reshape(1, -1, *x.shape[last:]), flat, mode=mode)
     return made.reshape(*x.shape[:last], *made.shape[2:])
