@@ -1,6 +1,6 @@
-"""What the tests of the QNN backend share: modules are lowered, run on the vendor's simulator and compared with eager.
+"""Shared fixtures of the QNN backend's tests: lowered modules run on the vendor's simulator, compared with eager.
 
-Where the vendor's library is missing, tests that need it are skipped with the reason.
+If the vendor's library is missing, tests that need it are skipped with the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HALF_TOLERANCE = 4e-3
 
 @pytest.fixture(scope="session")
 def library() -> None:
-    """Skip where the library is missing; it is looked for, and not loaded."""
+    """Skip if the library is missing; it is searched, and not loaded."""
     found = find_installation()
     if isinstance(found, Missing):
         pytest.skip(found.reason)
@@ -32,9 +32,9 @@ def library() -> None:
 
 @pytest.fixture
 def simulator() -> None:
-    """Skip where the library that compiles and runs programs is missing.
+    """Skip if the library that compiles and runs programs is missing.
 
-    It is asked in the runtime's own process: once it is loaded, it disturbs other vendors' libraries.
+    The check runs in the runtime's own process: once loaded, the library disturbs other vendors' libraries.
     """
     available = get_backend("qnn").runtime_availability()
     if not available.available:
@@ -43,7 +43,7 @@ def simulator() -> None:
 
 @pytest.fixture
 def agree(simulator: None) -> Agree:
-    """Lower a module or function whole into one delegate and compare what the simulator computes."""
+    """Lower a module or function whole into one delegate and check the simulator's results."""
 
     def check(model: Any, *inputs: torch.Tensor, tolerance: float = HALF_TOLERANCE, **options: Any) -> Lowered:
         lowered = lower(model, *inputs, backend="qnn", options=options)

@@ -1,4 +1,4 @@
-"""Whole networks on the simulator, one delegate each: near fake-quantized eager, as the types allow."""
+"""Whole networks on the simulator, one delegate each: close to fake-quantized eager, as the types allow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delegatekit_conformance.models import build_model
 
 pytestmark = pytest.mark.usefixtures("simulator")
 
-#: What the cosine to fake-quantized eager is at least, by the bits of activations.
+#: Minimum cosine to fake-quantized eager, by the bits of activations.
 COSINES = {"8": 0.99, "1": 0.999}
 FLOAT_COSINE = 0.9999
 

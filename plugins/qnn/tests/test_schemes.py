@@ -1,4 +1,4 @@
-"""Schemes: what each chip is offered, how near they come, and which integers of others' programs are weights."""
+"""Schemes: those of each chip, their accuracy, and the weights among the integers of others' programs."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_channel_whose_weights_are_next_to_nothing_keeps_its_zero_and_bias(bia
         and not delegatekit.report(program).methods[0].fallback
     )
     found = delegatekit.load(program.buffer)["forward"](*samples[0])
-    # Ten steps of 16 bits; what was lost was all of it.
+    # Ten steps of 16 bits; before, all of it was lost.
     assert (found - quantized(*samples[0])).abs().max() < 5e-4
 
 
@@ -111,7 +111,7 @@ def test_factors_that_float16_has_not_are_left_to_the_runtime(simulator: None) -
 
 
 class Factor(nn.Module):
-    """A factor, and the bounds of 16 bits, of which float16 has not the last."""
+    """A factor, and the bounds of 16 bits, the last of which float16 cannot represent."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class Factor(nn.Module):
 
 
 class Integers(nn.Module):
-    """A layer whose weight is integers of some type, as others quantize; None: floats."""
+    """A layer with integer weights of some type, as quantized by others; None: floats."""
 
     def __init__(self, dtype: torch.dtype | None, zero_point: int) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def test_weights_of_others_are_computed_right_or_not_at_all(
     torch.manual_seed(0)
     x, module = torch.randn(2, 8), Integers(dtype, zero_point).eval()
     program = delegatekit.lower(module, (x,), backends=["qnn"])
-    # One step, where a number lies in the middle of two.
+    # One step, for a number half-way between two.
     assert (delegatekit.load(program.buffer)["forward"](x) - module(x)).abs().max() <= 0.0501
 
 

@@ -1,4 +1,4 @@
-"""From partitions to what goes into the file, step by step."""
+"""Compiles partitions into the content of the file, step by step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .support import TABLE
 
 
 def compile_partition(partition: PartitionProgram, options: QnnOptions) -> PreprocessResult:
-    """Lower a partition to a QNN graph and have it compiled. Raises LoweringError."""
+    """Lower a partition to a QNN graph and compile it. Raises LoweringError."""
     (made,) = _compile([partition], options)
     return made
 

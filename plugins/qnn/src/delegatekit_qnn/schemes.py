@@ -1,4 +1,4 @@
-"""How programs for the processor are quantized: its schemes as tables. Whether a layer is, the support table says."""
+"""The processor's quantization schemes as tables. The support table decides whether a layer is quantized."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .targets import CHIPS, FIRST_WITH_WIDE_WEIGHTS
 
 _BYTES: Final = TensorQuantization("uint8", observer="histogram")
 _WORDS: Final = TensorQuantization("uint16")
-#: What the processor makes of a hard sigmoid.
+#: The processor's output range of a hard sigmoid.
 _UNIT: Final = TensorQuantization("uint16", scale=1 / 65535, zero_point=0)
 _WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL)
 _WIDE: Final = TensorQuantization("int16", -32767, 32767, symmetric=True)
 _NARROW: Final = TensorQuantization("int8", -7, 7, symmetric=True, granularity=PER_CHANNEL)
-#: The processor scales sums and products by factors of few bits, and of 16-bit matrices it does not multiply all bits:
-#: measured on the simulator, of the largest result.
+#: The processor scales sums and products by factors of few bits, and does not multiply all bits of 16-bit matrices:
+#: measured on the simulator, relative to the largest result.
 _INEXACT: Final = {"uint8": 2.0**-9, "uint16": 2.0**-8}
 
 _WIDE_SCHEME: Final = "16a16w"
@@ -81,6 +81,6 @@ _SCHEMES: Final = (
 
 
 def schemes(options: QnnOptions) -> tuple[QuantizationScheme, ...]:
-    """Those of a chip."""
+    """The schemes of a chip."""
     generation = CHIPS[options.soc].generation
     return tuple(item for item in _SCHEMES if item.name != _WIDE_SCHEME or generation >= FIRST_WITH_WIDE_WEIGHTS)

@@ -1,6 +1,6 @@
-"""What the backend takes: the rows of all families of operators, the conditions of every operator, the partitioner.
+"""The backend's support table: the rows of all operator families, the conditions of every operator, the partitioner.
 
-Where the vendor's library is installed it has the last word; a row that it refuses is a fault of the row.
+If the vendor's library is installed, it decides; a row that it refuses is a fault of the row.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from .operators.program import Lower, has_fixed_form
 from .options import QnnOptions
 from .targets import CHIPS
 
-#: Of products of integers the library compares a number of axes with memory that it did not write, and refuses some.
+#: For products of integers the library compares a number of axes with uninitialized memory, and refuses some.
 _AT_RANDOM: Final = re.compile(r"has incorrect Value \d, expected < -?\d{6,}\.")
-#: Integers and booleans have so many axes at most.
+#: The maximum number of axes of integers and booleans.
 _INTEGER_RANK: Final = 4
 
 
 def device_types(call: Call) -> str | None:
-    """Tensors are float32, int32, int64 (narrowed to 32 bits by the delegate) or bool; integers of numbers are any."""
+    """Tensors are float32, int32, int64 (narrowed to 32 bits by the delegate) or bool; quantized integers are any."""
     integers = TABLE[call.operator].facts.get("integers")
     for item in call.tensors:
         if item.dtype not in OUTER and (item.dtype.is_floating_point or not integers):
@@ -70,10 +70,10 @@ def _is_quantized_storage(item: Operand) -> bool:
 
 
 def special_numbers(call: Call) -> str:
-    """Floats are float16 without NaN, infinity and zeros with a sign; integers have 32 bits, and stay at their ends."""
+    """Floats are float16 without NaN, infinity and signed zeros; integers have 32 bits and saturate."""
     if any(item.dtype.is_floating_point for item in call.tensors):
         return "the processor computes in float16, has no NaN, no infinity (a large number stands for it), one zero"
-    return "the processor's integers have 32 bits, and stay at the largest and least number"
+    return "the processor's integers have 32 bits, and saturate"
 
 
 TABLE: Final[SupportTable[Lower]] = SupportTable(
@@ -101,7 +101,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
 
 
 def is_quantized(call: Call) -> bool:
-    """Whether a call is computed on integers: it reads and makes nothing else, but for constants."""
+    """True if a call is computed on integers: its operands and results, except constants, are integers."""
     row = TABLE.get(call.operator)
     if row is None or not has_fixed_form(row, call):
         return False
@@ -112,17 +112,17 @@ def is_quantized(call: Call) -> bool:
 
 
 def _read_as(operand: Operand) -> Quantization | None:
-    """What the integers that a call reads stand for: those of a dequantize, or of a call before a clamp."""
+    """The quantization of a call's operand: that of a dequantize, or of a call before a clamp."""
     if operand.integers is not None:
         return operand.quantization
     maker = operand.producer
     return made_as(operand) if maker is not None and is_quantized(maker) else None
 
 
-#: Why operators that one could look for in the table are not there.
-_NO_NAN: Final = "the processor has neither NaN nor infinity: numbers stand for them before anything can look for them"
+#: Reasons for the absence of operators that one could expect in the table.
+_NO_NAN: Final = "the processor has neither NaN nor infinity: they become numbers before anything can detect them"
 _NO_BITS: Final = "the processor has no operations on the bits of integers"
-_NO_SIGN: Final = "the processor does not tell the zeros of both signs apart"
+_NO_SIGN: Final = "the processor does not distinguish signed zeros"
 REFUSED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("aten.isnan.default", "aten.isinf.default"), _NO_NAN),
     **dict.fromkeys(("aten.signbit.default", "aten.copysign.Tensor", "aten.copysign.Scalar"), _NO_SIGN),
@@ -145,7 +145,7 @@ class QnnPartitioner(TablePartitioner):
         self._validator: Final = Validator(options_of(options, floats=self._floats)) if options.validate else None
 
     def check(self, call: Call) -> Verdict:
-        """The table's verdict, what the chip computes, and what the library says."""
+        """The table's verdict, the chip's types, and the library's answer."""
         verdict = super().check(call)
         if not verdict.supported:
             return Verdict.no(REFUSED[call.operator]) if call.operator in REFUSED else verdict
@@ -156,7 +156,7 @@ class QnnPartitioner(TablePartitioner):
         return verdict if reason is None else Verdict.no(reason)
 
     def _float_reason(self, call: Call) -> str | None:
-        """Why a call that computes in floating point is refused."""
+        """The reason for refusing a call that computes in floating point."""
         facts = self.table[call.operator].facts
         if self._floats or facts.get("moves") or is_quantized(call):
             return None

@@ -15,20 +15,20 @@ class Chip:
     name: str
     #: The chip's number in the vendor's list.
     number: int
-    #: Generation of the processor: 68 computes with integers only, later ones with float16, too.
+    #: Generation of the processor: 68 computes on integers only, later ones in float16, too.
     generation: int
     #: Tightly coupled memory, in MB.
     memory: int
 
     @property
     def has_floats(self) -> bool:
-        """Whether it computes in floating point."""
+        """True if it computes in floating point."""
         return self.generation >= FIRST_WITH_FLOATS
 
 
 #: The first generation that computes in float16.
 FIRST_WITH_FLOATS: Final = 69
-#: The first generation that multiplies with weights of 16 bits.
+#: The first generation that supports 16-bit weights.
 FIRST_WITH_WIDE_WEIGHTS: Final = 73
 
 _CHIPS: Final = (
@@ -59,7 +59,7 @@ CHIPS: Final = {chip.name.lower(): chip for chip in _CHIPS}
 
 
 def list_targets() -> tuple[TargetInfo, ...]:
-    """All chips as the core shows them."""
+    """All chips in the core's format."""
     return tuple(
         TargetInfo(name, f"{chip.name}: HTP v{chip.generation}, {chip.memory} MB of VTCM", {"soc": name})
         for name, chip in CHIPS.items()

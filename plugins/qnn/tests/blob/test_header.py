@@ -1,4 +1,4 @@
-"""The blob: what is written is read, damage is noticed, stock's blobs are read, and stock reads ours."""
+"""The blob: written blobs are read back, damage is detected, and stock's blobs are read, as are ours by stock."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_random_bytes_are_refused() -> None:
 
 
 def stock_blob(context: bytes) -> bytes:
-    """A blob as ExecuTorch's own code writes it: nothing follows the length."""
+    """A blob written by ExecuTorch's own code: nothing follows the length."""
     return struct.pack("<IQQ", 0x5678ABCD, 1_700_000_000_000_000_000, len(context)).ljust(HEADER_SIZE, b"\0") + context
 
 

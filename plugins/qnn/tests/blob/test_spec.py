@@ -1,4 +1,4 @@
-"""The compile spec: what ExecuTorch's own generator writes, field by field; and what is refused before it is loaded."""
+"""The compile spec: equal to that of ExecuTorch's own generator, field by field; and refused contents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from delegatekit_qnn.options import QnnOptions
 from delegatekit_qnn.targets import CHIPS
 from delegatekit_toolkit import flatbuffer as fb
 
-#: For all chips and options: stock's options as JSON, of what ours means and of what stock generates; prints both.
+#: For all chips and options: stock's options as JSON, decoded from ours and from stock's generator; prints both.
 SCRIPT = """
 import json, sys, base64
 from executorch.backends.qualcomm.serialization.qc_schema import QcomChipset, QnnExecuTorchHtpPerformanceMode
@@ -81,9 +81,9 @@ def test_it_means_what_stock_s_generator_writes(stock_process: Any, tmp_path: Pa
     assert len(answers) == len(cases)
     for (*_, ours), (key, found, wanted, stock) in zip(asked, answers, strict=True):
         assert key == compile_spec_of(ours).key
-        # Where a saver would write to, if it were on.
+        # The path for a saver's output, if it were enabled.
         assert found.pop("saver_output_dir") in ("", wanted.pop("saver_output_dir"))
-        # What stock knows of another processor of the chip.
+        # Stock's data about another processor of the chip.
         assert found["soc_info"].pop("lpai_info") is None
         wanted["soc_info"].pop("lpai_info")
         assert found == wanted

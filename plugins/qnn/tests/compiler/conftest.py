@@ -1,4 +1,4 @@
-"""A binding that does what tests ask for, in the place of ExecuTorch's."""
+"""A configurable binding in place of ExecuTorch's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from delegatekit_qnn.blob import installation
 
-#: What stands in the place of PyQnnManagerAdaptor: it runs the code of FAULT where the library would compile.
+#: The replacement of PyQnnManagerAdaptor: it runs the code of FAULT when the library would compile.
 BINDING = """
 import ctypes, os, signal, sys, time
 from pathlib import Path
@@ -44,14 +44,14 @@ class QnnManager:
         return scope["answer"]
 """
 
-#: fake_binding(fault, answer, start): from now on the worker runs this code where the library compiles, validates, or
-#: is loaded.
+#: fake_binding(fault, answer, start): from now on the worker runs this code when the library compiles, validates, or is
+#: loaded.
 FakeBinding = Callable[..., Path]
 
 
 @pytest.fixture
 def fake_binding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBinding:
-    """Installs it; returns the folder with the files `compiling`, `asked` and `started`, which say who did what."""
+    """Installs it; returns the folder with the files `compiling`, `asked` and `started`, which record the processes."""
     folder = tmp_path / "packages" / "executorch" / "backends" / "qualcomm" / "python"
     folder.mkdir(parents=True)
     (folder / "PyQnnManagerAdaptor.py").write_text(BINDING.format(place=str(tmp_path)))
@@ -76,7 +76,7 @@ def fake_binding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBinding
 
 @pytest.fixture
 def is_running() -> Callable[[int], bool]:
-    """Whether a process is there and no zombie."""
+    """Return whether a process exists and is no zombie."""
 
     def found(number: int) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""The compiler's process: however it ends, the error says so, and nothing is left behind."""
+"""The compiler's process: every ending is reported in the error, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from delegatekit_qnn.options import QnnOptions
 
 OPTIONS = options_of(QnnOptions(), floats=True)
 
-#: What the library does, and what the error says.
+#: The library's behavior, and the error message.
 FAULTS = {
     "crash": ("os.kill(os.getpid(), signal.SIGSEGV)", r"crashed \(SIGSEGV\)"),
     "abort": ("os.abort()", r"crashed \(SIGABRT\)"),

@@ -1,4 +1,4 @@
-"""Questions to the library: many threads, forks, a library that dies of a question or does not work at all."""
+"""Questions to the library: many threads, forks, a library that dies on a question or does not work at all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPTIONS = options_of(QnnOptions(), floats=True)
 
 @pytest.fixture(autouse=True)
 def asked_anew() -> Iterator[None]:
-    """No process and no answer of another test is used."""
+    """Processes and answers of other tests are not reused."""
     conversation.conversation.cache_clear()
     yield
     conversation.conversation.cache_clear()
@@ -58,7 +58,7 @@ def test_the_library_gives_its_reason() -> None:
     assert reason is not None
     assert reason.startswith("Qualcomm's library refuses it: ")
     assert "rank" in reason.lower()
-    # What was said about the one is not said about the next.
+    # The output about one question is not repeated for the next.
     other = found.reason(unary("NoSuchOperation"))
     assert other is not None
     assert "rank" not in other.lower()
@@ -123,7 +123,7 @@ def test_a_library_that_does_not_work_is_started_once_and_not_asked(fake_binding
     assert fault.reason.endswith("ended the process with exit code 3 when it was started")
 
 
-#: What goes wrong when the library is started, what is said of it, and what helps.
+#: Faults at the library's start, their messages, and the remedies.
 FAULTS = {
     "libatomic": (
         "raise ImportError('libatomic.so.1: cannot open shared object file: No such file or directory')",
@@ -190,7 +190,7 @@ def test_a_folder_with_a_part_of_the_library_says_what_is_not_there(
 ) -> None:
     found = find_installation()
     assert isinstance(found, Installation)
-    # (What they need, the system's loader looks for beside the link.)
+    # (The system's loader searches their dependencies beside the link.)
     sources = [found.folder / name for name in LIBRARIES if name != lacking]
     if lacking == "their bytes":
         sources = [tmp_path / name for name in LIBRARIES]

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def model(numbers: Any) -> onnx.ModelProto:
-    """conv, relu, linear; quantized where the numbers have scales."""
+    """conv, relu, linear; quantized if the numbers have scales."""
     fixed = "x_scale" in numbers
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []

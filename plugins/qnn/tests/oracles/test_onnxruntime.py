@@ -1,4 +1,4 @@
-"""The same numbers as an ONNX model through ONNX Runtime's way to the vendor's library."""
+"""The same numbers as an ONNX model in the vendor's library, by ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from delegatekit_qnn.runtime import QnnRuntime
 
 
 class Recorder(QnnRuntime):
-    """Keeps what it is given."""
+    """Records its arguments."""
 
     def __init__(self) -> None:
         self.payloads: list[DelegatePayload] = []
@@ -28,7 +28,7 @@ class Recorder(QnnRuntime):
         pass
 
 
-#: payload_of(module, inputs, scheme, soc=...): the delegate of a module, as its runtime receives it.
+#: payload_of(module, inputs, scheme, soc=...): the delegate of a module, in the form for its runtime.
 PayloadOf = Callable[..., DelegatePayload]
 
 

@@ -1,4 +1,4 @@
-"""What the library tells of a run, as its events have it, and what is made of it."""
+"""The library's events of a run, and the times computed from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime hook: blobs on the simulator, what is refused before the library sees it, and its errors."""
+"""The runtime hook: blobs on the simulator, blobs refused before the library sees them, and its errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def payload(payload_of: Any, layer: Any) -> DelegatePayload:
 
 @pytest.fixture
 def runtime() -> DelegateRuntime:
-    """In a process of its own, as the core has it, that has no delegates of other tests."""
+    """In a process of its own, as in the core, without delegates of other tests."""
     end_all()
     return get_backend("qnn").create_runtime()
 
@@ -214,7 +214,7 @@ def test_a_newer_library_s_blob_is_refused_with_that_reason(runtime: DelegateRun
     assert "older library" in str(refused.value)
 
 
-#: Runs a program that is made of a payload's bytes: the library does not recover from a context that it has refused.
+#: Runs a program made of a payload's bytes: the library does not recover from a refused context.
 REFUSED = """
 import sys; sys.path[:] = {path!r}
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The blob: a header of ExecuTorch's QNN delegate in front of the context binary.
+"""The blob: a header of ExecuTorch's QNN delegate before the context binary.
 
 offset  bytes  what (little endian)
 0       4      magic
@@ -27,19 +27,19 @@ _OURS: Final = struct.Struct("<4sI32sI")
 _MAGIC: Final = 0x5678ABCD
 _MARK: Final = b"DKQ1"
 HEADER_SIZE: Final = 256
-#: The runtime reads contexts in place from such addresses.
+#: The runtime reads contexts in place from addresses with this alignment.
 ALIGNMENT: Final = 256
 _BORDERS: Final = _HEADER.size + _OURS.size
 _MOST_BORDERS: Final = (HEADER_SIZE - _BORDERS) // 4
 _WHERE: Final = "QNN blob"
 
-#: The tensors at a border: the name of each one's type, as torch says it, and its shape.
+#: The tensors at a border: the name of each one's type in torch, and its shape.
 Tensors: TypeAlias = "Sequence[tuple[str, Sequence[int]]]"
 
 
 @dataclass(frozen=True)
 class Blob:
-    """A context binary, and what we know of it. Where others wrote the blob that is nothing: "" and no borders."""
+    """A context binary, and its metadata. For blobs written by others that is nothing: "" and no borders."""
 
     context: bytes | memoryview
     #: The version of the library that compiled it.
@@ -49,7 +49,7 @@ class Blob:
 
 
 def border(method: str, inputs: Tensors, outputs: Tensors) -> int:
-    """A number for a method and what goes in and out: the library compares the memory that it is given with nothing."""
+    """A hash of a method's inputs and outputs: the library does not check the memory that it is given."""
     sides = [[(dtype, tuple(shape) or (1,)) for dtype, shape in side] for side in (inputs, outputs)]
     return zlib.crc32(repr((method, *sides)).encode())
 
@@ -66,7 +66,7 @@ def write_blob(blob: Blob) -> bytes:
 
 
 def read_blob(data: bytes | memoryview) -> Blob:
-    """What is in a blob, ours or stock's. Raises FormatError if it is damaged, as far as it tells."""
+    """The content of a blob, ours or stock's. Raises FormatError for detectable damage."""
     view = memoryview(data).cast("B")
     if len(view) < HEADER_SIZE:
         raise FormatError(f"{len(view)} bytes are too few: the header has {HEADER_SIZE}", where=_WHERE)

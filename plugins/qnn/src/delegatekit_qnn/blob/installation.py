@@ -1,4 +1,4 @@
-"""Where the vendor's library is, and why it cannot be used where it cannot."""
+"""Finds the vendor's library, and the reason if it cannot be used."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from delegatekit_api import Availability
 INSTALL: Final = "pip install 'delegatekit-qnn[htp]'"
 #: The environment variable that names a full SDK of the vendor.
 SDK: Final = "QNN_SDK_ROOT"
-#: Those that are used, in the order in which they are loaded.
+#: The libraries in use, in loading order.
 LIBRARIES: Final = ("libQnnHtp.so", "libQnnSystem.so")
 _BINDING: Final = "backends/qualcomm/python/PyQnnManagerAdaptor*"
 _OLDEST_GLIBC: Final = (2, 35)
 #: The wheel whose library works with ExecuTorch's binding.
 _WHEEL: Final = "2.5.0"
 _AGAIN: Final = f"pip install --force-reinstall --no-deps onnxruntime-qnn=={_WHEEL}"
-#: What helps where the loader's words have such a part.
+#: Part of the loader's message -> the remedy.
 _ADVICE: Final = {
     "libatomic.so": "install the system's libatomic (Debian and Ubuntu: apt-get install libatomic1)",
     "' not found (required by": "use a newer distribution, such as Debian 12 or Ubuntu 22.04",
@@ -44,7 +44,7 @@ _LIBRARY_VERSIONS: Final = {
 
 @dataclass(frozen=True)
 class Installation:
-    """A library that can be used; its version is "" where that is not known."""
+    """A usable library; its version is "" if unknown."""
 
     folder: Path
     version: str
@@ -52,19 +52,19 @@ class Installation:
 
 @dataclass(frozen=True)
 class Missing:
-    """Why there is none, and what to do."""
+    """The reason for its absence, and the remedy."""
 
     reason: str
     hint: str = INSTALL
 
     @property
     def availability(self) -> Availability:
-        """The same for the core."""
+        """The same in the core's form."""
         return Availability(False, f"{self.reason}: {self.hint}")
 
 
 def find_installation() -> Installation | Missing:
-    """The library of the SDK that the environment names, or of the wheel. It is looked for once for each SDK."""
+    """The library of the SDK in the environment, or of the wheel. It is searched once for each SDK."""
     return _found(os.environ.get(SDK, ""))
 
 
@@ -90,7 +90,7 @@ def _found(root: str) -> Installation | Missing:
 
 
 def unusable(found: Installation, failure: str) -> Missing:
-    """Why a library that is there cannot be used: by what its loader or it itself said."""
+    """The reason why an existing library cannot be used, from the message of its loader or itself."""
     advice = (hint for mark, hint in _ADVICE.items() if mark in failure)
     again = f"correct {SDK}, or unset it" if os.environ.get(SDK) else _AGAIN
     return Missing(f"Qualcomm's library in {found.folder} {failure}", next(advice, again))

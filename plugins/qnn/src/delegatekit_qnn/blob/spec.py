@@ -26,12 +26,12 @@ _PERFORMANCE: Final = {
 _FLOAT16: Final = 1
 _PROFILE: Final = {"off": 0, "detailed": 2, "optrace": 3}
 _LOG_ERRORS: Final = 1
-#: Names that stand for the library itself.
+#: Names that denote the library itself.
 _LIBRARIES: Final = ("", "libQnnHtp.so")
 
 
 class Opaque(fb.Table):
-    """A table of which nothing is read: it is for other processors."""
+    """A table that is not read: it is for other processors."""
 
 
 class HtpInfo(fb.Table):
@@ -50,7 +50,7 @@ class SocInfo(fb.Table):
 
 
 class HtpOptions(fb.Table):
-    """How the compiler and the runtime treat the processor."""
+    """Options of the compiler and the runtime for the processor."""
 
     max_sf_buf_size: int = fb.i32()
     performance_mode: int = fb.i32()
@@ -65,7 +65,7 @@ class HtpOptions(fb.Table):
 
 
 class BackendChoice(fb.Table):
-    """Which of the vendor's backends, and its options."""
+    """One of the vendor's backends, and its options."""
 
     backend_type: int = fb.i32()
     htp_options: HtpOptions | None = fb.ref(lambda: HtpOptions)
@@ -74,7 +74,7 @@ class BackendChoice(fb.Table):
 
 
 class OpPackages(fb.Table):
-    """Packages of operations that others wrote: libraries that the runtime would load."""
+    """Third-party packages of operations: libraries that the runtime would load."""
 
     op_package_infos: list[Opaque] | None = fb.tables(lambda: Opaque)
 
@@ -121,9 +121,9 @@ def options_of(options: QnnOptions, *, floats: bool, shared: bool = False) -> by
 
 
 def measured(value: bytes) -> bytes:
-    """A compile spec, in as many bytes, with which the runtime tells what each operation took.
+    """A compile spec of the same size with which the runtime reports the time of each operation.
 
-    The same where it says so already, or has no room for it: those that stock and we write have.
+    The same spec if it does so already, or has no room for it: stock's and ours have.
     """
     found = fb.parse(Options, value, ())
     if found.profile_level >= _PROFILE["detailed"]:
@@ -134,9 +134,9 @@ def measured(value: bytes) -> bytes:
 
 
 def check_spec(value: bytes) -> tuple[int, int]:
-    """The chip's number and the MB of its fast memory. Raises FormatError for what the runtime here must not see.
+    """The chip's number and the MB of its fast memory. Raises FormatError for options unsafe for the runtime here.
 
-    The delegate trusts its options: it reads tables that are not there, and loads libraries and writes to folders that
+    The delegate trusts its options: it reads tables that do not exist, and loads libraries and writes to folders that
     they name.
     """
     found = fb.parse(Options, value, ())
@@ -150,7 +150,7 @@ def check_spec(value: bytes) -> tuple[int, int]:
 def _fault(found: Options) -> str | None:
     chip, backend = found.soc_info, found.backend_options
     if chip is None or chip.htp_info is None or backend is None or found.library_path is None:
-        return "is incomplete: it does not say for which chip it is"
+        return "is incomplete: it does not name its chip"
     if backend.backend_type != _HTP or backend.htp_options is None:
         return "is for another processor than the HTP"
     packages = found.op_package_options
@@ -165,5 +165,5 @@ def _fault(found: Options) -> str | None:
 
 
 def compile_spec_of(value: bytes) -> CompileSpec:
-    """The compile spec with such a flatbuffer."""
+    """The compile spec with this flatbuffer."""
     return CompileSpec(KEY, value)

@@ -1,4 +1,4 @@
-"""The process that Qualcomm's library is asked in: whether it works here at all, and about operations."""
+"""The process for queries to Qualcomm's library: whether it works here at all, and about operations."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..blob.words import first_complaint, own_words
 from ..options import QnnOptions
 from .starting import WHERE, command, request
 
-#: Processes that are kept at the same time, each for one set of options.
+#: The maximum number of processes at the same time, each for one set of options.
 _KEPT: Final = 2
-#: Seconds that an answer may take.
+#: Seconds to wait for an answer.
 _SECONDS: Final = 60.0
 
 
 class Conversation:
-    """Questions and answers: a process that starts with the first question, and anew, once, if it dies of one."""
+    """Questions and answers: a process that starts with the first question, and is restarted once if it dies on one."""
 
     def __init__(self, found: Installation, options: bytes) -> None:
         self._found: Final = found
@@ -39,27 +39,27 @@ class Conversation:
         self._users = 0
 
     def begin(self, user: object) -> None:
-        """Somebody has questions, as long as it lives."""
+        """Keep the process while this user lives."""
         self._users += 1
         weakref.finalize(user, self._leave)
 
     def _leave(self) -> None:
-        # (No lock: whoever asks refers to a user, and this may be called by the garbage collector at any place.)
+        # (No lock: every caller refers to a user, and the garbage collector may call this at any time.)
         self._users -= 1
         self.rest()
 
     def rest(self) -> None:
-        """End the process if nobody has questions."""
+        """End the process if it has no users."""
         if self._users <= 0:
             self._process = None
 
     def fault(self) -> Missing | None:
-        """Why the library does not work here with these options; None if it does. It is tried once."""
+        """The reason why the library does not work here with these options; None if it does. It is tried once."""
         with self._mine():
             return self._found_fault()
 
     def reason(self, graph: dict[str, Any]) -> str | None:
-        """Why the library does not take an operation of a graph; None if it takes all, or does not work here."""
+        """The reason why the library refuses an operation of a graph; None if it accepts all, or does not work here."""
         question = json.dumps(request(self._options, graph=graph))
         with self._mine():
             if self._found_fault() is not None:
@@ -99,7 +99,7 @@ class Conversation:
         return None if answer["taken"] else f"Qualcomm's library refuses it: {said}"
 
     def _answered(self, question: str) -> Any:
-        """The answer, or how the process ended twice."""
+        """The answer, or the process's second ending in words."""
         how = ""
         for _ in range(2):
             try:
@@ -114,12 +114,12 @@ class Conversation:
 
 @lru_cache(_KEPT)
 def conversation(found: Installation, options: bytes) -> Conversation:
-    """The one about a library with one set of options."""
+    """The conversation with a library with one set of options."""
     return Conversation(found, options)
 
 
 def availability(options: QnnOptions) -> Availability:
-    """Whether the library is here and works, which a process of its own finds out; what to do where it does not.
+    """Check in a separate process that the library exists and works, with a remedy if not.
 
     The process stays for the questions of a partitioner with the same options.
     """

@@ -1,8 +1,7 @@
 """Compiles graphs in a process of its own, one for every context.
 
-A process that has compiled before makes other bytes of the same graph. What passes between the two are files without
-names: however either of them ends, nothing is left behind. What the library writes by itself goes into a folder that
-is then deleted.
+A process that has compiled before produces other bytes for the same graph. The two exchange unnamed files: however
+either of them ends, nothing is left behind. The library's own files go into a folder that is then deleted.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from .requests import Constants, graphs_request
 from .starting import WHERE, command, installation
 from .validator import Validator
 
-#: Seconds that a context may take: large networks take minutes.
+#: Seconds to wait for a context: large networks take minutes.
 _SECONDS: Final = 3600.0
-#: Bytes of what the library printed that are looked at: the last ones.
+#: Bytes of the library's output that are read: the last ones.
 _MOST_PRINTED: Final = 1 << 16
-#: Files that the library writes beside a context that is measured with optrace: one for each graph.
+#: Files that the library writes beside a context measured with optrace: one for each graph.
 _SCHEMATICS: Final = "*_schematic.bin"
 #: torch's names of the types at a delegate's border.
 _NAMES: Final = {
@@ -53,7 +52,7 @@ __all__ = ["Validator", "border_of", "compile_graphs", "installation"]
 def compile_graphs(graphs: Sequence[Graph], options: bytes, schematics: str = "") -> Blob:
     """One context of all graphs. The library's schematic files go to the folder `schematics`, if it is given.
 
-    Raises LoweringError with how the process ended and what the library printed, or if the folder cannot be written.
+    Raises LoweringError with the process's ending and the library's output, or if the folder cannot be written.
     """
     found = installation()
     constants = Constants()
@@ -80,7 +79,7 @@ def compile_graphs(graphs: Sequence[Graph], options: bytes, schematics: str = ""
 
 
 def border_of(graph: Graph) -> int:
-    """What goes in and out of a graph, as the blob's header says it."""
+    """The inputs and outputs of a graph in the blob header's form."""
     return border(graph.name, *map(_described, (graph.inputs, graph.outputs)))
 
 
@@ -89,7 +88,7 @@ def _described(tensors: Sequence[Tensor]) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _run(found: Installation, files: Sequence[IO[bytes]], printed: IO[bytes], folder: Path) -> str:
-    """How the process ended; "" if well. It ends with this one."""
+    """The ending of the process in words; "" if successful. It ends with this one."""
     numbers = [file.fileno() for file in files]
     try:
         process = subprocess.Popen(
@@ -124,7 +123,7 @@ def _hand_over(made: Path, folder: Path) -> None:
 
 
 def _end_of(printed: IO[bytes]) -> str:
-    """The end of what was printed."""
+    """The end of the output."""
     size = printed.seek(0, os.SEEK_END)
     printed.seek(max(0, size - _MOST_PRINTED))
     return printed.read().decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Graphs as the worker process reads them: JSON, and the constants' bytes in a file of their own."""
+"""Graphs in the worker process's format: JSON, and the constants' bytes in a file of their own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Constants:
         self._end = 0
 
     def offset(self, data: Array) -> int:
-        """Where the bytes of a constant lie."""
+        """The offset of a constant's bytes."""
         key = content_key(np.ascontiguousarray(data).data)
         if key not in self._offsets:
             self._offsets[key] = self._end
@@ -34,7 +34,7 @@ class Constants:
         return self._offsets[key]
 
     def write(self, file: IO[bytes]) -> None:
-        """Write them, and at least one byte: a file that is mapped is not empty."""
+        """Write them, and at least one byte: a mapped file must not be empty."""
         for data in self.arrays:
             file.write(data.tobytes())
             file.write(bytes(-data.nbytes % _ALIGNMENT))
@@ -42,7 +42,7 @@ class Constants:
 
 
 def describe(graph: Graph, offset: Callable[[Array], int] = lambda data: 0) -> dict[str, Any]:
-    """A graph; `offset` says where a constant lies. Names that nothing reads are made here."""
+    """A graph; `offset` gives the offset of a constant. Names that nothing reads are generated here."""
     tensors = graph.tensors
     places = {tensor: index for index, tensor in enumerate(tensors)}
     return {
@@ -74,7 +74,7 @@ def _tensor(tensor: Tensor, index: int, offset: Callable[[Array], int]) -> dict[
 
 
 def _stored(tensor: Tensor) -> Array:
-    """A constant's bytes: of integers with 4 bits the high half is empty."""
+    """A constant's bytes: for 4-bit integers the high half is empty."""
     assert tensor.data is not None
     if tensor.encoding is not None and tensor.encoding.bits == 4:
         low: Array = np.bitwise_and(tensor.data, np.int8(0x0F))

@@ -1,4 +1,4 @@
-"""Starts worker processes and says what they are asked to do."""
+"""Commands and requests of worker processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WHERE: Final = "Qualcomm's compiler"
 
 
 def installation() -> Installation:
-    """The library. Raises LoweringError, with what to do, where there is none."""
+    """The library. Raises LoweringError, with a remedy, if there is none."""
     found = find_installation()
     if isinstance(found, Missing):
         raise LoweringError(found.reason, where=WHERE, hint=found.hint)

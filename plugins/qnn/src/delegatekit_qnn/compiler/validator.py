@@ -1,4 +1,4 @@
-"""Asks the library whether it takes operations, in a process that lives as long as there are questions."""
+"""Asks the library whether it supports operations, in a process that lives as long as there are questions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .requests import describe
 
 
 class Validator:
-    """Asks about graphs for one set of options; equal ones share a process. May be called from several threads.
+    """Asks about graphs for one set of options; equal ones share a process. Thread-safe.
 
-    The process ends with the last of those that share it; answers are remembered.
+    The process ends with the last of those that share it; answers are cached.
     """
 
     def __init__(self, options: bytes) -> None:
@@ -23,9 +23,9 @@ class Validator:
             self._asked.begin(self)
 
     def reason(self, graph: Graph) -> str | None:
-        """Why the library does not take an operation of the graph; None if it takes all, or cannot be asked.
+        """The reason why the library refuses an operation of the graph; None if it accepts all, or cannot be asked.
 
-        Where it cannot be asked, nothing is compiled: `conversation.availability` says why.
+        If it cannot be asked, nothing is compiled: `conversation.availability` has the reason.
         """
         return None if self._asked is None else self._asked.reason(_nameless(describe(graph)))
 

@@ -6,9 +6,8 @@ compile a small graph.
     python -m delegatekit_qnn.compiler.worker LIBRARIES compile REQUEST CONSTANTS CONTEXT
     python -m delegatekit_qnn.compiler.worker LIBRARIES validate
 
-`LIBRARIES` are their paths, in the order in which they are loaded. `compile` is given the descriptors of three open
-files. `validate` answers requests: whether the library works here, and takes an operation. What the library prints
-stays off stdout.
+`LIBRARIES` are their paths, in loading order. `compile` gets the descriptors of three open files. `validate` answers
+requests: whether the library works here, and supports an operation. The library's output is kept off stdout.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from delegatekit_toolkit.processes import answer
 
 #: In this order, before the vendor's libraries: these bring an unwinder of their own, which must not be found first.
 _FIRST: Final = ("libgcc_s.so.1", "libstdc++.so.6")
-#: The package of operations that the library itself has.
+#: The library's own package of operations.
 _PACKAGE: Final = "qti.aisw"
-#: What this process says about its own end begins with this (`words.MARK`).
+#: Prefix of this process's message about its own end (`words.MARK`).
 _MARK: Final = "delegatekit: "
-#: Bytes of what the library said about an operation that are handed on.
+#: Bytes of the library's output about an operation that are passed on.
 _MOST_SAID: Final = 1 << 16
 
 
 class UnusableError(Exception):
-    """The library does not work here, or does not take what it was given; the message says it in words."""
+    """The library does not work here, or refuses its input; the message has the reason in words."""
 
 
 class Binding:
@@ -61,7 +60,7 @@ class Binding:
             raise UnusableError("could not create its backend or device")
 
     def operations(self, graph: Any, constants: Any) -> list[Any]:
-        """The operations of a graph; `constants` are its bytes, None where only forms matter."""
+        """The operations of a graph; `constants` are its bytes, None if only shapes matter."""
         tensors = [self._tensor(item, constants) for item in graph["tensors"]]
         return [self._operation(item, tensors) for item in graph["nodes"]]
 
@@ -90,7 +89,7 @@ class Binding:
         )
 
     def _encoding(self, encoding: Any) -> tuple[str, dict[str, Any]]:
-        """Name and values of how integers stand for numbers. QNN's offset is minus the zero point."""
+        """Name and values of a quantization. QNN's offset is minus the zero point."""
         if encoding is None:
             return "UNDEFINED", {}
         values: dict[str, Any] = {}
@@ -147,7 +146,7 @@ def compile_graphs(libraries: str, request_file: int, constants_file: int, conte
 
 
 def validate(libraries: str, printed: int) -> None:
-    """Answer whether the library works, and takes operations; what it prints is in the file `printed`."""
+    """Answer whether the library works, and supports operations; its output is in the file `printed`."""
     binding: Binding | None = None
 
     def reply(question: bytes) -> bytes:
@@ -174,19 +173,19 @@ def _takes(binding: Binding, graph: Any) -> bool:
     try:
         operations = binding.operations(graph, None)
         return all(binding.manager.IsNodeSupportedByBackend([item]) for item in operations)
-    except Exception as error:  # whatever the binding raises about what it was given
+    except Exception as error:  # whatever the binding raises about its input
         print(f"{_MARK}{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return False
 
 
 def _said(printed: int) -> str:
-    """What was printed since the file was emptied."""
+    """The output since the file was emptied."""
     ctypes.CDLL(None).fflush(None)
     return os.pread(printed, _MOST_SAID, 0).decode(errors="replace")
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """What the module's description says."""
+    """Run the command of the module's docstring."""
     libraries, task, *rest = arguments
     code = 0
     try:
@@ -204,7 +203,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     ctypes.CDLL(None).fflush(None)
-    # The library's own end, with its threads, is nothing to wait for.
+    # Do not wait for the library's own teardown, with its threads.
     os._exit(code)
 
 

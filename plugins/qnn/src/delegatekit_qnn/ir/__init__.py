@@ -1,1 +1,1 @@
-"""The graph that the vendor's compiler is given, as plain data."""
+"""The input graph of the vendor's compiler, as plain data."""

@@ -13,7 +13,7 @@ from delegatekit_api.quantization import Quantization
 from .graph import Array, Encoding
 from .types import DataType
 
-#: Integers of activations: their type in QNN, their range, and what is added to make them unsigned.
+#: Integers of activations: their type in QNN, their range, and the offset that makes them unsigned.
 _ACTIVATIONS: Final = {
     torch.uint8: (DataType.UFIXED8, (0, 255), 0),
     torch.uint16: (DataType.UFIXED16, (0, 65535), 0),
@@ -24,21 +24,21 @@ _ACTIVATIONS: Final = {
 _WEIGHTS: Final = {torch.int8: DataType.SFIXED8, torch.int16: DataType.SFIXED16}
 #: Weights within this range are stored in 4 bits.
 _FOUR_BITS: Final = (-8, 7)
-#: A clamp of what is computed: the integers of its result have no others than those of its range.
+#: Clamps of a computed value: the integers of the result cover only its range.
 CLAMPS: Final = frozenset({"aten.relu.default", "aten.clamp.default", "aten.hardtanh.default"})
 
 
 def made_as(result: Operand) -> Quantization | None:
-    """What the integers of a call's result stand for: what quantizes it, or the clamp that alone reads it."""
+    """The quantization of a call's result: that of its quantize, or of the clamp that alone reads it."""
     if result.quantization is None and len(result.users) == 1 and result.users[0].operator in CLAMPS:
         return result.users[0].result.quantization
     return result.quantization
 
 
 def activation_fault(quantization: Quantization | None) -> str | None:
-    """Why a tensor of activations is not one for the processor; None if it is."""
+    """The reason why activations do not fit the processor; None if they do."""
     if quantization is None:
-        return "its scales are found in each call: the processor needs fixed ones"
+        return "its scales are computed in each call: the processor needs fixed ones"
     if quantization.dtype not in _ACTIVATIONS:
         name = str(quantization.dtype).removeprefix("torch.")
         return f"its integers are {name}: uint8, int8, uint16 and int16 are taken"
@@ -59,7 +59,7 @@ def activation_type(quantization: Quantization) -> tuple[DataType, Encoding]:
 
 
 def border_type(quantization: Quantization) -> tuple[DataType, Encoding]:
-    """The type and encoding of integers that go into the delegate or come out of it, as the program has them."""
+    """The type and encoding of integers at the delegate's inputs and outputs, in the program's form."""
     datatype, encoding = activation_type(quantization)
     if quantization.dtype.is_signed:
         datatype = DataType.SFIXED8 if datatype is DataType.UFIXED8 else DataType.SFIXED16
@@ -67,7 +67,7 @@ def border_type(quantization: Quantization) -> tuple[DataType, Encoding]:
 
 
 def weight_fault(quantization: Quantization | None) -> str | None:
-    """Why constant integers are not ones for the processor; None if they are."""
+    """The reason why constant integers do not fit the processor; None if they do."""
     if quantization is None:
         return "its scales are not constant"
     if quantization.group is not None:
@@ -80,15 +80,15 @@ def weight_fault(quantization: Quantization | None) -> str | None:
 
 
 def is_activation(quantization: Quantization | None) -> bool:
-    """Whether constant integers are like those of activations, and no weights: asymmetric, with one scale."""
+    """True if constant integers are like activations rather than weights: asymmetric, with one scale."""
     return quantization is not None and weight_fault(quantization) is not None and quantization.is_per_tensor
 
 
 def weight_type(quantization: Quantization, axis: int | None) -> tuple[DataType, Encoding]:
-    """The type and encoding of symmetric weights whose scales lie along `axis`."""
+    """The type and encoding of symmetric weights with scales along `axis`."""
     scales = torch.as_tensor(quantization.scale, dtype=torch.float64).reshape(-1).tolist()
     narrow = _FOUR_BITS[0] <= quantization.minimum and quantization.maximum <= _FOUR_BITS[1]
-    # Of one scale along an axis the library makes another one.
+    # The library replaces a single scale along an axis by another one.
     axis = axis if len(scales) > 1 else None
     return _WEIGHTS[quantization.dtype], Encoding(tuple(scales), (0,) * len(scales), axis, 4 if narrow else None)
 
@@ -101,7 +101,7 @@ def encoded(numbers: Array, datatype: DataType) -> tuple[Array, Encoding]:
         return np.zeros(numbers.shape, datatype.numpy), Encoding((1.0,), (0,))
     found = np.unique(numbers)
     if found.size == 1 and datatype.numpy.itemsize == 1:
-        # 1 step above zero, or all steps below. Of 16 bits, scales that are so far apart make sums 2 % wrong.
+        # 1 step above zero, or all steps below. With 16 bits, such different scales make sums 2 % wrong.
         scale, zero = (high, 0) if high else (-low, 1)
     else:
         scale = (high - low) / last
@@ -111,9 +111,9 @@ def encoded(numbers: Array, datatype: DataType) -> tuple[Array, Encoding]:
 
 
 def bias_integers(numbers: Array, scales: Array) -> tuple[Array, Encoding]:
-    """A bias as int32 in steps of input times weight, one or one for each channel; in larger ones where it needs them.
+    """A bias as int32 in steps of input times weight, one or one for each channel; in larger ones if necessary.
 
-    Products of two tensors of 16 bits have steps so small that 32 bits of them do not reach far.
+    Products of two 16-bit tensors have such small steps that 32 bits of them do not reach far.
     """
     reached = np.abs(numbers).reshape(-1) if scales.size > 1 else np.abs(numbers).max(initial=0.0)
     scales = np.maximum(scales, reached / (2**31 - 1))

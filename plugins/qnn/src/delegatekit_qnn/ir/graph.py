@@ -16,7 +16,7 @@ Array: TypeAlias = "NDArray[Any]"
 
 @dataclass(frozen=True)
 class Encoding:
-    """What the integers of a tensor stand for: real = scale * (integer - zero point).
+    """The quantization of a tensor: real = scale * (integer - zero point).
 
     One scale and zero point, or one for each index along `axis`.
     """
@@ -42,16 +42,16 @@ class Encoding:
 
 @dataclass(eq=False)
 class Tensor:
-    """A tensor of the graph: its axes as they lie in memory."""
+    """A tensor of the graph, with its axes in memory order."""
 
     shape: tuple[int, ...]
     datatype: DataType
     encoding: Encoding | None = None
-    #: The elements, where they are known.
+    #: The elements, if known.
     data: Array | None = None
-    #: The name, where the runtime reads it.
+    #: The name, if the runtime reads it.
     name: str = ""
-    #: "input", "output", or "" for what stays inside.
+    #: "input", "output", or "" for intermediate tensors.
     role: str = ""
 
     @property
@@ -102,7 +102,7 @@ class Graph:
 
     @property
     def has_floats(self) -> bool:
-        """Whether something is computed in floating point (what only becomes integers, or was, is not)."""
+        """True if something is computed in floating point (values only converted to or from integers do not count)."""
         moves = ("Quantize", "Dequantize", "Convert", "Cast")
         return any(item.datatype.is_float for node in self.nodes if node.kind not in moves for item in node.outputs)
 

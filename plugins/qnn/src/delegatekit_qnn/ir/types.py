@@ -1,4 +1,4 @@
-"""Types of elements, as QNN names them."""
+"""Element types, by QNN's names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 class DataType(Enum):
-    """The type of a tensor's elements; the value is what follows QNN_DATATYPE_ in QNN's names."""
+    """The type of a tensor's elements; the value follows QNN_DATATYPE_ in QNN's names."""
 
     FLOAT32 = "FLOAT_32"
     FLOAT16 = "FLOAT_16"
@@ -18,7 +18,7 @@ class DataType(Enum):
     INT64 = "INT_64"
     UINT32 = "UINT_32"
     BOOL = "BOOL_8"
-    #: Integers that stand for numbers: unsigned for activations, signed for weights and biases.
+    #: Quantized integers: unsigned for activations, signed for weights and biases.
     UFIXED8 = "UFIXED_POINT_8"
     UFIXED16 = "UFIXED_POINT_16"
     SFIXED8 = "SFIXED_POINT_8"
@@ -32,12 +32,12 @@ class DataType(Enum):
 
     @property
     def is_fixed_point(self) -> bool:
-        """Whether the elements are integers with a scale."""
+        """True if the elements are integers with a scale."""
         return "FIXED" in self.value
 
     @property
     def is_float(self) -> bool:
-        """Whether the elements are floating-point numbers."""
+        """True if the elements are floating-point numbers."""
         return self.value.startswith("FLOAT")
 
 
@@ -55,7 +55,7 @@ _NUMPY: Final = {
     DataType.SFIXED32: "<i4",
 }
 
-#: torch's types as the delegate's inputs and outputs have them.
+#: torch's types of the delegate's inputs and outputs.
 OUTER: Final = {
     torch.float32: DataType.FLOAT32,
     torch.int32: DataType.INT32,
@@ -63,18 +63,18 @@ OUTER: Final = {
     torch.bool: DataType.BOOL,
 }
 
-#: torch's types as they are computed with: integers have 32 bits.
+#: torch's types in computations: integers have 32 bits.
 INNER: Final = OUTER | {torch.int64: DataType.INT32}
 
-#: Operators take so many axes at most.
+#: The maximum number of axes of operators.
 MAX_RANK: Final = 5
 
-#: The largest number of float16.
+#: The largest float16 number.
 LARGEST: Final = 65504.0
 
 
 def half(number: float) -> float:
-    """A number as the processor computes with it: beyond the largest number of float16 it is that one.
+    """A number as the processor represents it: clamped to the range of float16.
 
     >>> half(float("-inf"))
     -65504.0

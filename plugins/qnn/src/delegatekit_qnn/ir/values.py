@@ -1,4 +1,4 @@
-"""Tensors of the program in the QNN graph: how their axes lie in memory."""
+"""Tensors of the program in the QNN graph: the order of their axes in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def reordered(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
 class Value:
     """A tensor of the graph whose axis i is axis `order[i]` of the program's: permutations need not move anything.
 
-    Numbers may be in it as floats or as integers with an encoding: what reads it converts it as it needs it.
+    Numbers are floats or integers with an encoding: readers convert them as needed.
     """
 
     tensor: Tensor
@@ -27,7 +27,7 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape that the program sees."""
+        """The program's shape."""
         return tuple(self.tensor.shape[place] for place in inverse(self.order))
 
     @property
@@ -37,7 +37,7 @@ class Value:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether its numbers are integers with an encoding."""
+        """True if its numbers are integers with an encoding."""
         return self.tensor.datatype.is_fixed_point
 
     def permuted(self, dims: Sequence[int]) -> Value:
@@ -45,5 +45,5 @@ class Value:
         return Value(self.tensor, tuple(inverse(dims)[axis] for axis in self.order))
 
     def stored_axis(self, axis: int) -> int:
-        """Where the program's axis (which may be counted from the end) lies."""
+        """The stored position of the program's axis (which may be counted from the end)."""
         return self.order.index(axis % len(self.order))

@@ -1,4 +1,4 @@
-"""Removes operations whose results nothing reads: such as the quantize of a value that was in integers already."""
+"""Removes dead operations, such as the quantize of a value that was in integers already."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..ir.graph import Graph
 
 
 def remove_unread(graph: Graph) -> None:
-    """Keep what outputs depend on."""
+    """Keep the operations that outputs depend on."""
     needed = set(graph.outputs)
     kept = []
     for node in reversed(graph.nodes):

@@ -1,4 +1,4 @@
-"""What the library tells of a run: the cycles of each operation on the processor."""
+"""Times of a run from the library's events: the cycles of each operation on the processor."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final
 from delegatekit_api.profiling import OperatorTime
 from delegatekit_toolkit.etdump import ProfileEvent
 
-#: "Conv2d_1:OpId_23 (cycles)", and "Input OpId_2 (cycles)" for what is done with inputs and outputs.
+#: "Conv2d_1:OpId_23 (cycles)", and "Input OpId_2 (cycles)" for the processing of inputs and outputs.
 _OPERATION: Final = re.compile(r"(?P<name>\w+)[: ]OpId_\d+ \(cycles\)")
 _NUMBER: Final = re.compile(r"_\d+$")
-#: How long the whole run took, in microseconds.
+#: The event with the time of the whole run, in microseconds.
 _WHOLE: Final = "QNN (execute) time (us)"
 
 
 def times_of(events: Sequence[ProfileEvent]) -> list[OperatorTime]:
-    """What each operation took: its share of the whole run, by cycles. The library tells seconds of the whole alone.
+    """The time of each operation: its share of the whole run, by cycles. The library reports only the total in seconds.
 
-    The figures are differences of what the events call times, whatever their units are.
+    The figures are differences of the events' times, whatever their units are.
     """
     told = {event.delegate_debug_id_str or "": event.end_time - event.start_time for event in events}
     operations = [

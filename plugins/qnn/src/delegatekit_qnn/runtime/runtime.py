@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _DELEGATE_ID: Final = "QnnBackend"
 _WHERE: Final = "QNN delegate"
 _ERRORS: Final = {0x01: "internal error: Qualcomm's library refused the context or the call"}
-#: What library and delegate tell of each load: nothing that helps anybody. Complaints have other marks.
+#: Uninformative messages of library and delegate at each load. Complaints have other prefixes.
 _CHATTER: Final = (
     "[INFO] [Qnn ExecuTorch]",
     "[WARNING] [Qnn ExecuTorch]: Qnn API version",
@@ -52,7 +52,7 @@ class QnnRuntime:
     """A `DelegateRuntime` on stock ExecuTorch and Qualcomm's simulator."""
 
     def is_available(self) -> Availability:
-        """Whether ExecuTorch is installed with the delegate, and the vendor's library beside it."""
+        """Check that ExecuTorch is installed with the delegate, and the vendor's library."""
         found = find_installation()
         if isinstance(found, Missing):
             return found.availability
@@ -104,7 +104,7 @@ class QnnRuntime:
         return handle
 
     def execute(self, handle: Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
-        """Run once. Raises ExecutionError, also for an integer that the device's 32 bits cannot hold."""
+        """Run once. Raises ExecutionError, also for an integer that does not fit the device's 32 bits."""
         _check_numbers(inputs)
         with _LOCK:
             handle.delegate.execute(inputs, outputs)
@@ -114,14 +114,14 @@ class QnnRuntime:
     ) -> Sequence[OperatorTime]:
         """As `execute`, and the share of each operation in the simulator's time, by the processor's cycles.
 
-        The first time the delegate is loaded once more, so that it tells. Raises ExecutionError.
+        On the first call the delegate is loaded again, with profiling. Raises ExecutionError.
         """
         _check_numbers(inputs)
         with _LOCK, _calm():
             return times_of(handle.delegate.events(inputs, outputs))
 
     def destroy(self, handle: Handle) -> None:
-        """Release the delegate; twice is harmless."""
+        """Release the delegate; calling twice is harmless."""
         with _LOCK, _calm():
             handle.delegate.destroy()
         handle.release()
@@ -135,9 +135,9 @@ def _check_numbers(inputs: Sequence[torch.Tensor]) -> None:
 
 
 class _Simulated:
-    """What the simulator of this process is set up as: a chip, as long as delegates live.
+    """The chip that the simulator of this process is set up as, as long as delegates live.
 
-    The library takes contexts for another one, too, and computes them; but then those that were there before fail.
+    The library accepts contexts for another one, too, and computes them; but then the earlier ones fail.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class _Simulated:
         self._living = 0
 
     def enter(self, chip: tuple[int, int]) -> None:
-        """One more delegate for a chip. Raises RuntimeUnavailableError if others are for another one."""
+        """Add a delegate for a chip. Raises RuntimeUnavailableError if others are for another one."""
         if self._living and self._chip != chip:
             raise RuntimeUnavailableError(
                 f"is for {_name(chip)}, and the simulator is {_name(self._chip)}: it is one chip at a time",
@@ -156,12 +156,12 @@ class _Simulated:
         self._living += 1
 
     def leave(self) -> None:
-        """One delegate less."""
+        """Remove a delegate."""
         self._living -= 1
 
 
 _SIMULATED: Final = _Simulated()
-#: The delegate has one simulator in a process, and fails when two threads use it.
+#: The delegate has one simulator in a process, and fails if two threads use it.
 _LOCK: Final = RLock()
 #: Delegates of a process with one signature share a context, which ends with the first: each handle has its own.
 _SIGNATURES: Final = count(1)
@@ -174,7 +174,7 @@ def _name(chip: tuple[int, int] | None) -> str:
 
 
 def _check(payload: DelegatePayload, blob: Blob) -> tuple[int, int]:
-    """The chip. Refuses what the delegate would take without a word, and then read or write where nothing is."""
+    """The chip. Refuses specs that the delegate would accept silently, and then access invalid memory."""
     specs = payload.compile_specs
     if [spec.key for spec in specs] != [KEY]:
         raise FormatError(f"has the compile specs {[spec.key for spec in specs]}, not {KEY} alone", where=_WHERE)
@@ -189,7 +189,7 @@ def _check(payload: DelegatePayload, blob: Blob) -> tuple[int, int]:
 
 @contextmanager
 def _calm() -> Iterator[None]:
-    """What is printed inside goes to stderr, without what is told each time; errors have the library's complaints."""
+    """Send output inside to stderr, without the repeated messages; errors contain the library's complaints."""
     said: list[str] = []
     try:
         with quiet(*_CHATTER, lines=said), quiet(*_CHATTER, descriptor=2, lines=said):
@@ -204,9 +204,9 @@ def _calm() -> Iterator[None]:
 
 @cache
 def _load(found: Installation) -> None:
-    """Load the vendor's libraries by their paths: the delegate finds them by name then.
+    """Load the vendor's libraries by their paths: the delegate then finds them by name.
 
-    torch is there already, and with it the unwinder that must come before the vendor's.
+    torch is loaded already, and with it the unwinder that must come before the vendor's.
     """
     with _calm():
         for name in LIBRARIES:
