@@ -1,4 +1,4 @@
-"""What the tests share: lower a module with the reference backend, run it, compare bit by bit with eager PyTorch."""
+"""Shared fixtures: lower a module with the reference backend, run it, compare bit by bit with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def lower() -> Callable[..., Lowered]:
 def equals_eager() -> Callable[..., Lowered]:
     """equals_eager(model, *calls, dynamic_shapes=None, whole=True, **options): every call equals eager, bit by bit.
 
-    The first call is the example; `whole` demands one delegate and nothing else.
+    The first call is the example; `whole` requires one delegate and nothing else.
     """
 
     def check(
@@ -78,7 +78,7 @@ def equals_eager() -> Callable[..., Lowered]:
 
 @pytest.fixture
 def refusals() -> Callable[..., list[str]]:
-    """refusals(model, *inputs, keep=(), **options): the reasons for which calls of the model are not taken."""
+    """refusals(model, *inputs, keep=(), **options): the reasons for refusing calls of the model."""
 
     def check(model: Any, *inputs: Any, keep: Sequence[str] = (), **options: Any) -> list[str]:
         partitioner = plugin.create_partitioner(ReferenceOptions.from_mapping(options))
@@ -89,7 +89,7 @@ def refusals() -> Callable[..., list[str]]:
 
 @pytest.fixture
 def payload_of() -> Callable[..., DelegatePayload]:
-    """payload_of(graph or blob, like=graph, data={}): what core would hand to the runtime."""
+    """payload_of(graph or blob, like=graph, data={}): the payload that the core would pass to the runtime."""
 
     def make(
         blob: Graph | bytes, *, like: Graph | None = None, data: Mapping[str, bytes] | None = None

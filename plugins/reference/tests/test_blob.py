@@ -1,4 +1,4 @@
-"""The blob: what is written is read again, and nothing else is."""
+"""The blob: written blobs are read back, and nothing else is accepted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GRAPH = Graph(
 
 
 def _sealed(body: bytes, *, version: int = 1) -> bytes:
-    """A blob around any bytes, with a right checksum: what only malice writes."""
+    """A blob around any bytes, with a correct checksum: a malicious file."""
     start, length = struct.pack("<8sI", SEAL.magic, version), struct.pack("<Q", len(body))
     return start + struct.pack("<I", zlib.crc32(start + length + body)) + length + body
 
@@ -49,7 +49,7 @@ def test_a_graph_is_read_as_it_was_written():
     blob = write_blob(GRAPH)
     assert read_blob(blob) == GRAPH
     assert write_blob(read_blob(memoryview(blob))) == blob
-    # == does not tell these apart.
+    # == does not distinguish these.
     read = read_blob(blob).steps
     assert math.copysign(1.0, read[5].args[1]) == -1.0
     assert [type(item) for item in (read[0].kwargs["alpha"], read[5].kwargs["pin_memory"])] == [int, bool]
@@ -108,7 +108,7 @@ def test_graphs_that_could_do_harm_are_neither_written_nor_read(change, message)
     graph = replace(GRAPH, **change)
     with pytest.raises(FormatError, match=message):
         write_blob(graph)
-    # Read from a blob that somebody else wrote.
+    # Read from a blob of another writer.
     template = json.loads(write_blob(GRAPH)[SEAL.header_size :])
     for name, items in change.items():
         if name == "steps":

@@ -113,7 +113,7 @@ def test_arguments_of_all_kinds(equals_eager, model):
 
 
 def test_values_are_dense_whatever_a_kernel_makes(equals_eager):
-    # The convolution of an input in channels_last, and a look at its memory.
+    # The convolution of an input in channels_last, and a check of its memory.
     class Net(nn.Module):
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""Models, small and with random weights: the backend takes them whole, and every result equals eager, bit by bit."""
+"""Models, small and with random weights: each is one delegate, and every result equals eager, bit by bit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.export import Dim
 
 
 class Pick(nn.Module):
-    """A module of which one result counts."""
+    """A module with a single selected result."""
 
     def __init__(self, model: nn.Module, **settings):
         super().__init__()
@@ -107,7 +107,7 @@ MODELS = {
 
 @pytest.fixture(autouse=True)
 def _slow_path():
-    """In eager, encoders take a fused way that torch.export does not."""
+    """In eager, encoders use a fused kernel that torch.export does not."""
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     yield

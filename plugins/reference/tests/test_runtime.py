@@ -15,7 +15,7 @@ from delegatekit_toolkit.signature import Range, TensorType
 
 WEIGHT = torch.tensor([1.0, -2.0, 3.0])
 DATA = {content_key(WEIGHT): WEIGHT.numpy().tobytes()}
-#: x (2, 3) -> x + weight and its maximum along the last axis with the places.
+#: x (2, 3) -> x + weight and its maximum along the last axis with the indices.
 GRAPH = Graph(
     inputs=(TensorType("float32", (2, 3)),),
     constants=(Constant("float32", (3,), content_key(WEIGHT)),),

@@ -1,4 +1,4 @@
-"""Verdicts: all of core ATen is taken or refused with a reason; the options."""
+"""Verdicts: all of core ATen is supported or refused with a reason; the options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from delegatekit_reference.ir.names import OPERATORS, PLAIN, VIEWS, WHOLE
 from delegatekit_reference.options import ReferenceOptions
 from delegatekit_reference.support import TABLE
 
-#: Core ATen that cannot come here, and why.
+#: Core ATen operators that cannot occur here, with the reasons.
 NOT_TAKEN = {
     "random": "rand.default randn.default randperm.default native_dropout.default",
     "views, which the edge dialect writes as copies": (
@@ -60,7 +60,7 @@ def test_listed_operators_are_functional_and_deterministic():
         assert {str(result.type) for result in target._schema.returns} <= {"Tensor", "List[Tensor]"}, name
         assert torch.Tag.nondeterministic_seeded not in target.tags or name in dropout, name
         dynamic = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output} & set(target.tags)
-        assert not dynamic or name == "aten.index.Tensor", name  # which is refused masks
+        assert not dynamic or name == "aten.index.Tensor", name  # which refuses masks
 
 
 def test_each_operator_stands_in_one_list():

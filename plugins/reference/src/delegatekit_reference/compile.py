@@ -1,4 +1,4 @@
-"""From a partition to a blob: each node becomes a step, each constant named data."""
+"""Compiles a partition to a blob: each node becomes a step, each constant named data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .ir.graph import Constant, Graph, Step
 from .operators import write_step
 from .support import TABLE
 
-#: Constants lie in the file as in torch's own memory: some libraries round differently elsewhere.
+#: Constants are aligned as in torch's own memory: some libraries round differently otherwise.
 _ALIGNMENT = 64
 
 
@@ -32,7 +32,7 @@ class CompiledGraph:
 
 
 def compile_partition(view: ProgramView) -> PreprocessResult:
-    """The delegate of a partition. Raises LoweringError for what a blob cannot say, naming the node."""
+    """The delegate of a partition. Raises LoweringError for what a blob cannot represent, naming the node."""
     compiled = build_graph(view)
     return PreprocessResult(
         write_blob(compiled.graph), named_data=compiled.named_data, debug_handle_map=compiled.debug_handles
@@ -40,7 +40,7 @@ def compile_partition(view: ProgramView) -> PreprocessResult:
 
 
 def build_graph(view: ProgramView) -> CompiledGraph:
-    """Write a partition down. Functions on sizes are steps, too: the runtime computes them in every call."""
+    """Write a partition as a graph. Functions on sizes are steps, too: the runtime computes them in every call."""
     bounds, store, handles = SizeBounds(), ConstantStore(alignment=_ALIGNMENT), DebugHandles()
     inputs = tuple(bounds.type_of(view.operand(node)) for node in view.inputs)
     constants = []

@@ -1,4 +1,4 @@
-"""The rows of the support table: every operator is lowered to one step, that is, written down with its arguments."""
+"""The rows of the support table: every operator is lowered to one step with its arguments."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _NAMED: Final[tuple[tuple[type, str], ...]] = (
 
 
 def write_step(numbers: Numbers, call: Call) -> Step:
-    """The step of an operator or of a function on numbers. Raises LoweringError for what a blob cannot say."""
+    """The step of an operator or of a function on numbers. Raises LoweringError for what a blob cannot represent."""
     node = call.node
     name = call.operator if isinstance(node.target, torch._ops.OpOverload) else name_of(node.target)
     if name is None:
         raise LoweringError("calls a function that a blob cannot name", where=call.description)
-    # As they were written: positional ones stay positional, and defaults are left to PyTorch.
+    # As in the program: positional ones stay positional, and defaults are left to PyTorch.
     args = tuple(_argument(item, numbers, call) for item in node.args)
     return Step(name, args, {key: _argument(item, numbers, call) for key, item in node.kwargs.items()})
 
@@ -99,5 +99,5 @@ def _row(name: str) -> Row[Any]:
     return row(name, write_step, *constraints, keep=name in WHOLE, passenger=name in VIEWS)
 
 
-#: All operators that the backend takes. Adding one: its name in `ir.names`, and here what it refuses.
+#: All operators that the backend supports. To add one: its name in `ir.names`, and here its constraints.
 ROWS: Final = tuple(map(_row, sorted(OPERATORS)))

@@ -10,11 +10,11 @@ from delegatekit_toolkit.options import leave_out_option
 
 @dataclass(frozen=True)
 class ReferenceOptions(BackendOptions):
-    """What a user may choose about lowering to PyTorch. The blob needs no options at run time."""
+    """Options for lowering to PyTorch. The blob needs none at run time."""
 
     leave_out: frozenset[str] = leave_out_option()
     decompose: bool = option(
         False,
-        help="Let core take convolutions, attention, activations and the like to pieces, as for a backend that knows "
+        help="Let the core decompose convolutions, attention, activations and the like, as for a backend that knows "
         "core ATen only, instead of keeping them whole.",
     )

@@ -1,4 +1,4 @@
-"""Which calls the backend takes: listed operators on dense CPU tensors of the usual dtypes."""
+"""The calls that the backend supports: listed operators on dense CPU tensors of the usual dtypes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plain_arguments(call: Call) -> str | None:
 
 
 def _unwritable(argument: Any) -> str | None:
-    """Why an argument cannot be written down; None if it can."""
+    """The reason why an argument cannot be written; None if it can."""
     if isinstance(argument, list | tuple):
         return next(filter(None, map(_unwritable, argument)), None)
     if isinstance(argument, torch.device):
@@ -60,30 +60,30 @@ def _unwritable(argument: Any) -> str | None:
     return None if argument is None or isinstance(argument, written) else f"an argument is {argument!r:.60}"
 
 
-#: All operators that the backend takes.
+#: All operators that the backend supports.
 TABLE: Final = SupportTable(ROWS, common=(usual_tensors, tensor_results, plain_arguments))
 
 
 class ReferencePartitioner(TablePartitioner):
-    """The table's verdicts; of operators that are not in it, the schema says why."""
+    """The table's verdicts; for operators that are not in it, reasons from the schema."""
 
     def __init__(self, options: ReferenceOptions) -> None:
         super().__init__(TABLE, leave_out=options.leave_out, backend="reference")
         self._decompose: Final = options.decompose
 
     def keep_operators(self) -> Collection[str]:
-        """The operators that PyTorch computes in one piece; none if the user wants pieces."""
+        """The operators that PyTorch computes in one piece; none if the user wants them decomposed."""
         return frozenset() if self._decompose else super().keep_operators()
 
     def check(self, call: Call) -> Verdict:
-        """Whether the backend takes the call."""
+        """The verdict on the call."""
         if call.operator not in TABLE:
             return Verdict.no(usual_tensors(call) or _why_not(call))
         return super().check(call)
 
 
 def _why_not(call: Call) -> str:
-    """Why an operator that is not in the table is not."""
+    """The reason for the absence of an operator from the table."""
     name, target = call.operator, call.node.target
     if name in UNDEFINED:
         return f"{name}: its elements are not defined"

@@ -1,4 +1,4 @@
-"""The blob: its form, written and read."""
+"""The blob: its format, written and read."""
 
 from __future__ import annotations
 

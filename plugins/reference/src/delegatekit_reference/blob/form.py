@@ -8,7 +8,7 @@ The JSON is an object with "inputs", "constants", "steps", "outputs" and "result
   object with one member: {"value": number}, {"float": "nan"}, {"float": "inf"}, {"float": "-inf"},
   {"dtype": "float32"}, {"layout": "strided"}, {"memory_format": "contiguous_format"} or {"device": "cpu"}.
 
-The same graph gives the same bytes. Reading refuses every blob that was cut off or changed, operators that are not
+The same graph gives the same bytes. Reading refuses every blob that was truncated or changed, operators that are not
 listed in `ir.names`, and references to values that are not computed yet.
 """
 
@@ -29,7 +29,7 @@ from ..ir.names import OPERATORS
 
 SEAL: Final = Seal(b"DKREFBLB", version=1, name="reference blob")
 
-#: Kinds of names -> what may be named.
+#: Kinds of names -> the allowed names.
 NAMES: Final[dict[str, tuple[str, ...]]] = {
     "dtype": DTYPES,
     "layout": ("strided",),
@@ -64,7 +64,7 @@ def write_blob(graph: Graph) -> bytes:
 
 
 def read_blob(blob: bytes | bytearray | memoryview) -> Graph:
-    """The graph of a blob. Raises FormatError if a single bit of it is not as it was written."""
+    """The graph of a blob. Raises FormatError if any bit of it differs from what was written."""
     body = SEAL.unwrap(blob)
     try:
         content = json.loads(bytes(body).decode("ascii"), parse_constant=_no_constant, object_pairs_hook=_unique)
@@ -79,11 +79,11 @@ def _refuse(what: str) -> NoReturn:
     raise FormatError(what, where=SEAL.name)
 
 
-# -- what a graph must be --------------------------------------------------------------------------------------------
+# -- requirements of a graph ------------------------------------------------------------------------------------------
 
 
 def _check(graph: Graph) -> None:
-    """Raise FormatError for what the interpreter could not trust."""
+    """Raise FormatError for graphs that the interpreter could not trust."""
     known = graph.first_step
     for index, step in enumerate(graph.steps):
         if step.operator not in OPERATORS and step.operator not in FUNCTIONS:

@@ -1,4 +1,4 @@
-"""The steps of a blob as people read them."""
+"""The steps of a blob in readable form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .form import read_blob
 
 
 def operators(blob: memoryview) -> list[BlobOperator]:
-    """The steps in order. Raises FormatError for a blob of which a single bit was changed."""
+    """The steps in order. Raises FormatError for a blob with any changed bit."""
     graph = read_blob(blob)
     names = dict(enumerate(_outside(graph)))
     found = []
@@ -29,13 +29,13 @@ def operators(blob: memoryview) -> list[BlobOperator]:
 
 
 def _outside(graph: Graph) -> Iterator[str]:
-    """The values that no step makes, by number."""
+    """The values that no step computes, by number."""
     yield from (f"input {number}" for number in range(len(graph.inputs)))
     yield from (f"constant {number}" for number in range(len(graph.constants)))
 
 
 def _text(argument: Argument, names: Mapping[int, str]) -> str:
-    """An argument: values by name, everything else as Python writes it."""
+    """An argument: values by name, everything else in Python's notation."""
     if isinstance(argument, tuple):
         return f"[{', '.join(_text(item, names) for item in argument)}]"
     if isinstance(argument, Ref):

@@ -1,1 +1,1 @@
-"""The backend's own graph: steps, values, and what a step may call. Compiling writes it, the runtime reads it."""
+"""The backend's own graph: steps, values, and the operators of steps. Compiling writes it, the runtime reads it."""

@@ -1,4 +1,4 @@
-"""The functions on numbers that a step may call: how a program computes sizes from sizes.
+"""The functions on numbers that a step may call: those with which a program computes sizes from sizes.
 
 This is the closed list of the edge dialect ("The edge dialect" in docs/architecture.md).
 """

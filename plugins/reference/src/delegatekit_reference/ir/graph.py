@@ -1,4 +1,4 @@
-"""What a blob holds, as plain data: a list of operator calls that can be read, changed and written again.
+"""The content of a blob, as plain data: a list of operator calls that can be read, changed and written again.
 
 Values are numbered: the inputs in calling order, then the constants, then the results of the steps, one for each. A
 step whose operator has several results yields a tuple; "getitem" steps pick from it.
@@ -58,12 +58,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Graph:
-    """What one delegate computes."""
+    """The computation of one delegate."""
 
     inputs: tuple[TensorType, ...]
     constants: tuple[Constant, ...]
     steps: tuple[Step, ...]
-    #: The values returned, in order, and what they must be.
+    #: The values returned, in order, and their required types.
     outputs: tuple[int, ...]
     results: tuple[TensorType, ...]
 
@@ -74,7 +74,7 @@ class Graph:
 
     @property
     def signature(self) -> Signature:
-        """What the delegate is called with."""
+        """The signature of the delegate."""
         return Signature(self.inputs, self.results)
 
 

@@ -1,7 +1,7 @@
-"""The operators that a step may call, by name, and nothing else: what the backend takes.
+"""The closed list of operators that a step may call, by name.
 
-All are functional and deterministic. Lists, not a search through torch: what is allowed does not depend on the torch
-that is installed, and this module does not import it.
+All are functional and deterministic. Lists, not a search through torch: they do not depend on the installed version of
+torch, and this module does not import it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-#: What moves elements and computes nothing: not worth a delegate by itself.
+#: Operators that move elements and compute nothing: not worth a delegate by themselves.
 VIEWS: Final = _names(
     """
     as_strided_copy diagonal_copy expand_copy permute_copy select_copy.int slice_copy.Tensor split_copy.Tensor
@@ -27,7 +27,7 @@ VIEWS: Final = _names(
     """
 )
 
-#: What core would take to pieces, and the backend wants whole: PyTorch computes it in a way of its own.
+#: Operators that the core would decompose and the backend keeps: PyTorch computes them in its own way.
 WHOLE: Final = _names(
     """
     _safe_softmax _weight_norm_interface _upsample_bicubic2d_aa.default,vec _upsample_bilinear2d_aa.default,vec
@@ -60,7 +60,7 @@ WHOLE: Final = _names(
     """
 )
 
-#: What reaches the backend as it is: core ATen, and what has no smaller pieces.
+#: Operators that reach the backend unchanged: core ATen, and those without a decomposition.
 PLAIN: Final = _names(
     """
     _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _cdist_forward _embedding_bag
@@ -105,7 +105,7 @@ PLAIN: Final = _names(
 #: Every operator that a blob may call.
 OPERATORS: Final = VIEWS | WHOLE | PLAIN
 
-#: Operators that never reach a delegate, and why: said in words where the schema does not.
+#: Operators that never reach a delegate, with the reason if the schema does not tell it.
 UNDEFINED: Final = _names(
     "empty.memory_format empty_like empty_permuted empty_strided new_empty new_empty_strided resize resize_as"
 )

@@ -1,4 +1,4 @@
-"""Runs blobs with PyTorch. Never imports what compiles."""
+"""Runs blobs with PyTorch. Never imports the compiling modules."""
 
 from .interpreter import Interpreter
 from .runtime import ReferenceRuntime

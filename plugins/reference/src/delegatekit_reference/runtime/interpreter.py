@@ -19,7 +19,7 @@ from ..ir.names import OPERATORS
 class Interpreter:
     """A graph that is ready to run. Subclasses may replace `step`, which computes one step of one call.
 
-    Raises FormatError for an operator that this PyTorch does not have.
+    Raises FormatError for an operator that this PyTorch lacks.
     """
 
     def __init__(self, graph: Graph, constants: Sequence[torch.Tensor]) -> None:
@@ -31,7 +31,7 @@ class Interpreter:
     def run(self, inputs: Sequence[torch.Tensor], times: list[OperatorTime] | None = None) -> list[Any]:
         """The outputs for these inputs. Raises ExecutionError, naming the step, for what PyTorch refuses.
 
-        What each step took is appended to `times`.
+        The time of each step is appended to `times`.
         """
         values: list[Any] = [*inputs, *self.constants]
         with torch.no_grad():

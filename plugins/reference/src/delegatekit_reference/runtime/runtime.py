@@ -22,7 +22,7 @@ _WHERE: Final = "ReferenceBackend"
 
 @dataclass
 class Handle:
-    """A loaded delegate; without interpreter once it was destroyed."""
+    """A loaded delegate; without interpreter after it was destroyed."""
 
     signature: Signature
     interpreter: Interpreter | None
@@ -48,7 +48,7 @@ class ReferenceRuntime:
         return Handle(Signature(graph.inputs, outputs), self.interpreter(graph, constants))
 
     def interpreter(self, graph: Graph, constants: Sequence[torch.Tensor]) -> Interpreter:
-        """What runs a graph."""
+        """The interpreter of a graph."""
         return Interpreter(graph, constants)
 
     def execute(self, handle: Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
@@ -58,7 +58,7 @@ class ReferenceRuntime:
     def profile(
         self, handle: Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
     ) -> Sequence[OperatorTime]:
-        """As `execute`, and what each step took. Raises ExecutionError."""
+        """As `execute`, and the time of each step. Raises ExecutionError."""
         times: list[OperatorTime] = []
         self._run(handle, inputs, outputs, times)
         return times
@@ -78,5 +78,5 @@ class ReferenceRuntime:
         store_results(outputs, results)
 
     def destroy(self, handle: Handle) -> None:
-        """Release the delegate; twice is harmless."""
+        """Release the delegate; calling twice is harmless."""
         handle.interpreter = None
