@@ -261,7 +261,7 @@ def test_a_convolutional_classifier_with_changing_images(agrees_at_sizes):
     agrees_at_sizes(net, IMAGES, {"input": {0: B, 2: 2 * H, 3: 2 * W}}, terms=480)
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- refusals ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def test_a_call_without_elements_is_refused():
     assert method(torch.randn(4, 3, 4)).shape == (4, 2, 4)
 
 
-# -- what is taken can be lowered --------------------------------------------------------------------------------------
+# -- supported calls can be lowered ------------------------------------------------------------------------------------
 
 
 @st.composite

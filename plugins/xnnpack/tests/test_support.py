@@ -176,7 +176,7 @@ def test_per_operator_partitions_lower_and_run():
     torch.testing.assert_close(delegatekit.load(program.buffer)["forward"](x), module(x))
 
 
-# -- what is taken can be lowered ------------------------------------------------------------------------------------
+# -- supported calls can be lowered ----------------------------------------------------------------------------------
 
 
 def _pairs(low, high):

@@ -16,7 +16,7 @@ _LOCK = threading.RLock()
 
 @contextlib.contextmanager
 def quiet(*unwanted: str, descriptor: int = 1, lines: list[str] | None = None) -> Iterator[None]:
-    """Send what is written inside to file descriptor 1 to stderr, without lines that begin with one of `unwanted`.
+    """Redirect file descriptor 1 to stderr inside the block, without lines that begin with one of `unwanted`.
 
     With `descriptor=2`, stderr is filtered instead. The lines that are kept are appended to `lines`. The descriptor
     belongs to the whole process: calls of several threads wait for each other; in one thread they may be nested. A

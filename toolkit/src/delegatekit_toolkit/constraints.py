@@ -114,7 +114,7 @@ def rank(name: str, *allowed: int) -> Constraint:
 
 
 def types_of(name: str, *allowed: str) -> Constraint:
-    """The named operand, where it is a tensor, has one of these types.
+    """The named operand, if it is a tensor, has one of these types.
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of

@@ -74,7 +74,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "linear": (lambda: nn.Linear(32, 20), (4, 32)),
     "linear, three axes": (lambda: nn.Linear(32, 20, bias=False), (2, 7, 32)),
     "linear, a vector": (lambda: nn.Linear(32, 20), (32,)),
-    "linear behind images": (
+    "linear after images": (
         lambda: nn.Sequential(nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(400, 5)),
         (1, 8, 12, 12),
     ),

@@ -54,7 +54,7 @@ ROUNDED: dict[str, tuple[Callable[[], Any], tuple[tuple[int, ...], ...]]] = {
         lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 2, 2), nn.ReLU()),
         ((2, 3, 8, 8),),
     ),
-    "bounds behind another shape": (
+    "bounds after another shape": (
         lambda: lambda x: relu(x.sum((3, 4), keepdim=True).sum(0, keepdim=True)),
         ((3, 2, 1, 2, 1, 1),),
     ),

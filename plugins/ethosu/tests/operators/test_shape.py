@@ -145,7 +145,7 @@ LARGE: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "middle axes": (lambda x: x.transpose(1, 2) + 1, (2, 257, 3, 257)),
     "images of several samples": (nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU()), (2, 3, 260, 260)),
     "pixels shuffled": (lambda x: functional.pixel_shuffle(relu(x), 4), (1, 48, 80, 80)),
-    "axes behind one of size 1": (lambda x: (x + x).permute(0, 4, 3, 2, 1), (1, 2, 151, 7, 70)),
+    "axes after one of size 1": (lambda x: (x + x).permute(0, 4, 3, 2, 1), (1, 2, 151, 7, 70)),
 }
 
 

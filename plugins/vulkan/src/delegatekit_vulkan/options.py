@@ -22,7 +22,7 @@ class VulkanOptions(BackendOptions):
     )
     fp16: bool = option(
         False,
-        help="Keep and compute what is float32 in the program as float16 on the device, weights included; inputs and "
+        help="Store and compute float32 values of the program as float16 on the device, weights included; inputs and "
         "outputs stay float32.",
     )
     storage: str = option(
@@ -38,5 +38,5 @@ class VulkanOptions(BackendOptions):
     )
     require_dynamic_shapes: bool = option(
         False,
-        help="Refuse operators that the runtime on the device cannot compute again with other sizes.",
+        help="Refuse operators that the runtime on the device cannot compute with other sizes in later calls.",
     )

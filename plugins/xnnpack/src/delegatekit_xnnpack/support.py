@@ -88,7 +88,7 @@ def _tensors(call: Call) -> tuple[Operand, ...]:
 
 
 def numbers_known(call: Call) -> str | None:
-    """Numbers beside the tensors, but for sizes of results, are not computed from sizes."""
+    """Number arguments, except sizes of results, are not computed from sizes."""
     numbers = call.sizes
     if not numbers or _fact(call, "takes_sizes"):
         return None

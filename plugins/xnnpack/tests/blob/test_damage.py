@@ -34,7 +34,7 @@ blobs = [position for position in range(len(good)) if good.startswith(b"XH00", p
 source, refused = random.Random(0), 0
 for round in range(600):
     data = bytearray(good)
-    # Within the blobs: that is what the runtime gets to see.
+    # Within the blobs, which the runtime reads.
     start = source.choice(blobs) - 4
     for _ in range(source.randint(1, 3)):
         position = start + source.randrange(800)

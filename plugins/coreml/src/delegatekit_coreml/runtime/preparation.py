@@ -186,12 +186,12 @@ class _Preparation:
     ) -> None:
         """A constant that is unpacked now."""
         if len(types) != 1:
-            raise FormatError("has not one result", where=operation.where)
+            raise FormatError("does not have one result", where=operation.where)
         ((name, _),), (kind,) = operation.results, types
         self._spend(known_shape(kind, operation.where), operation.where)
         values = {key: self.tape.constants[place] for key, place in reads.items() if isinstance(place, int)}
         if any(value is None for value in values.values()):
-            raise FormatError("unpacks what is no constant", where=operation.where)
+            raise FormatError("unpacks a value that is not a constant", where=operation.where)
         made = guarded(lambda: kernel.function(**values, **known_values), operation.where)
         check_result(made, kind, operation.where)
         self._define(name, kind, declared(made, kind))

@@ -88,7 +88,7 @@ class ProgramBuilder(TosaBuilder):
         return found
 
     def numbers(self, operand: Operand | None) -> Array | None:
-        """A constant in double precision: a float one, or what is dequantized from integers; None for None."""
+        """A constant in double precision: a float one, or one dequantized from integers; None for None."""
         if operand is None:
             return None
         data = operand.constant

@@ -15,10 +15,10 @@ right, but NaN becomes the lower bound   Clamp, and clamps inside other nodes. T
                                          one of float32 unless it moves into the node before it (see `passes`)
 sums rounded at every step with          BatchMatrixMultiply Conv2d FullyConnected: 4096 ones add up to 2048. With F16C
 AVX512-FP16                              only, they are summed in float32. (Arm has float16 sums, too: not measured.)
-sums rounded at every step everywhere    AvgPooling2d DepthwiseConv2d (of at most so many terms as the window has)
+sums rounded at every step everywhere    AvgPooling2d DepthwiseConv2d (of as many terms as the window has)
 too inexact or wrong for some numbers    Cos Exp Gelu Log Sigmoid Sin Softmax SquareRoot Tanh (exp up to 10, and inf for
                                          exp(10.75); cos(-57920) is 18448; tanh(4) is 1.001)
-wrong without F16C                       StaticConstantPad, but for zeros
+wrong without F16C                       StaticConstantPad, except with zeros
 refused                                  ConvTranspose2d; results of another type than the inputs
 ======================================== ==============================================================================
 

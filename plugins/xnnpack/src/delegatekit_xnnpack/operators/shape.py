@@ -80,7 +80,7 @@ def expand(b: ProgramBuilder, x: Tensor, shape: Shape) -> Tensor:
 
 
 def few_repeats(call: Call) -> str | None:
-    """An axis for each repetition fits into 6 axes; where several sizes change, 25 repetitions at most."""
+    """An axis for each repetition fits into 6 axes; if several sizes change, 25 repetitions at most."""
     tiles = repeat_tiles(call)
     if dynamic_count(shape_of(call.result)) > 1:
         most = max(tile for tile, _ in tiles)
