@@ -16,7 +16,7 @@ from .moves import Moves
 from .values import Result, Scale
 from .ways import CountCycles, Ways
 
-#: The number of integers.
+#: The number of integers of each type.
 _SPANS: Final = {DType.INT8: 1 << 8, DType.INT16: 1 << 16}
 #: TOSA defines RESCALE for results up to this size, before saturation.
 _RESCALED: Final = 1 << 29

@@ -51,7 +51,7 @@ SOFTMAX = "aten._softmax.default"
 _BITS = 15
 #: The sum of a row, normalized to the same number of bits.
 _SUM_BITS = 30
-#: The number of integers.
+#: The number of integers of each type.
 _SPANS = {DType.INT8: 1 << 8, DType.INT16: 1 << 16}
 #: The exponential of -12 is 0 in this many bits.
 NOTHING = 12.0

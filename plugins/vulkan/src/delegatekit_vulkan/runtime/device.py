@@ -13,7 +13,7 @@ from ..shaders import bytecode
 from .binding import WHERE, PhysicalDevice, chosen_device, failed, instance, vulkan
 from .tape import PUSH_BYTES
 
-#: Folder of Vulkan's own cache of compiled pipelines between processes; "off" keeps none (as for the core's cache).
+#: Environment variable of the folder for Vulkan's cache of compiled pipelines; "off" keeps none (as for the core's).
 _CACHE: Final = "DELEGATEKIT_CACHE"
 #: Timeout of a call in nanoseconds: drivers on CPUs are slow, and a hang must not last for ever.
 _PATIENCE: Final = 600 * 10**9
