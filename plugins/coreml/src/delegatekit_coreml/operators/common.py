@@ -8,8 +8,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from delegatekit_api import Call
+from delegatekit_api import Call, Operand
 from delegatekit_toolkit.arguments import axes_of
+from delegatekit_toolkit.composed import Dialect, Number, Primitive
 from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.narrowing import may_be_large
 from delegatekit_toolkit.support import Constraint
@@ -39,26 +40,6 @@ def binary(b: ProgramBuilder, kind: str, left: Term, right: Term) -> Var:
     return b.call(kind, x=x, y=y)
 
 
-def add(b: ProgramBuilder, left: Term, right: Term) -> Var:
-    """left + right"""
-    return binary(b, "add", left, right)
-
-
-def sub(b: ProgramBuilder, left: Term, right: Term) -> Var:
-    """left - right"""
-    return binary(b, "sub", left, right)
-
-
-def mul(b: ProgramBuilder, left: Term, right: Term) -> Var:
-    """left * right"""
-    return binary(b, "mul", left, right)
-
-
-def div(b: ProgramBuilder, left: Term, right: Term) -> Var:
-    """left / right"""
-    return binary(b, "real_div", left, right)
-
-
 def unary(b: ProgramBuilder, kind: str, x: Var) -> Var:
     """A function of each element."""
     return b.call(kind, x=x)
@@ -77,9 +58,17 @@ def clamp(b: ProgramBuilder, x: Var, low: float | None, high: float | None) -> V
 
 
 def where(b: ProgramBuilder, condition: Var, left: Term, right: Term) -> Var:
-    """One of two; together they are as large as the condition."""
-    datatype = next(datatype_of(item) for item in (left, right) if not isinstance(item, int | float))
-    first, second = (b.number(item, datatype) if isinstance(item, int | float) else item for item in (left, right))
+    """One of two. MIL's builder takes the size of the result from the two: the condition may be larger."""
+    like = next(item for item in (left, right) if not isinstance(item, int | float))
+    first, second = (
+        b.number(item, datatype_of(like)) if isinstance(item, int | float) else item for item in (left, right)
+    )
+    shape = broadcast(np.shape(first), np.shape(second))
+    if (full := broadcast(condition.shape, shape)) != shape:
+        if second is like:
+            second = expanded(b, second, full)
+        else:
+            first = expanded(b, first, full)
     return b.call("select", cond=condition, a=first, b=second)
 
 
@@ -189,11 +178,107 @@ def floating(b: ProgramBuilder, call: Call, name: str = "self") -> Var:
     return b.cast(b.value(call[name]), b.result_type(call))
 
 
-def lowered_by(make: Callable[[ProgramBuilder, Var], Var]) -> Lower:
-    """A function of the operand `self`, in the result's type."""
+def without_epsilon(kind: str) -> Primitive[Var]:
+    """MIL adds a small number to the operand of these, unless it is told not to."""
+    return lambda b, x: b.call(kind, x=x, epsilon=b.number(0, datatype_of(x)))
+
+
+def _one(kind: str) -> Primitive[Var]:
+    return lambda b, x: unary(b, kind, x)
+
+
+def _two(kind: str) -> Primitive[Var]:
+    return lambda b, left, right: binary(b, kind, left, right)
+
+
+def _compared(kind: str) -> Primitive[Var]:
+    """MIL compares no booleans."""
+
+    def write(b: ProgramBuilder, left: Var, right: Term) -> Var:
+        if datatype_of(left) is DataType.BOOL:
+            left = b.cast(left, DataType.INT32)
+            right = float(right) if isinstance(right, int | float) else b.cast(right, DataType.INT32)
+        return binary(b, kind, left, right)
+
+    return write
+
+
+def _hardsigmoid(b: ProgramBuilder, x: Var) -> Var:
+    datatype = datatype_of(x)
+    return b.call("sigmoid_hard", x=x, alpha=b.number(1 / 6, datatype), beta=b.number(0.5, datatype))
+
+
+#: MIL's operations by the names of the compositions.
+DIALECT: Final[Dialect[Var]] = Dialect(
+    {
+        **{
+            name: _two(kind)
+            for name, kind in {
+                **{name: name for name in ("add", "sub", "mul", "minimum", "maximum", "pow")},
+                "div": "real_div",
+                "floor_divide": "floor_div",
+                "and": "logical_and",
+                "or": "logical_or",
+                "xor": "logical_xor",
+            }.items()
+        },
+        **{
+            name: _compared(kind)
+            for name, kind in {
+                "eq": "equal",
+                "ne": "not_equal",
+                "lt": "less",
+                "le": "less_equal",
+                "gt": "greater",
+                "ge": "greater_equal",
+            }.items()
+        },
+        **{
+            name: _one(name)
+            for name in (
+                *("abs", "acos", "asin", "atan", "atanh", "ceil", "cos", "cosh", "erf", "exp", "exp2", "floor"),
+                *("round", "sigmoid", "sign", "silu", "sin", "sinh", "sqrt", "tan", "tanh"),
+            )
+        },
+        "not": _one("logical_not"),
+        "smooth_relu": _one("softplus"),
+        "neg": lambda b, x: binary(b, "mul", x, -1),
+        "log": without_epsilon("log"),
+        "rsqrt": without_epsilon("rsqrt"),
+        "truth": lambda b, x: b.cast(x, DataType.BOOL),
+        "hardsigmoid": _hardsigmoid,
+        "clamp": clamp,
+        "where": where,
+    },
+    lambda x: _DIGITS.get(datatype_of(x), 0),
+)
+_DIGITS: Final = {DataType.FLOAT32: 24, DataType.FLOAT16: 11, DataType.BOOL: -1}
+
+
+#: Of two values, of which one may be a Python number.
+add, sub, mul, div = (DIALECT.primitives[name] for name in ("add", "sub", "mul", "div"))
+
+
+def number(b: ProgramBuilder, call: Call, name: str = "self") -> Number[Var] | float | None:
+    """An argument for a composition: an operand in the result's floating-point type, a number as it is."""
+    item, wanted = call[name], b.result_type(call)
+    if item is None or isinstance(item, int | float):
+        return item
+    if isinstance(item, Operand):
+        value = b.value(item)
+        computes = wanted.is_float and name != "condition"
+        return DIALECT.number(b, b.cast(value, wanted) if computes else value)
+    return DIALECT.number(b, b.cast(b.size(item), wanted if wanted.is_float else datatype_of(tensor(b, call))))
+
+
+def composed(make: Callable[..., Number[Var]], operands: str = "self", arguments: str = "") -> Lower:
+    """A composition of operands, followed by arguments as they are; both named with spaces between them."""
 
     def lower(b: ProgramBuilder, call: Call) -> Var:
-        return make(b, floating(b, call))
+        numbers = [number(b, call, name) for name in operands.split()]
+        made = make(*numbers, *(call[name] for name in arguments.split())).value
+        # A result is a value of its own.
+        return b.call("identity", x=made) if any(made is getattr(item, "value", 0) for item in numbers) else made
 
     return lower
 

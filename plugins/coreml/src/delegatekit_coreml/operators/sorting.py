@@ -30,7 +30,6 @@ from .common import (
     tensor,
     where,
 )
-from .floats import is_nan
 from .program import Lower, Made, ProgramBuilder
 from .reduction import reduced
 
@@ -96,7 +95,7 @@ def _middle(b: ProgramBuilder, x: Var, axis: int) -> tuple[Var, Var]:
     value, place = _at_rank(b, x, axis, (x.shape[axis] + 1) // 2)
     if not datatype_of(x).is_float:
         return value, place
-    nans = b.cast(is_nan(b, x), DataType.INT32)
+    nans = b.cast(binary(b, "not_equal", x, x), DataType.INT32)
     has_nan = b.cast(reduced(b, "reduce_max", nans, (axis,)), DataType.BOOL)
     first = b.call("reduce_argmax", x=nans, axis=numbers([axis])[0], keep_dims=True)
     return where(b, has_nan, math.nan, value), where(b, has_nan, first, place)
@@ -155,7 +154,7 @@ def _record(kind: str) -> Lower:
         def join(later: list[Var], earlier: list[Var]) -> list[Var]:
             is_record = binary(b, kind, later[0], earlier[0])
             if datatype.is_float:
-                is_record = b.call("logical_or", x=is_record, y=is_nan(b, later[0]))
+                is_record = b.call("logical_or", x=is_record, y=binary(b, "not_equal", later[0], later[0]))
             return [where(b, is_record, new, old) for new, old in zip(later, earlier, strict=True)]
 
         values, at = _running(b, (x, places), axis, join)
