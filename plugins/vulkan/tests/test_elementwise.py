@@ -42,6 +42,11 @@ FUNCTIONS = {
     "numbers": lambda x: (x + 2.5, 1 - x, x * 3, x / 7, 2 / (x.abs() + 1), x - 0.5),
     "whole divisions": lambda x: (x // 0.5, torch.div(x, 3.0, rounding_mode="trunc"), x % 0.25, torch.fmod(x, 0.5)),
     "tangent": lambda x: torch.tan(x / 8),
+    "hyperbolic functions": lambda x: (x.sinh(), x.cosh(), x.asinh(), (x.abs() + 1).acosh(), (x / 12).atanh()),
+    "angles": lambda x: (x.atan(), (x / 12).asin(), (x / 12).acos(), torch.atan2(x, x.flip(0)), torch.hypot(x, x[:1])),
+    "error functions": lambda x: (x.erf(), x.erfc()),
+    "signs": lambda x: (x.copysign(x.flip(0)), x.copysign(-2.0), x.signbit(), x.fmax(x.flip(0)), x.fmin(x.flip(0))),
+    "scales": lambda x: torch.ldexp(x, x.flip(0).round()),
     "gates": lambda x: F.glu(x[:, :16], 1),
 }
 
@@ -53,7 +58,9 @@ def test_functions_agree_with_double_precision(name):
 
 #: Half precision moves numbers across the breakpoints of the others.
 SMOOTH = sorted(
-    set(FUNCTIONS) - {"steps", "whole divisions", "waves", "shrinks", "powers of numbers", "powers", "tangent"}
+    set(FUNCTIONS)
+    - {"steps", "whole divisions", "waves", "shrinks", "powers of numbers", "powers", "tangent", "hyperbolic functions"}
+    - {"signs", "scales"}
 )
 
 
@@ -83,8 +90,16 @@ NEAR = (1 / WIDE[200:]).clamp(min=2.0**-125)
         (lambda x: x**-0.375, WIDE),
         (lambda x: x**-223.5, torch.linspace(0.68, 1.47, 1000)),
         (lambda x: 10.0**x, torch.linspace(-37, 38, 1000)),
+        (torch.asinh, torch.cat([WIDE, -WIDE])),
+        (torch.acosh, 1 + WIDE[WIDE > 1e-6]),
+        (torch.atanh, NEAR.clamp(max=0.9)),
+        (torch.atan, torch.cat([WIDE, -WIDE])),
+        (torch.erf, torch.cat([WIDE, NEAR])),
     ],
-    ids=["exp", "sin", "cos", "log", "log-near-1", "log1p", "expm1", "tanh", "pow", "pow-near-1", "10**x"],
+    ids=[
+        *("exp", "sin", "cos", "log", "log-near-1", "log1p", "expm1", "tanh", "pow", "pow-near-1", "10**x"),
+        *("asinh", "acosh", "atanh", "atan", "erf"),
+    ],
 )
 def test_functions_are_exact_over_the_whole_range(function, x):
     got = lower(function, x, backend="vulkan").run()[0].double()
@@ -100,6 +115,20 @@ SPECIAL = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 3e3
     [
         lambda x: (x.exp(), x.sigmoid(), x.tanh(), x.sin(), x.cos(), x.sqrt(), x.rsqrt(), x.reciprocal()),
         lambda x: (x.log(), x.log10(), x.log1p(), x.expm1()),
+        lambda x: (
+            x.sinh(),
+            x.cosh(),
+            x.asinh(),
+            x.acosh(),
+            x.atanh(),
+            x.atan(),
+            x.asin(),
+            x.acos(),
+            x.erf(),
+            x.erfc(),
+        ),
+        lambda x: (x.fmax(x.flip(0)), x.fmin(x.flip(0)), x.copysign(x.flip(0)), x.signbit(), F.softplus(x)),
+        lambda x: torch.atan2(x.clamp(-1e30, 1e30)[:, None], x[None]),
         lambda x: (F.relu(x), x.clamp(-1, 1), F.leaky_relu(x), x.abs(), -x, x.round(), x.floor(), x.ceil(), x.sign()),
         lambda x: (F.gelu(x), F.hardswish(x), F.silu(x), F.hardshrink(x)),
         lambda x: (x**2, x**3, x**-1, x**2.5, x**-3.5, x**5, 2**x, 0.5**x),
@@ -160,6 +189,7 @@ def test_choices_are_broadcast(shapes):
 def test_integers_are_exact(dtype):
     def function(x, y):
         return (
+            torch.div(x, 3, rounding_mode="trunc"), torch.fmod(x, y.abs() + 1), x.fmax(y), y.signbit(),
             x + y, x - 3, 7 - y, x * 3, x // 3, x % 5, x // (y.abs() + 1), x.clamp(-2, 9), x.clamp(min=0), -x, x.abs(),
             torch.maximum(x, y), torch.minimum(x, y), x == y, x > 2, x != y, torch.where(x > y, x, y), ~x, x.sign(),
             x.relu(), x * (y > 0), x.logical_not(), x.logical_and(y), x.float() / 3, x.bool(), torch.where(x > 0, x, 7),

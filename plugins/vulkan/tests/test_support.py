@@ -39,7 +39,6 @@ X = torch.randn(3, 4)
         (lambda x: x * x, torch.arange(4), "a product of int64 tensors may leave the 32 bits"),
         (lambda x: x**3, torch.arange(4), "a product of int64 tensors may leave the 32 bits"),
         (lambda x: x % 3.0, X, "other = 3.0: a power of two is taken"),
-        (lambda x: torch.div(x, 3, rounding_mode="trunc"), torch.arange(4), "rounding_mode = trunc"),
         (lambda x: torch.where(x > 0, x, 0), torch.randn(1, 1, 1, 1, 2), "5 axes: the runtime takes 4"),
         (lambda x: x + 1, torch.randn((1,) * 9), "9 axes: the runtime takes 8"),
         (lambda x: x.flip(0), torch.randn(1, 1, 1, 2, 2), "5 axes"),

@@ -61,6 +61,8 @@ BARE: Dialect[Tensor] = Dialect(
             name: _unary(make)
             for name, make in {
                 "abs": torch.abs,
+                "sign": torch.sign,
+                "round": torch.round,
                 "neg": operator.neg,
                 "floor": torch.floor,
                 "sqrt": torch.sqrt,

@@ -17,7 +17,7 @@ Primitive: TypeAlias = "Callable[..., V]"
 #: The primitives of every target.
 REQUIRED: Final = frozenset(
     (
-        *("add", "sub", "mul", "div", "minimum", "maximum", "neg", "abs", "floor", "round"),
+        *("add", "sub", "mul", "div", "minimum", "maximum", "neg", "abs", "sign", "floor", "round"),
         *("sqrt", "exp", "log", "sin", "cos", "lt", "le", "gt", "ge", "eq", "where", "and", "or", "not"),
     )
 )
@@ -183,6 +183,11 @@ def floor(x: Number[V]) -> Number[V]:
     return write("floor", x) if x.is_float else x
 
 
+def sign(x: Number[V]) -> Number[V]:
+    """-1, 0 or 1; 0 for NaN, as in PyTorch."""
+    return write("sign", x)
+
+
 def round_(x: Number[V]) -> Number[V]:
     """The nearest integer, of two the even one."""
     return write("round", x) if x.is_float else x
@@ -248,14 +253,6 @@ def ceil(x: Number[V]) -> Number[V]:
 def trunc(x: Number[V]) -> Number[V]:
     """The number without its fraction."""
     return where(x < 0, ceil(x), floor(x)) if x.is_float else x
-
-
-@composition
-def sign(x: Number[V]) -> Number[V]:
-    """-1, 0 or 1."""
-    if not x.is_float:
-        return clamp(x, -1, 1)
-    return where(x < 0, -1, where(x > 0, 1, x * 0))
 
 
 @composition

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.composed import Dialect, Number, Primitive
 from delegatekit_toolkit.quantized import numbers_of
 from delegatekit_toolkit.sizes import Size
 from delegatekit_toolkit.support import Constraint
@@ -67,31 +69,6 @@ def broadcast(*shapes: Sequence[Size]) -> tuple[Size, ...]:
     return tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True))
 
 
-def add(b: ProgramBuilder, left: Term, right: Term) -> Tensor:
-    """left + right"""
-    return binary(b, "aten.add.Tensor", left, right, 1)
-
-
-def sub(b: ProgramBuilder, left: Term, right: Term) -> Tensor:
-    """left - right"""
-    return binary(b, "aten.sub.Tensor", left, right, 1)
-
-
-def mul(b: ProgramBuilder, left: Term, right: Term) -> Tensor:
-    """left * right"""
-    return binary(b, "aten.mul.Tensor", left, right)
-
-
-def div(b: ProgramBuilder, left: Term, right: Term) -> Tensor:
-    """left / right"""
-    return binary(b, "aten.div.Tensor", left, right)
-
-
-def negative(b: ProgramBuilder, x: Tensor) -> Tensor:
-    """-x; the runtime's operator is for floating-point numbers."""
-    return function(b, "aten.neg.default", x) if x.datatype.is_float else sub(b, 0, x)
-
-
 def clamp(b: ProgramBuilder, x: Tensor, low: float | None, high: float | None) -> Tensor:
     """x between two numbers."""
     return function(b, "aten.clamp.default", x, low, high)
@@ -139,21 +116,143 @@ def converted(b: ProgramBuilder, x: Tensor, datatype: DataType) -> Tensor:
     return b.call("aten._to_copy.default", [x, None, None, None, None, False, None], x.shape, datatype)
 
 
-def truth(b: ProgramBuilder, x: Tensor) -> Tensor:
-    """Where x is not 0."""
-    return converted(b, x, DataType.BOOL)
+# -- compositions ------------------------------------------------------------------------------------------------------
 
 
-def floating(b: ProgramBuilder, call: Call, name: str = "self") -> Tensor:
-    """An operand in the result's floating-point type: PyTorch takes integers, too."""
-    return converted(b, b.tensor(call[name]), b.result_type(call))
+def _one(name: str) -> Primitive[Tensor]:
+    return lambda b, x, *numbers: function(b, f"aten.{name}.default", x, *numbers)
 
 
-def lowered_by(make: Callable[[ProgramBuilder, Tensor], Tensor]) -> Lower:
-    """A function of the operand `self`, in the result's type."""
+def _two(operator: str, *rest: Argument) -> Primitive[Tensor]:
+    return lambda b, left, right: binary(b, operator, left, right, *rest)
+
+
+def _compared(name: str) -> Primitive[Tensor]:
+    """With a number, or two tensors; the runtime compares no booleans, and has no `ne` of tensors."""
+
+    def write(b: ProgramBuilder, left: Tensor, right: Term) -> Tensor:
+        if left.datatype is DataType.BOOL:
+            left = converted(b, left, DataType.INT32)
+        if not isinstance(right, Tensor):
+            return compared(b, name, left, int(right) if isinstance(right, bool) else right)
+        right = converted(b, right, left.datatype)
+        operator = f"aten.{'eq' if name == 'ne' else name}.Tensor"
+        result = b.call(operator, [left, right], broadcast(left.shape, right.shape), DataType.BOOL)
+        return logical_not(b, result) if name == "ne" else result
+
+    return write
+
+
+def _absolute(b: ProgramBuilder, x: Tensor) -> Tensor:
+    return function(b, "aten.abs.default", x) if x.datatype.is_float else _larger(b, x, sub(b, 0, x))
+
+
+def _sign(b: ProgramBuilder, x: Tensor) -> Tensor:
+    if not x.datatype.is_float:
+        return clamp(b, x, -1, 1)
+    above = where(b, compared(b, "gt", x, 0), 1, b.scalar(0, x.datatype))
+    return where(b, compared(b, "lt", x, 0), -1, above)
+
+
+def _smaller(b: ProgramBuilder, left: Tensor, right: Term) -> Tensor:
+    if not isinstance(right, Tensor):
+        return clamp(b, left, None, right)
+    return binary(b, "aten.minimum.default", left, right)
+
+
+def _larger(b: ProgramBuilder, left: Tensor, right: Term) -> Tensor:
+    """The runtime has the minimum only."""
+    if not isinstance(right, Tensor):
+        return clamp(b, left, right, None)
+    return _reversed(b, _smaller(b, _reversed(b, left), _reversed(b, right)))
+
+
+def _reversed(b: ProgramBuilder, x: Tensor) -> Tensor:
+    """The same numbers in the opposite order: of integers, the least of 32 bits has no negative, but -1 - x."""
+    return function(b, "aten.neg.default", x) if x.datatype.is_float else sub(b, -1, x)
+
+
+def _logarithm(factor: float) -> Primitive[Tensor]:
+    """The runtime has the decimal one."""
+    return lambda b, x: mul(b, function(b, "aten.log10.default", x), factor)
+
+
+def _power(b: ProgramBuilder, left: Term, right: Term) -> Tensor:
+    """By the runtime's operator for a known exponent, if there is one: some GPUs compute it for negative bases, too."""
+    if isinstance(left, Tensor) and left.datatype.is_float and not isinstance(right, Tensor):
+        return b.call("aten.pow.Tensor_Scalar", [left, right], left.shape)
+    return binary(b, "aten.pow.Tensor_Tensor", left, right)
+
+
+def _floor_divided(b: ProgramBuilder, left: Term, right: Term) -> Tensor:
+    return binary(b, "aten.div.Tensor_mode", left, right, "floor")
+
+
+#: The runtime's operators by the names of the compositions.
+DIALECT: Final[Dialect[Tensor]] = Dialect(
+    {
+        **{
+            name: _one(name)
+            for name in (
+                *("cos", "exp", "hardshrink", "hardswish", "log10", "neg", "round", "rsqrt", "sigmoid", "sin"),
+                *("sqrt", "tanh"),
+            )
+        },
+        **{name: _compared(name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+        "add": _two("aten.add.Tensor", 1),
+        "sub": _two("aten.sub.Tensor", 1),
+        "mul": _two("aten.mul.Tensor"),
+        "div": _two("aten.div.Tensor"),
+        "pow": _power,
+        "exp2": lambda b, x: _power(b, 2.0, x),
+        "floor": lambda b, x: _floor_divided(b, x, 1),
+        "floor_divide": _floor_divided,
+        "abs": _absolute,
+        "sign": _sign,
+        "minimum": _smaller,
+        "maximum": _larger,
+        "clamp": clamp,
+        "log": _logarithm(math.log(10)),
+        "log2": _logarithm(math.log2(10)),
+        "truth": lambda b, x: converted(b, x, DataType.BOOL),
+        "and": both,
+        "or": either,
+        "not": logical_not,
+        "where": where,
+    },
+    lambda x: _DIGITS.get(x.datatype, 0),
+)
+_DIGITS: Final = {DataType.FLOAT32: 24, DataType.FLOAT16: 11, DataType.BOOL: -1}
+
+#: Of two tensors, of which one may be a number.
+add, sub, mul, div = (DIALECT.primitives[name] for name in ("add", "sub", "mul", "div"))
+
+
+def number(b: ProgramBuilder, call: Call, name: str = "self") -> Number[Tensor] | float | None:
+    """An argument for a composition: an operand in the result's floating-point type, a number as it is."""
+    item, wanted = call[name], b.result_type(call)
+    if item is None or isinstance(item, int | float):
+        return item
+    if isinstance(item, Operand):
+        x = b.tensor(item)
+        return DIALECT.number(b, converted(b, x, wanted) if wanted.is_float and name != "condition" else x)
+    return DIALECT.number(b, b.term(call, name, wanted if wanted.is_float else b.tensor(call["self"]).datatype))
+
+
+def composed(make: Callable[..., Number[Tensor]], operands: str = "self", arguments: str = "") -> Lower:
+    """A composition of operands, followed by arguments as they are; both named with spaces between them.
+
+    One operand may have any number of axes: more than textures have are viewed as two.
+    """
 
     def lower(b: ProgramBuilder, call: Call) -> Tensor:
-        return make(b, floating(b, call))
+        numbers = [number(b, call, name) for name in operands.split()]
+        arguments_ = [call[name] for name in arguments.split()]
+        match numbers:
+            case [Number(value=x)] if x.rank > TEXTURE_RANK:
+                flat = b.view(x, (flattened(x.shape[:-1]), x.shape[-1]))
+                return b.view(make(DIALECT.number(b, flat), *arguments_).value, x.shape)
+        return make(*numbers, *arguments_).value
 
     return lower
 
