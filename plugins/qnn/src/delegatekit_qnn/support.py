@@ -22,7 +22,6 @@ from .ir.types import MAX_RANK, OUTER
 from .operators import (
     arranging,
     axes,
-    composition,
     convolution,
     elementwise,
     functions,
@@ -80,7 +79,6 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
     [
         *elementwise.ROWS,
         *functions.ROWS,
-        *composition.ROWS,
         *reduction.ROWS,
         *axes.ROWS,
         *sorting.ROWS,

@@ -208,6 +208,8 @@ def _hardsigmoid(b: ProgramBuilder, x: Var) -> Var:
     return b.call("sigmoid_hard", x=x, alpha=b.number(1 / 6, datatype), beta=b.number(0.5, datatype))
 
 
+_DIGITS: Final = {DataType.FLOAT32: 24, DataType.FLOAT16: 11, DataType.BOOL: -1}
+
 #: MIL's operations by the names of the compositions.
 DIALECT: Final[Dialect[Var]] = Dialect(
     {
@@ -252,7 +254,6 @@ DIALECT: Final[Dialect[Var]] = Dialect(
     },
     lambda x: _DIGITS.get(datatype_of(x), 0),
 )
-_DIGITS: Final = {DataType.FLOAT32: 24, DataType.FLOAT16: 11, DataType.BOOL: -1}
 
 
 #: Of two values, of which one may be a Python number.

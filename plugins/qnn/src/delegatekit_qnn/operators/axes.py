@@ -20,7 +20,7 @@ from ..ir.graph import Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import ANY, INTEGERS, REAL, add, as_numbers, as_type, compared, operand, sub, unary, where
-from .composition import exponential
+from .dialect import exponential
 from .program import Lower, ProgramBuilder
 from .reduction import around, flag, halved, reduced
 from .shape import concatenated, sliced

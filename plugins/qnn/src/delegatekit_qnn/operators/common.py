@@ -16,7 +16,7 @@ from delegatekit_toolkit.support import Constraint
 from ..ir.graph import Encoding, Parameter, Tensor, uint32
 from ..ir.types import INNER, DataType
 from ..ir.values import Value
-from .program import Lower, ProgramBuilder
+from .program import ProgramBuilder
 
 REAL: Final = dtypes("float32")
 INTEGERS: Final = ("int32", "int64")
@@ -244,21 +244,6 @@ def function(kind: str, **parameters: Parameter) -> Callable[[ProgramBuilder, Ca
         x = operand(b, call)
         datatype, encoding = b.result_type(call)
         return Value(apply(b, kind, [x.tensor], datatype, encoding, **parameters), x.order)
-
-    return lower
-
-
-def composed(make: Callable[[ProgramBuilder, Value], Value]) -> Lower:
-    """The lowering of a function of the operand `self` that is composed of others, in floats."""
-
-    def lower(b: ProgramBuilder, call: Call) -> Value:
-        x = operand(b, call)
-        if x.rank <= 4:
-            return make(b, x)
-        # Between operations that want fewer axes and those that do not the library fails to reshape.
-        shape = x.tensor.shape
-        flat = Value(b.reshaped(x.tensor, (1, 1, math.prod(shape[:-1]), shape[-1])), identity(4))
-        return Value(b.reshaped(make(b, flat).tensor, shape), x.order)
 
     return lower
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Final, cast
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.composed import arithmetic
+from delegatekit_toolkit.composed.arithmetic import exact_division
 from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.narrowing import narrow_product, numbers_fit
 from delegatekit_toolkit.support import Row, row
@@ -18,19 +20,13 @@ from .common import (
     INTEGERS,
     NUMBERS,
     REAL,
-    apply,
     as_numbers,
     binary,
-    div,
-    larger,
-    lesser,
-    mul,
     operand,
     operation,
-    sub,
     term,
-    truncated,
 )
+from .dialect import composed, truth
 from .program import Lower, ProgramBuilder
 
 
@@ -70,9 +66,12 @@ def _times(b: ProgramBuilder, x: Value, factor: float) -> Value:
     return operation(b, "ElementWiseMultiply", values, x.tensor.datatype, more)
 
 
+_logical_and: Final = composed(arithmetic.logical_and, "self other")
+
+
 def _product(b: ProgramBuilder, call: Call) -> Value:
     truths = call.result.dtype_name == "bool"
-    return cast("Value", (_logical("ElementWiseAnd") if truths else _arithmetic("ElementWiseMultiply"))(b, call))
+    return cast("Value", (_logical_and if truths else _arithmetic("ElementWiseMultiply"))(b, call))
 
 
 def numbers_or_truths(call: Call) -> str | None:
@@ -90,80 +89,6 @@ def _compared(kind: str) -> Lower:
         return operation(b, kind, values, DataType.BOOL)
 
     return lower
-
-
-def _logical(kind: str) -> Lower:
-    def lower(b: ProgramBuilder, call: Call) -> Value:
-        values = [truth(b, b.value(call[name])) for name in ("self", "other")]
-        return operation(b, kind, values, DataType.BOOL)
-
-    return lower
-
-
-def truth(b: ProgramBuilder, value: Value) -> Value:
-    """Whether numbers are not 0."""
-    value = b.floats(value)
-    if value.tensor.datatype is DataType.BOOL:
-        return value
-    zero = Value(b.scalar(0, value.tensor), ())
-    return operation(b, "ElementWiseNotEqual", [value, zero], DataType.BOOL)
-
-
-def _not(b: ProgramBuilder, call: Call) -> Value:
-    x = truth(b, b.value(call["self"]))
-    return Value(apply(b, "ElementWiseNot", [x.tensor], DataType.BOOL), x.order)
-
-
-def _other_bits(b: ProgramBuilder, call: Call) -> Value:
-    x = b.value(call["self"])
-    # The bits of -1 - x are the others.
-    return _not(b, call) if x.tensor.datatype is DataType.BOOL else sub(b, -1, x)
-
-
-def _clamp_between(b: ProgramBuilder, call: Call) -> Value:
-    x = operand(b, call)
-    for name, join in (("min", larger), ("max", lesser)):
-        if call[name] is not None:
-            x = join(b, x, operand(b, call, name))
-    return x
-
-
-def _whole_quotient(b: ProgramBuilder, left: Value, right: Value, mode: str) -> Value:
-    quotient = div(b, left, right)
-    return (
-        truncated(b, quotient)
-        if mode == "trunc"
-        else Value(apply(b, "ElementWiseFloor", [quotient.tensor], DataType.FLOAT32), quotient.order)
-    )
-
-
-def _divided_to_whole(b: ProgramBuilder, call: Call) -> Value:
-    left = operand(b, call)
-    right = term(b, call, "other", left)
-    mode = call.get("rounding_mode", "floor")
-    return div(b, left, right) if mode is None else _whole_quotient(b, left, right, mode)
-
-
-def _remainder(mode: str) -> Lower:
-    """What a division leaves."""
-
-    def lower(b: ProgramBuilder, call: Call) -> Value:
-        left = operand(b, call)
-        right = term(b, call, "other", left)
-        return sub(b, left, mul(b, _whole_quotient(b, left, right, mode), right))
-
-    return lower
-
-
-def exact_division(call: Call) -> str | None:
-    """By a power of two: other quotients are rounded before they are made whole."""
-    other = call["other"]
-    if call.get("rounding_mode", "floor") is None:
-        return None
-    if not isinstance(other, int | float):
-        return "other is a tensor: a power of two is taken"
-    exact = math.isfinite(other) and math.frexp(other)[0] in (0.5, -0.5) and 2**-8 <= abs(other) <= 2**8
-    return None if exact else f"other = {other}: a power of two is taken"
 
 
 def _where(b: ProgramBuilder, call: Call) -> Value:
@@ -193,6 +118,8 @@ def no_rounding(call: Call) -> str | None:
     return "a quotient of integers" if not call.result.dtype.is_floating_point else None
 
 
+_TWO: Final = "self other"
+_DIVISION: Final = (REAL, exact_division(integers=False))
 _TRUTHS: Final = dtypes("bool")
 _NO_NAN: Final = "the processor has no NaN"
 
@@ -212,17 +139,17 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("le.Tensor le.Scalar", _compared("ElementWiseLessEqual"), ANY, numbers_fit, fixed=True),
     row("gt.Tensor gt.Scalar", _compared("ElementWiseGreater"), ANY, numbers_fit, fixed=True),
     row("ge.Tensor ge.Scalar", _compared("ElementWiseGreaterEqual"), ANY, numbers_fit, fixed=True),
-    row("div.Tensor_mode div.Scalar_mode", _divided_to_whole, REAL, exact_division),
-    row("remainder.Tensor remainder.Scalar", _remainder("floor"), REAL, exact_division),
-    row("fmod.Tensor fmod.Scalar", _remainder("trunc"), REAL, exact_division),
-    row("clamp.Tensor", _clamp_between, NUMBERS),
-    row("bitwise_and.Tensor", _logical("ElementWiseAnd"), _TRUTHS),
-    row("bitwise_or.Tensor", _logical("ElementWiseOr"), _TRUTHS),
-    row("bitwise_xor.Tensor", _logical("ElementWiseXor"), _TRUTHS),
-    row("bitwise_not.default", _other_bits, dtypes(*INTEGERS, "bool")),
-    row("logical_and.default", _logical("ElementWiseAnd"), ANY),
-    row("logical_or.default", _logical("ElementWiseOr"), ANY),
-    row("logical_xor.default", _logical("ElementWiseXor"), ANY),
-    row("logical_not.default", _not, ANY),
+    row("div.Tensor_mode div.Scalar_mode", composed(arithmetic.div, _TWO, "rounding_mode"), *_DIVISION),
+    row("remainder.Tensor remainder.Scalar", composed(arithmetic.remainder, _TWO), *_DIVISION),
+    row("fmod.Tensor fmod.Scalar", composed(arithmetic.fmod, _TWO), *_DIVISION),
+    row("clamp.Tensor", composed(arithmetic.clamp_between, "self min max"), NUMBERS),
+    row("bitwise_and.Tensor", _logical_and, _TRUTHS),
+    row("bitwise_or.Tensor", composed(arithmetic.logical_or, _TWO), _TRUTHS),
+    row("bitwise_xor.Tensor", composed(arithmetic.logical_xor, _TWO), _TRUTHS),
+    row("bitwise_not.default", composed(arithmetic.bitwise_not), dtypes(*INTEGERS, "bool")),
+    row("logical_and.default", _logical_and, ANY),
+    row("logical_or.default", composed(arithmetic.logical_or, _TWO), ANY),
+    row("logical_xor.default", composed(arithmetic.logical_xor, _TWO), ANY),
+    row("logical_not.default", composed(arithmetic.logical_not), ANY),
     row("where.self", _where, ANY, fixed=True),
 )

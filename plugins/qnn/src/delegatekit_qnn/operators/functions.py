@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.composed import Number, activations, angles, arithmetic, number
+from delegatekit_toolkit.composed.activations import rising_softplus
+from delegatekit_toolkit.composed.functions import (
+    acosh,
+    asinh,
+    atanh,
+    cosh,
+    erf,
+    erfc,
+    exp2,
+    expm1,
+    hypot,
+    ldexp,
+    log1p,
+    log2,
+    log10,
+    pow_,
+    power,
+    powers_of_integers,
+    sinh,
+)
 from delegatekit_toolkit.constraints import dtypes, has_axes
 from delegatekit_toolkit.narrowing import narrow_product
 from delegatekit_toolkit.support import Row, row
@@ -26,22 +48,14 @@ from .common import (
     as_numbers,
     as_result,
     binary,
-    compared,
-    composed,
-    div,
     function,
-    larger,
-    lesser,
     mul,
     operand,
     operation,
-    sub,
     truncated,
     unary,
-    where,
 )
-from .composition import expm1, exponential, logarithm, power
-from .elementwise import truth
+from .dialect import composed, truth
 from .program import Lower, ProgramBuilder
 from .shape import sliced
 
@@ -141,15 +155,12 @@ def _beside(b: ProgramBuilder, number: float, x: Value) -> Value:
 
 
 def _elu(b: ProgramBuilder, call: Call) -> Value:
-    alpha, scale, inner = call["alpha"], call["scale"], call["input_scale"]
-    if scale == inner == 1:
-        return function("Elu", alpha=_number(alpha))(b, call)
-    x = b.floats(operand(b, call))
-    below = mul(b, expm1(b, mul(b, lesser(b, x, 0), inner)), alpha * scale)
-    return as_result(b, call, where(b, compared(b, "Greater", x, 0), mul(b, x, scale), below))
+    plain = call["scale"] == call["input_scale"] == 1
+    elu = composed(activations.elu, arguments="alpha scale input_scale")
+    return cast("Value", (function("Elu", alpha=_number(call["alpha"])) if plain else elu)(b, call))
 
 
-def _by_table(kind: str, floats: Callable[[ProgramBuilder, Value], Value]) -> Lower:
+def _by_table(kind: str, floats: Callable[[Number[Value]], Number[Value]]) -> Lower:
     """A function for whose integers the library has tables, and whose floats are composed."""
     of_integers, of_floats = function(kind), composed(floats)
 
@@ -157,6 +168,11 @@ def _by_table(kind: str, floats: Callable[[ProgramBuilder, Value], Value]) -> Lo
         return of_integers(b, call) if operand(b, call).is_fixed else of_floats(b, call)
 
     return lower
+
+
+def _negative(b: ProgramBuilder, call: Call) -> Value:
+    fixed = operand(b, call).is_fixed
+    return cast("Value", (function("ElementWiseNeg") if fixed else composed(operator.neg))(b, call))
 
 
 def _sigmoid(b: ProgramBuilder, call: Call) -> Value:
@@ -167,23 +183,11 @@ def _sigmoid(b: ProgramBuilder, call: Call) -> Value:
     return as_result(b, call, add(b, mul(b, unary(b, "Tanh", mul(b, x, 0.5)), 0.5), 0.5))
 
 
-def _silu(b: ProgramBuilder, x: Value) -> Value:
-    return mul(b, x, unary(b, "Sigmoid", x))
-
-
 def _leaky(b: ProgramBuilder, call: Call) -> Value:
     x = operand(b, call)
     slope = b.scalar(call["negative_slope"], x.tensor)
     datatype, encoding = b.result_type(call)
     return Value(apply(b, "Prelu", [x.tensor, slope], datatype, encoding), x.order)
-
-
-def _hardshrink(b: ProgramBuilder, call: Call) -> Value | tuple[Value, ...]:
-    def shrunk(b: ProgramBuilder, x: Value) -> Value:
-        small = compared(b, "LessEqual", unary(b, "ElementWiseAbs", x), call["lambd"])
-        return where(b, small, 0, x)
-
-    return composed(shrunk)(b, call)
 
 
 def _glu(b: ProgramBuilder, call: Call) -> Value:
@@ -194,71 +198,9 @@ def _glu(b: ProgramBuilder, call: Call) -> Value:
     return mul(b, first, unary(b, "Sigmoid", second))
 
 
-def _negative(b: ProgramBuilder, call: Call) -> Value:
-    x = operand(b, call)
-    if x.tensor.datatype is DataType.INT32:
-        return sub(b, 0, x)
-    return function("ElementWiseNeg")(b, call)
-
-
-def _sign(b: ProgramBuilder, call: Call) -> Value:
-    x = operand(b, call)
-    if x.tensor.datatype is DataType.INT32:
-        return lesser(b, larger(b, x, -1), 1)
-    return unary(b, "ElementWiseSign", x)
-
-
-def _rounded(kind: str) -> Lower:
-    """Integers stay what they are."""
-
-    def lower(b: ProgramBuilder, call: Call) -> Value:
-        x = b.activation(call["self"])
-        if not x.tensor.datatype.is_float:
-            return x
-        return truncated(b, x) if kind == "Truncate" else unary(b, kind, x)
-
-    return lower
-
-
-_PRODUCTS: Final = (1, 2, 3, 4, -1, -2, -3, -4)
-
-
-def _power(b: ProgramBuilder, call: Call) -> Value:
-    """As products and roots where that is possible."""
-    exponent = call["exponent"]
-    x = operand(b, call)
-    if exponent == 0:
-        one = Value(b.scalar(1, x.tensor), ())
-        return where(b, compared(b, "Equal", x, 0), one, one)  # of NaN and infinity, too
-    if exponent == 0.5:
-        return unary(b, "ElementWiseSquareRoot", x)
-    if exponent == -0.5:
-        return unary(b, "ElementWiseRsqrt", x)
-    if exponent not in _PRODUCTS:
-        return power(b, x, float(exponent))
-    product = x
-    for _ in range(int(abs(exponent)) - 1):
-        product = mul(b, product, x)
-    return product if exponent > 0 else div(b, 1, product)
-
-
-def power_of_numbers(call: Call) -> str | None:
-    """Powers of integers have exponents of 1 to 4."""
-    exponent = call["exponent"]
-    if call.result.dtype_name in INTEGERS and exponent not in (1, 2, 3, 4):
-        return f"exponent = {exponent} of integers"
-    return None
-
-
 def _gelu(b: ProgramBuilder, call: Call) -> Value:
-    if call["approximate"] == "none":
-        return function("Gelu")(b, call)
-    x = b.floats(operand(b, call))
-    # Beyond these bounds the hyperbolic tangent is 1, and float16 soon has no cube.
-    near = lesser(b, larger(b, x, -8.0), 8.0)
-    cube = mul(b, mul(b, near, near), near)
-    inner = mul(b, add(b, near, mul(b, cube, 0.044715)), math.sqrt(2 / math.pi))
-    return as_result(b, call, mul(b, mul(b, x, 0.5), add(b, unary(b, "Tanh", inner), 1)))
+    lower = function("Gelu") if call["approximate"] == "none" else composed(activations.gelu, arguments="approximate")
+    return cast("Value", lower(b, call))
 
 
 def _cast(b: ProgramBuilder, call: Call) -> Value:
@@ -284,6 +226,9 @@ def special_conversions(call: Call) -> str:
 
 
 _POWER: Final = dtypes("float32", *INTEGERS)
+_NEGATIVE: Final = "powers of numbers below 0 depend on the device"
+#: There are no NaN.
+_ZEROS: Final = "the signs of zeros do not count"
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("relu.default", _relu, REAL, fixed=True),
@@ -291,7 +236,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("sigmoid.default", _sigmoid, NUMBERS, fixed=True),
     row("tanh.default", function("Tanh"), NUMBERS, fixed=whole_range),
     row("gelu.default", _gelu, REAL, keep=True, fixed=True),
-    row("silu.default", composed(_silu), REAL, keep=True),
+    row("silu.default", composed(activations.silu), REAL, keep=True),
     row("hardswish.default", function("HardSwish"), REAL, keep=True, fixed=True),
     row(
         "hardsigmoid.default",
@@ -307,20 +252,37 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     ),
     row("elu.default", _elu, REAL, keep=True, fixed=True),
     row("leaky_relu.default", _leaky, REAL, keep=True, fixed=True),
-    row("hardshrink.default", _hardshrink, REAL, keep=True),
+    row("hardshrink.default", composed(activations.hardshrink, arguments="lambd"), REAL, keep=True),
     row("glu.default", _glu, REAL, has_axes("self")),
-    row("exp.default", _by_table("ElementWiseExp", exponential), NUMBERS, fixed=True),
-    row("log.default", _by_table("ElementWiseLog", logarithm), NUMBERS, fixed=eight_bits),
+    row("exp.default", _by_table("ElementWiseExp", number.exp), NUMBERS, fixed=True),
+    row("log.default", _by_table("ElementWiseLog", number.log), NUMBERS, fixed=eight_bits),
     row("sqrt.default", function("ElementWiseSquareRoot"), NUMBERS, fixed=True),
     row("rsqrt.default", function("ElementWiseRsqrt"), NUMBERS, fixed=True),
-    row("reciprocal.default", composed(lambda b, x: div(b, 1, x)), NUMBERS),
+    row("reciprocal.default", composed(number.reciprocal), NUMBERS),
     row("abs.default", function("ElementWiseAbs"), NUMBERS, fixed=True),
     row("neg.default", _negative, NUMBERS, fixed=True),
-    row("sign.default", _sign, NUMBERS),
-    row("floor.default", _rounded("ElementWiseFloor"), NUMBERS),
-    row("ceil.default", _rounded("ElementWiseCeil"), NUMBERS),
-    row("round.default", _rounded("ElementWiseRound"), NUMBERS),
-    row("trunc.default", _rounded("Truncate"), NUMBERS),
-    row("pow.Tensor_Scalar", _power, _POWER, power_of_numbers, narrow_product),
+    row("sign.default", composed(number.sign), NUMBERS),
+    row("floor.default", composed(number.floor), NUMBERS),
+    row("ceil.default", composed(number.ceil), NUMBERS),
+    row("round.default", composed(number.round_), NUMBERS),
+    row("trunc.default", composed(number.trunc), NUMBERS),
+    row("pow.Tensor_Scalar", composed(power, "self exponent"), _POWER, powers_of_integers, narrow_product),
+    row("pow.Tensor_Tensor pow.Scalar", composed(pow_, "self exponent"), REAL, special_values=_NEGATIVE),
+    *(
+        row(f"{make.__name__}.default", composed(make), NUMBERS)
+        for make in (
+            *(exp2, log2, log10, expm1, log1p, sinh, cosh, asinh, acosh, atanh, erf, erfc),
+            *(number.sin, number.cos, angles.tan, angles.atan, angles.asin, angles.acos),
+        )
+    ),
+    row("atan2.default", composed(angles.atan2, "self other"), NUMBERS, special_values=_ZEROS),
+    row("copysign.Tensor copysign.Scalar", composed(arithmetic.copysign, "self other"), REAL, special_values=_ZEROS),
+    row("signbit.default", composed(number.signbit), NUMBERS, special_values=_ZEROS),
+    row("ldexp.Tensor", composed(ldexp, "self other"), NUMBERS),
+    row("hypot.default", composed(hypot, "self other"), REAL, keep=True),
+    row(
+        "softplus.default", composed(activations.softplus, arguments="beta threshold"), REAL, rising_softplus, keep=True
+    ),
+    row("mish.default", composed(activations.mish), REAL, keep=True),
     row("_to_copy.default", _cast, ANY, special_values=special_conversions),
 )

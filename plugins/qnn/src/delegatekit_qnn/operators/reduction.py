@@ -30,7 +30,7 @@ from .common import (
     sub,
     unary,
 )
-from .elementwise import truth
+from .dialect import truth
 from .program import Lower, ProgramBuilder
 from .shape import concatenated, dropped, sliced
 

@@ -17,7 +17,7 @@ from ..ir.graph import Scalar, Tensor
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import ANY, INTEGERS, add, as_numbers, as_type, compared, div, larger, mul, where
-from .elementwise import truth
+from .dialect import truth
 from .indexing import from_front, indices_of, rows_of, something_indexed
 from .program import Lower, ProgramBuilder
 from .shape import alike, sliced, tiled

@@ -188,6 +188,8 @@ def _floor_divided(b: ProgramBuilder, left: Term, right: Term) -> Tensor:
     return binary(b, "aten.div.Tensor_mode", left, right, "floor")
 
 
+_DIGITS: Final = {DataType.FLOAT32: 24, DataType.FLOAT16: 11, DataType.BOOL: -1}
+
 #: The runtime's operators by the names of the compositions.
 DIALECT: Final[Dialect[Tensor]] = Dialect(
     {
@@ -222,7 +224,6 @@ DIALECT: Final[Dialect[Tensor]] = Dialect(
     },
     lambda x: _DIGITS.get(x.datatype, 0),
 )
-_DIGITS: Final = {DataType.FLOAT32: 24, DataType.FLOAT16: 11, DataType.BOOL: -1}
 
 #: Of two tensors, of which one may be a number.
 add, sub, mul, div = (DIALECT.primitives[name] for name in ("add", "sub", "mul", "div"))
