@@ -167,6 +167,18 @@ def test_a_plugin_has_the_rooms_that_all_have(package: Package) -> None:
 
 
 @pytest.mark.parametrize("package", PLUGINS, ids=str)
+def test_no_family_of_operators_imports_another(package: Package) -> None:
+    # What several need is in a module without rows: common, moves, weights.
+    families = {
+        module
+        for module, path in package.modules()
+        if ".operators." in module and re.search(r"^ROWS\b", path.read_text("utf-8"), re.MULTILINE)
+    }
+    found = {name: imported & families for name, imported in module_graph(package).items() if name in families}
+    assert not {name: imported for name, imported in found.items() if imported}
+
+
+@pytest.mark.parametrize("package", PLUGINS, ids=str)
 def test_what_runs_a_blob_knows_nothing_of_compiling(package: Package) -> None:
     assert rooms_reached(package, RUNNING) & COMPILING == set()
 

@@ -14,6 +14,11 @@ from delegatekit_vulkan.support import VulkanPartitioner
 
 pytestmark = pytest.mark.needs_device
 
+
+def values(seed, *shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
 #: Sums are computed in float32, in parts; and values are rounded to float16 at each store.
 TOLERANCE, HALF = 2e-6, 4e-3
 
@@ -138,3 +143,29 @@ def test_whether_any_or_all_hold_is_as_in_eager():
 
     for found, wanted in zip(lower(truths, x, backend="vulkan").run(), truths(x), strict=True):
         assert_same_bits(found, wanted)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+def test_distances_agree_with_eager(p):
+    compare(
+        lower(lambda x, y: torch.cdist(x, y, p), values(5, 7, 9), values(6, 4, 9), backend="vulkan"), tolerance=1e-5
+    )
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_records_and_products_up_to_each_element_agree_with_eager(axis):
+    def function(x):
+        return (*x.cummax(axis), *x.cummin(axis), x.div(3).cumprod(axis))
+
+    x = values(7, 3, 4, 9)
+    x[0, 1, 3], x[1, 2, 2] = math.nan, math.inf
+    lowered = lower(function, x, backend="vulkan")
+    for got, want in zip(lowered.run(), lowered.eager(), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def test_records_of_integers_and_booleans_are_those_of_eager():
+    x = torch.tensor([[3, 5, 5, -2, 9, 9, 1], [0, 0, -1, 4, 2, 4, 4]])
+    lowered = lower(lambda x: (*x.cummax(1), *(x > 2).cummin(1)), x, backend="vulkan")
+    for got, want in zip(lowered.run(), lowered.eager(), strict=True):
+        torch.testing.assert_close(got, want)

@@ -18,6 +18,7 @@ from .number import (
     clamp,
     composition,
     exp,
+    isinf,
     log,
     maximum,
     minimum,
@@ -236,7 +237,9 @@ def hypot(x: Number[V], y: Number[V]) -> Number[V]:
     """The length of (x, y): the larger times the root of 1 + the square of their quotient, which does not overflow."""
     first, second = abs(x), abs(y)
     most, part = maximum(first, second), quotient_of_sizes(first, second)
-    return most * sqrt(part * part + 1)
+    found = most * sqrt(part * part + 1)
+    # An infinite coordinate beside NaN: the length is infinite.
+    return where(isinf(x) | isinf(y), math.inf, found) if x.dialect.infinities else found
 
 
 def quotient_of_sizes(first: Number[V], second: Number[V]) -> Number[V]:

@@ -6,9 +6,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-V = TypeVar("V")
+
+class Value(Protocol):
+    """A tensor of a target's graph."""
+
+    @property
+    def shape(self) -> Sequence[Any]:
+        """Sizes: integers, or what the target has for a size that changes."""
+
+
+V = TypeVar("V", bound=Value)
 
 #: Writes an operation into a target's graph: takes the builder, then values and Python's numbers; returns a value.
 Primitive: TypeAlias = "Callable[..., V]"
@@ -57,6 +66,11 @@ class Number(Generic[V]):
     def digits(self) -> int:
         """Significant bits: 24 for float32, 11 for float16; 0 for integers, -1 for booleans."""
         return self.dialect.digits(self.value)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Sizes."""
+        return tuple(self.value.shape)
 
     @property
     def is_float(self) -> bool:
@@ -130,9 +144,15 @@ Term: TypeAlias = "Number[V] | float"
 
 def write(name: str, *operands: Any) -> Number[Any]:
     """A primitive of the target, applied to numbers of its graph and Python numbers."""
-    like = next(item for item in operands if isinstance(item, Number))
-    values = [item.value if isinstance(item, Number) else item for item in operands]
-    return Number(like.dialect, like.builder, like.dialect.primitives[name](like.builder, *values))
+    first = operands[0]
+    like = next(item for item in (first if isinstance(first, list) else operands) if isinstance(item, Number))
+    return Number(like.dialect, like.builder, like.dialect.primitives[name](like.builder, *map(_value, operands)))
+
+
+def _value(item: Any) -> Any:
+    if isinstance(item, list):
+        return [part.value for part in item]
+    return item.value if isinstance(item, Number) else item
 
 
 MakeT = TypeVar("MakeT", bound=Callable[..., Any])

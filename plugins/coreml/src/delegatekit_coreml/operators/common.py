@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import torch
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.arguments import axes_of
@@ -18,7 +19,7 @@ from delegatekit_toolkit.support import Constraint
 from ..ir.builder import Var, datatype_of, numbers
 from ..ir.sizes import Size, is_fixed, size_of, sizes_of
 from ..ir.types import DataType
-from .program import Lower, ProgramBuilder
+from .program import Lower, Made, ProgramBuilder
 
 #: A value, or a number that becomes a constant of the other operand's type.
 Term: TypeAlias = "Var | float"
@@ -203,6 +204,15 @@ def _compared(kind: str) -> Primitive[Var]:
     return write
 
 
+def _reduced(kind: str) -> Primitive[Var]:
+    return lambda b, x, axes, keep: b.call(f"reduce_{kind}", x=x, axes=numbers(axes), keep_dims=keep)
+
+
+def _places(b: ProgramBuilder, x: Var, axis: int) -> Var:
+    order = torch.arange(x.shape[axis]).reshape([-1 if at == axis else 1 for at in range(len(x.shape))])
+    return expanded(b, b.constant(order), x.shape)
+
+
 def _hardsigmoid(b: ProgramBuilder, x: Var) -> Var:
     datatype = datatype_of(x)
     return b.call("sigmoid_hard", x=x, alpha=b.number(1 / 6, datatype), beta=b.number(0.5, datatype))
@@ -251,6 +261,13 @@ DIALECT: Final[Dialect[Var]] = Dialect(
         "hardsigmoid": _hardsigmoid,
         "clamp": clamp,
         "where": where,
+        "slice": sliced,
+        "concat": concatenated,
+        "insert": lambda b, x, axis: b.call("expand_dims", x=x, axes=numbers([axis])),
+        "drop": lambda b, x, axes: b.call("squeeze", x=x, axes=numbers(axes)),
+        "places": _places,
+        "integers": lambda b, x: b.cast(x, DataType.INT32),
+        **{f"reduce_{name}": _reduced(name) for name in ("sum", "mean", "max", "min", "l2_norm")},
     },
     lambda x: _DIGITS.get(datatype_of(x), 0),
 )
@@ -272,14 +289,19 @@ def number(b: ProgramBuilder, call: Call, name: str = "self") -> Number[Var] | f
     return DIALECT.number(b, b.cast(b.size(item), wanted if wanted.is_float else datatype_of(tensor(b, call))))
 
 
-def composed(make: Callable[..., Number[Var]], operands: str = "self", arguments: str = "") -> Lower:
+def composed(make: Callable[..., Any], operands: str = "self", arguments: str = "") -> Lower:
     """A composition of operands, followed by arguments as they are; both named with spaces between them."""
 
-    def lower(b: ProgramBuilder, call: Call) -> Var:
+    def lower(b: ProgramBuilder, call: Call) -> Made:
         numbers = [number(b, call, name) for name in operands.split()]
-        made = make(*numbers, *(call[name] for name in arguments.split())).value
-        # A result is a value of its own.
-        return b.call("identity", x=made) if any(made is getattr(item, "value", 0) for item in numbers) else made
+        given = [item.value for item in numbers if isinstance(item, Number)]
+
+        def finished(made: Number[Var]) -> Var:
+            # A result is a value of its own.
+            return b.call("identity", x=made.value) if any(made.value is item for item in given) else made.value
+
+        made = make(*numbers, *(call[name] for name in arguments.split()))
+        return tuple(map(finished, made)) if isinstance(made, tuple) else finished(made)
 
     return lower
 
@@ -319,3 +341,36 @@ def narrow_sum(call: Call) -> str | None:
     if call.result.dtype_name != "int64" or not may_be_large(call["self"]):
         return None
     return "a sum of integers may leave the 32 bits that the device computes in"
+
+
+def reduced(b: ProgramBuilder, kind: str, x: Var, axes: tuple[int, ...], *, keep: bool = True) -> Var:
+    """A reduction along axes, which stay with size 1 if `keep` says so."""
+    return b.call(kind, x=x, axes=numbers(axes), keep_dims=keep) if axes else x
+
+
+def largest_sizes(b: ProgramBuilder, x: Var, axes: tuple[int, ...]) -> Var:
+    """The largest absolute numbers along axes, which stay with size 1: divisors, none of which is 0."""
+    return clamp(b, reduced(b, "reduce_max", unary(b, "abs", x), axes), LEAST_DIVISOR, None)
+
+
+def from_front(b: ProgramBuilder, operand: Operand, size: Size) -> Var:
+    """Indices counted from the front: MIL from iOS 17 on knows no others."""
+    known = operand.constant
+    if known is not None and (isinstance(size, int) or not bool((known < 0).any())):
+        return b.constant(torch.where(known < 0, known + size, known) if isinstance(size, int) else known)
+    indices = b.value(operand)
+    is_front = binary(b, "greater_equal", indices, 0)
+    return where(b, is_front, indices, add(b, indices, size if isinstance(size, int) else b.size(size)))
+
+
+def indices_of(call: Call) -> dict[int, Operand]:
+    """The axes that are indexed, and by what."""
+    return {axis: item for axis, item in enumerate(call["indices"]) if item is not None}
+
+
+def places_of(b: ProgramBuilder, x: Var, found: dict[int, Operand]) -> tuple[Var, list[int], tuple[int, ...]]:
+    """Places along several axes as rows of a tensor, x's axes with these in front, and the shape of the indices."""
+    order = [*found, *(axis for axis in range(len(x.shape)) if axis not in found)]
+    shape = broadcast(*(index.shape for index in found.values()))
+    parts = [expanded(b, from_front(b, index, x.shape[axis]), shape) for axis, index in found.items()]
+    return b.call("stack", values=parts, axis=numbers([len(shape)])[0]), order, shape

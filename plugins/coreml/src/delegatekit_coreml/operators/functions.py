@@ -6,8 +6,7 @@ import operator
 from typing import Final
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of
-from delegatekit_toolkit.composed import activations, angles, functions, number
+from delegatekit_toolkit.composed import activations, along, angles, functions, number
 from delegatekit_toolkit.composed.activations import rising_softplus
 from delegatekit_toolkit.composed.functions import PRODUCTS, powers_of_integers
 from delegatekit_toolkit.constraints import dtypes, types_of
@@ -16,7 +15,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of
 from ..ir.sizes import is_fixed
-from .common import ANY, FLOATS, INTEGERS, NUMBERS, REAL, composed, mul, sliced, tensor, unary
+from .common import ANY, FLOATS, INTEGERS, NUMBERS, REAL, composed, tensor
 from .program import Lower, ProgramBuilder
 
 
@@ -55,14 +54,6 @@ def even_halves(call: Call) -> str | None:
     """The halved axis of self keeps its size."""
     size = call["self"].shape[call["dim"]]
     return None if is_fixed(size) else "the size of the halves changes from call to call"
-
-
-def _glu(b: ProgramBuilder, call: Call) -> Var:
-    x = tensor(b, call)
-    axis = axis_of(call["dim"], len(x.shape))
-    half = x.shape[axis] // 2
-    first, second = sliced(b, x, axis, 0, half), sliced(b, x, axis, half, 2 * half)
-    return mul(b, first, unary(b, "sigmoid", second))
 
 
 _BELOW: Final = dtypes(*FLOATS, *INTEGERS)
@@ -117,5 +108,5 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("hardsigmoid.default", composed(activations.hardsigmoid), REAL, types_of("self", *FLOATS), keep=True),
     row("hardswish.default", composed(activations.hardswish), REAL, types_of("self", *FLOATS), keep=True),
     row("elu.default", _elu, REAL, numbers_fit),
-    row("glu.default", _glu, REAL, even_halves, keep=True),
+    row("glu.default", composed(along.glu, arguments="dim"), REAL, even_halves, keep=True),
 )

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-import torch
-
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.constraints import dtypes, has_axes, types_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
-from ..ir.sizes import Size
 from ..ir.types import MOST_AXES, DataType
-from .common import FLOATS, INTEGERS, add, binary, broadcast, expanded, sliced, tensor, where
+from .common import (
+    FLOATS,
+    INTEGERS,
+    expanded,
+    from_front,
+    indices_of,
+    places_of,
+    sliced,
+    tensor,
+)
 from .program import Lower, ProgramBuilder
 
 
@@ -26,16 +32,6 @@ def _looked_up(b: ProgramBuilder, x: Var, axis: int, indices: Var, kind: str = "
     return b.cast(b.call(kind, x=x, indices=indices, axis=numbers([axis])[0]), datatype)
 
 
-def from_front(b: ProgramBuilder, operand: Operand, size: Size) -> Var:
-    """Indices counted from the front: MIL from iOS 17 on knows no others."""
-    known = operand.constant
-    if known is not None and (isinstance(size, int) or not bool((known < 0).any())):
-        return b.constant(torch.where(known < 0, known + size, known) if isinstance(size, int) else known)
-    indices = b.value(operand)
-    is_front = binary(b, "greater_equal", indices, 0)
-    return where(b, is_front, indices, add(b, indices, size if isinstance(size, int) else b.size(size)))
-
-
 def _embedding(b: ProgramBuilder, call: Call) -> Var:
     return _looked_up(b, tensor(b, call, "weight"), 0, tensor(b, call, "indices"))
 
@@ -44,11 +40,6 @@ def _index_select(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call)
     axis = axis_of(call["dim"], len(x.shape))
     return _looked_up(b, x, axis, expanded(b, tensor(b, call, "index"), (call.result.shape[axis],)))
-
-
-def indices_of(call: Call) -> dict[int, Operand]:
-    """The axes that are indexed, and by what."""
-    return {axis: item for axis, item in enumerate(call["indices"]) if item is not None}
 
 
 def integer_indices(call: Call) -> str | None:
@@ -86,14 +77,6 @@ def _looked_up_at_once(b: ProgramBuilder, x: Var, found: dict[int, Operand]) -> 
     axes = len(shape)
     back = [*range(axes, axes + first), *range(axes), *range(axes + first, len(result.shape))]
     return b.call("transpose", x=result, perm=numbers(back))
-
-
-def places_of(b: ProgramBuilder, x: Var, found: dict[int, Operand]) -> tuple[Var, list[int], tuple[int, ...]]:
-    """Places along several axes as rows of a tensor, x's axes with these in front, and the shape of the indices."""
-    order = [*found, *(axis for axis in range(len(x.shape)) if axis not in found)]
-    shape = broadcast(*(index.shape for index in found.values()))
-    parts = [expanded(b, from_front(b, index, x.shape[axis]), shape) for axis, index in found.items()]
-    return b.call("stack", values=parts, axis=numbers([len(shape)])[0]), order, shape
 
 
 def _gather(b: ProgramBuilder, call: Call) -> Var:

@@ -6,17 +6,17 @@ import math
 from typing import Final
 
 from delegatekit_api import Call
+from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.constraints import types_of
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.builder import Var, datatype_of, numbers
+from ..ir.builder import Var, datatype_of
 from ..ir.sizes import is_fixed, sizes_of
 from ..ir.types import MOST_AXES, DataType
 from ..targets import IOS18
-from .common import FLOATS, REAL, add, binary, mul, reshaped, sub, tensor, unary, where
+from .common import FLOATS, REAL, add, binary, composed, mul, reduced, reshaped, tensor, where
 from .compression import weight_of
 from .program import Lower, ProgramBuilder
-from .reduction import reduced
 
 #: Axes that MIL's linear takes.
 _LINEAR_RANKS: Final = (1, 2, 3)
@@ -87,27 +87,6 @@ def four_axes(call: Call) -> str | None:
     return f"operands of {most} axes: 4 is the maximum" if most > MOST_AXES - 1 else None
 
 
-def _distances(b: ProgramBuilder, call: Call) -> Var:
-    """The p-norm of the difference between each row of one tensor and each of another."""
-    left, right, p = tensor(b, call, "x1"), tensor(b, call, "x2"), float(call["p"])
-    # Batches are broadcast: one operand may have more axes.
-    rank = max(len(left.shape), len(right.shape))
-    left, right = (
-        b.call("expand_dims", x=item, axes=numbers([len(item.shape) - back])) for item, back in ((left, 1), (right, 2))
-    )
-    size = unary(b, "abs", sub(b, left, right))
-    axes = (rank,)
-    if p == 0:
-        return reduced(b, "reduce_sum", b.cast(binary(b, "not_equal", size, 0), datatype_of(size)), axes, keep=False)
-    if math.isinf(p):
-        return reduced(b, "reduce_max", size, axes, keep=False)
-    if p == 1:
-        return reduced(b, "reduce_sum", size, axes, keep=False)
-    if p == 2:
-        return unary(b, "sqrt", reduced(b, "reduce_sum", mul(b, size, size), axes, keep=False))
-    return binary(b, "pow", reduced(b, "reduce_sum", binary(b, "pow", size, p), axes, keep=False), 1 / p)
-
-
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 
@@ -172,7 +151,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("bmm.default", _product("mat2"), REAL),
     row("addmm.default", _addmm, REAL),
     row("addbmm.default", _addbmm, REAL, keep=True),
-    row("_cdist_forward.default", _distances, REAL, four_axes),
+    row("_cdist_forward.default", composed(along.cdist, "x1 x2", "p"), REAL, four_axes),
     row(
         "scaled_dot_product_attention.default",
         _attention,

@@ -14,9 +14,8 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.builder import Var, datatype_of, numbers
 from ..ir.sizes import is_fixed
 from ..ir.types import DataType
-from .common import REAL, add, div, epsilon, mul, reshaped, tensor, unary
+from .common import REAL, add, div, epsilon, largest_sizes, mul, reduced, reshaped, tensor, unary
 from .program import Lower, ProgramBuilder
-from .reduction import largest_sizes, reduced
 
 
 def _layer_norm(b: ProgramBuilder, call: Call) -> Var:

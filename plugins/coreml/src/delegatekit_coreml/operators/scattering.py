@@ -25,7 +25,10 @@ from .common import (
     broadcast,
     div,
     expanded,
+    from_front,
+    indices_of,
     mul,
+    places_of,
     reshaped,
     sliced,
     sub,
@@ -33,7 +36,6 @@ from .common import (
     updated,
     where,
 )
-from .indexing import from_front, indices_of, places_of
 from .program import Lower, ProgramBuilder
 
 #: How PyTorch calls the ways to join what is written with what is there -> MIL's.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Final
 
 import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.support import Row, row
 
@@ -21,17 +21,15 @@ from .common import (
     INTEGERS,
     REAL,
     binary,
-    concatenated,
-    expanded,
+    composed,
     fixed_axes,
-    mul,
+    reduced,
     reshaped,
     sliced,
     tensor,
     where,
 )
 from .program import Lower, Made, ProgramBuilder
-from .reduction import reduced
 
 _SORTED: Final = types_of("self", *FLOATS, *INTEGERS, "bool")
 
@@ -115,54 +113,6 @@ def _median(b: ProgramBuilder, call: Call) -> Var:
 # -- along an axis -----------------------------------------------------------------------------------------------------
 
 
-def _running(
-    b: ProgramBuilder, parts: tuple[Var, ...], axis: int, join: Callable[[list[Var], list[Var]], list[Var]]
-) -> tuple[Var, ...]:
-    """What `join` makes of all elements up to each: windows of 1, 2, 4, ... elements are joined with those before."""
-    size, step = parts[0].shape[axis], 1
-    found = list(parts)
-    while step < size:
-        later = [sliced(b, item, axis, step, size) for item in found]
-        earlier = [sliced(b, item, axis, 0, size - step) for item in found]
-        found = [
-            concatenated(b, [sliced(b, old, axis, 0, step), new], axis)
-            for old, new in zip(found, join(later, earlier), strict=True)
-        ]
-        step *= 2
-    return tuple(found)
-
-
-def _running_product(b: ProgramBuilder, call: Call) -> Var:
-    x = b.cast(tensor(b, call), b.result_type(call))
-    axis = axis_of(call["dim"], len(x.shape))
-    (found,) = _running(b, (x,), axis, lambda later, earlier: [mul(b, later[0], earlier[0])])
-    return found
-
-
-def _record(kind: str) -> Lower:
-    """The largest or least element so far, and the place of the last one that is equal to it."""
-
-    def lower(b: ProgramBuilder, call: Call) -> Made:
-        x = tensor(b, call)
-        datatype = datatype_of(x)
-        if datatype is DataType.BOOL:
-            x = b.cast(x, DataType.INT32)
-        axis = axis_of(call["dim"], len(x.shape))
-        order = torch.arange(x.shape[axis]).reshape([-1 if at == axis else 1 for at in range(len(x.shape))])
-        places = expanded(b, b.constant(order), x.shape)
-
-        def join(later: list[Var], earlier: list[Var]) -> list[Var]:
-            is_record = binary(b, kind, later[0], earlier[0])
-            if datatype.is_float:
-                is_record = b.call("logical_or", x=is_record, y=binary(b, "not_equal", later[0], later[0]))
-            return [where(b, is_record, new, old) for new, old in zip(later, earlier, strict=True)]
-
-        values, at = _running(b, (x, places), axis, join)
-        return b.cast(values, datatype), at
-
-    return lower
-
-
 _ALONG: Final = (has_axes("self"), fixed_axes("self"))
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
@@ -171,7 +121,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("kthvalue.default", _kth, _SORTED, *_ALONG, keep=True, special_values=place_of_nan),
     row("median.dim", _median_along, _SORTED, *_ALONG, keep=True),
     row("median.default", _median, _SORTED, keep=True, static_only=True),
-    row("cumprod.default", _running_product, REAL, *_ALONG, keep=True),
-    row("cummax.default", _record("greater_equal"), ANY, *_ALONG, keep=True),
-    row("cummin.default", _record("less_equal"), ANY, *_ALONG, keep=True),
+    row("cumprod.default", composed(along.cumprod, arguments="dim"), REAL, *_ALONG, keep=True),
+    row("cummax.default", composed(along.cummax, arguments="dim"), ANY, *_ALONG, keep=True),
+    row("cummin.default", composed(along.cummin, arguments="dim"), ANY, *_ALONG, keep=True),
 )

@@ -1,4 +1,4 @@
-"""Constraints of all operators, and those shared by several families."""
+"""Building blocks and constraints that several families of operators share."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
+import numpy as np
 import torch
 
 from delegatekit_api import Call, Operand
 from delegatekit_api.quantization import Quantization
 from delegatekit_toolkit.support import Constraint, Row
+from delegatekit_toolkit.tosa import Add, DType, Maximum, Minimum, Mul, Tensor
+from delegatekit_toolkit.tosa.types import Array
 
-from ..ir.program import LowerCall
+from ..ir.program import LowerCall, ProgramBuilder
+from ..ir.values import Result, Scale, Value
 from ..targets import COMMON_RANK, MAX_AXIS, MAX_RANK, Target
 
 #: The rows of a family.
@@ -182,3 +186,73 @@ def size_obstacle(kernel: Sequence[int], most: tuple[int, int], what: str) -> st
     if height <= most[0] and math.prod(kernel) <= most[1]:
         return None
     return f"a {what} of {'x'.join(map(str, kernel))}: the maximum is {most[0]} high and {most[1]} elements"
+
+
+def constant_weight(weight_name: str, bias_name: str, *, outputs_first: bool = True) -> Constraint:
+    """The constraint of weights: with `outputs_first` their first axis is that of the output channels, else the second.
+
+    For a transposed convolution it is the second.
+    """
+
+    def check(call: Call) -> str | None:
+        weight, bias = call[weight_name], call[bias_name]
+        if weight.integers is None or not weight.integers.is_constant:
+            return f"its weight {weight.name} is not constant integers"
+        if weight.rank < 2:
+            return f"its weight {weight.name} is a vector"
+        found = weight.quantization
+        if found is None or found.dtype is not torch.int8 or not found.is_symmetric or found.group is not None:
+            return f"its weight {weight.name} is not int8 with zero points of 0, and a scale for each channel or one"
+        transposed = call.get("transposed", False)
+        if transposed and call["groups"] > 1 and found.axis is not None:
+            return "a grouped transposed convolution has a scale for each channel of its weight"
+        if found.axis not in (None, 0 if outputs_first and not transposed else 1):
+            return f"its weight {weight.name} has scales along axis {found.axis}"
+        return None if bias is None or is_constant(bias) else f"its bias {bias.name} is computed"
+
+    weights = "The weight is constant, int8, symmetric, with a scale for each output channel or one"
+    check.__doc__ = f"{weights}; the bias is constant."
+    return check
+
+
+def weight_of(b: ProgramBuilder, operand: Operand, channels: int) -> tuple[Array, Array]:
+    """The integers of a weight and the scale of each of its `channels` output channels."""
+    assert operand.integers is not None and operand.integers.constant is not None
+    scale = b.quantization(operand).scale
+    scales = scale.double().numpy() if isinstance(scale, torch.Tensor) else np.array([float(scale)])
+    return operand.integers.constant.numpy(), np.broadcast_to(scales, (channels,))
+
+
+#: 1, for signed factors of 16 bits.
+UNIT = (1 << 15) - 1
+
+
+def sloped(b: ProgramBuilder, tensor: Tensor, scale: Scale, slopes: Array, result: Result) -> Tensor:
+    """The positive part, and the negative one times slopes, of the tensor's rank."""
+    largest = max(float(np.abs(slopes).max()), 1.0)
+    factors = b.graph.constant(np.rint(slopes / largest * UNIT), DType.INT32, f"{b.name}.slopes")
+    shape, zero = tensor.shape, b.single(0, tensor.shape)
+    side = b.rescaled(tensor, [1.0], zero_point=scale.zero_point, name="operand")
+    positive = b.emit(Maximum(), (side, zero), shape, DType.INT32, "positive")
+    negative = b.emit(Minimum(), (side, zero), shape, DType.INT32, "negative")
+    sloped = b.emit(Mul(), (negative, factors, b.number(0)), shape, DType.INT32, "sloped")
+    whole = b.rescaled(positive, [UNIT / largest], name="positive")
+    sums = b.emit(Add(), (whole, sloped), shape, DType.INT32, "sum")
+    return b.stored_as(sums, [scale.scale * largest / UNIT], result)
+
+
+def ranked(b: ProgramBuilder, value: Value, rank: int) -> Value:
+    """The value with further axes of size 1 before its own."""
+    missing = rank - len(value.order)
+    if not missing:
+        return value
+    tensor = b.reshaped(value.tensor, (*[1] * missing, *value.tensor.shape))
+    return Value(tensor, (*range(missing), *(axis + missing for axis in value.order)))
+
+
+def rows_of(b: ProgramBuilder, value: Value, dim: int) -> tuple[Tensor, tuple[int, ...]]:
+    """The value as a matrix whose rows are along one axis, and the resulting order of its axes."""
+    axis = dim % len(value.order)
+    order = (*(other for other in value.order if other != axis), axis)
+    tensor = b.stored(value, order)
+    return b.reshaped(tensor, (math.prod(tensor.shape[:-1]), tensor.shape[-1])), order

@@ -17,8 +17,7 @@ from ..ir.program import ProgramBuilder
 from ..ir.values import CHANNELS_LAST, ROWS_OF_CHANNELS, Result, Scale, Value
 from ..ir.windows import Pair, Windows, fitted, thinned
 from ..targets import KERNEL, MAX_AXIS, MAX_STRIDE, MAX_TRANSPOSED_STRIDE
-from .common import Rows, size_obstacle
-from .linear import constant_weight, weight_of
+from .common import Rows, constant_weight, size_obstacle, weight_of
 
 
 def convolution_obstacle(

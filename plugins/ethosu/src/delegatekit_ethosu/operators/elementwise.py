@@ -26,13 +26,11 @@ from ..ir.program import LowerCall, ProgramBuilder
 from ..ir.tables import looked_up
 from ..ir.values import Result, Scale, Value
 from ..targets import COMMON_RANK
-from .common import Rows, constant_parameters, eight_bits
+from .common import UNIT, Rows, constant_parameters, eight_bits, ranked, sloped
 
 #: Sums of two int8 (int16) are in steps of this fraction of the larger operand's: they fit 30 bits.
 _HEADROOM = {DType.INT8: 1 << 20, DType.INT16: 1 << 15}
 _LARGEST = 1 << 30
-#: 1, for signed factors of 16 bits.
-_UNIT = (1 << 15) - 1
 #: Values that are halved up to seven times lose nothing, and a product with a factor of 16 bits fits 31 bits.
 _ROOM = 1 << 7
 
@@ -110,23 +108,23 @@ def _quotient(b: ProgramBuilder, call: Call, result: Result) -> Value:
     points = np.arange(-128, 128) - before.zero_point
     points[points == 0] = 1
     places = np.floor(np.log2(np.abs(points)))
-    reciprocals = looked_up(b, right, 2.0**places / points * _UNIT, "reciprocal")
+    reciprocals = looked_up(b, right, 2.0**places / points * UNIT, "reciprocal")
     halvings = b.rescaled(b.tabled(right, places, "halvings"), [1.0], name="halvings")
     side = b.rescaled(left, [float(_ROOM)], zero_point=scales[0].zero_point, name="operand")
     shape = _broadcast(left, right)
     products = b.emit(Mul(), (side, reciprocals, b.number(0)), shape, DType.INT32, "product")
     parts = b.emit(ArithmeticRightShift(round=True), (products, halvings), shape, DType.INT32, "parts")
-    return Value(b.stored_as(parts, [scales[0].scale / before.scale / _UNIT / _ROOM], result), order)
+    return Value(b.stored_as(parts, [scales[0].scale / before.scale / UNIT / _ROOM], result), order)
 
 
 def _divided(b: ProgramBuilder, tensor: Tensor, scale: Scale, divisors: Array, result: Result) -> Tensor:
     """Divided by constants of the tensor's rank."""
     reciprocals = 1 / divisors
     largest = float(np.abs(reciprocals).max())
-    factors = b.graph.constant(np.rint(reciprocals / largest * _UNIT), DType.INT32, f"{b.name}.reciprocals")
+    factors = b.graph.constant(np.rint(reciprocals / largest * UNIT), DType.INT32, f"{b.name}.reciprocals")
     side = b.rescaled(tensor, [1.0], zero_point=scale.zero_point, name="operand")
     products = b.emit(Mul(), (side, factors, b.number(0)), _broadcast(tensor, factors), DType.INT32, "product")
-    return b.stored_as(products, [scale.scale * largest / _UNIT], result)
+    return b.stored_as(products, [scale.scale * largest / UNIT], result)
 
 
 def _gated(b: ProgramBuilder, call: Call, result: Result) -> Value:
@@ -139,10 +137,10 @@ def _gated(b: ProgramBuilder, call: Call, result: Result) -> Value:
     start = [shape[place] if axis == place else 0 for axis in range(len(shape))]
     left, right = b.sliced(value.tensor, [0] * len(shape), shape), b.sliced(value.tensor, start, shape)
     points = (np.arange(-128, 128) - scale.zero_point) * scale.scale
-    gates = looked_up(b, right, _UNIT / (1 + np.exp(-points)), "gate")
+    gates = looked_up(b, right, UNIT / (1 + np.exp(-points)), "gate")
     side = b.rescaled(left, [1.0], zero_point=scale.zero_point, name="operand")
     products = b.emit(Mul(), (side, gates, b.number(0)), shape, DType.INT32, "product")
-    return Value(b.stored_as(products, [scale.scale / _UNIT], result), value.order)
+    return Value(b.stored_as(products, [scale.scale / UNIT], result), value.order)
 
 
 def _sloped(b: ProgramBuilder, call: Call, result: Result) -> Value:
@@ -155,20 +153,6 @@ def _sloped(b: ProgramBuilder, call: Call, result: Result) -> Value:
     if slopes.size > 1:
         sizes[value.stored_axis(1)] = slopes.size
     return Value(sloped(b, value.tensor, scale, slopes.reshape(sizes), result), value.order)
-
-
-def sloped(b: ProgramBuilder, tensor: Tensor, scale: Scale, slopes: Array, result: Result) -> Tensor:
-    """The positive part, and the negative one times slopes, of the tensor's rank."""
-    largest = max(float(np.abs(slopes).max()), 1.0)
-    factors = b.graph.constant(np.rint(slopes / largest * _UNIT), DType.INT32, f"{b.name}.slopes")
-    shape, zero = tensor.shape, b.single(0, tensor.shape)
-    side = b.rescaled(tensor, [1.0], zero_point=scale.zero_point, name="operand")
-    positive = b.emit(Maximum(), (side, zero), shape, DType.INT32, "positive")
-    negative = b.emit(Minimum(), (side, zero), shape, DType.INT32, "negative")
-    sloped = b.emit(Mul(), (negative, factors, b.number(0)), shape, DType.INT32, "sloped")
-    whole = b.rescaled(positive, [_UNIT / largest], name="positive")
-    sums = b.emit(Add(), (whole, sloped), shape, DType.INT32, "sum")
-    return b.stored_as(sums, [scale.scale * largest / _UNIT], result)
 
 
 def comparable(b: ProgramBuilder, call: Call) -> tuple[tuple[Tensor, Tensor], tuple[int, ...]]:
@@ -202,15 +186,6 @@ def _repeated(b: ProgramBuilder, number: Tensor, shape: Sequence[int]) -> Tensor
     if number.data is not None:
         return b.graph.constant(np.broadcast_to(number.data, shape), number.dtype, number.name)
     return b.emit(Tile(), (number, b.sizes(shape)), shape, number.dtype, "repeated")
-
-
-def ranked(b: ProgramBuilder, value: Value, rank: int) -> Value:
-    """The value with further axes of size 1 before its own."""
-    missing = rank - len(value.order)
-    if not missing:
-        return value
-    tensor = b.reshaped(value.tensor, (*[1] * missing, *value.tensor.shape))
-    return Value(tensor, (*range(missing), *(axis + missing for axis in value.order)))
 
 
 def _broadcast(left: Tensor, right: Tensor) -> Sequence[int]:

@@ -24,8 +24,7 @@ from delegatekit_toolkit.units import Unit
 from ..ir.program import ProgramBuilder, scale_of
 from ..ir.tables import INTEGERS, KNOTS, Lines
 from ..ir.values import Result, Scale, Value
-from .common import Rows, is_wide
-from .elementwise import sloped
+from .common import Rows, is_wide, sloped
 
 #: The smallest change of a result that counts, in its steps.
 _CHANGE: Final = 0.25

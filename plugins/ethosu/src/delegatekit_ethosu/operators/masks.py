@@ -29,8 +29,8 @@ from delegatekit_toolkit.tosa.types import INTEGER_RANGES
 from ..ir.program import LowerCall, ProgramBuilder
 from ..ir.values import Result, Value
 from ..targets import CHOICES, COMMON_RANK, COMPARISONS, COMPUTED_MASKS, Target
-from .common import Rows, common_rank, needs
-from .elementwise import comparable, ranked
+from .common import Rows, common_rank, needs, ranked
+from .elementwise import comparable
 from .softmax import NOTHING, SOFTMAX, masked_softmax, row_obstacle
 
 #: Name -> the operator of TOSA, and True if its result must be negated.

@@ -161,14 +161,6 @@ def _largest(b: ProgramBuilder, value: Value, axis: int) -> Value:
     return Value(b.reshaped(pooled, (*shape[:place], 1, *shape[place + 1 :])), order)
 
 
-def rows_of(b: ProgramBuilder, value: Value, dim: int) -> tuple[Tensor, tuple[int, ...]]:
-    """The value as a matrix whose rows are along one axis, and the resulting order of its axes."""
-    axis = dim % len(value.order)
-    order = (*(other for other in value.order if other != axis), axis)
-    tensor = b.stored(value, order)
-    return b.reshaped(tensor, (math.prod(tensor.shape[:-1]), tensor.shape[-1])), order
-
-
 ROWS: Rows = (
     row("mean.dim", _mean, few_summands),
     row("sum.dim_IntList", _sum, few_summands),

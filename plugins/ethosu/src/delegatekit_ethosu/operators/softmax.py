@@ -41,9 +41,7 @@ from ..ir.program import ProgramBuilder
 from ..ir.tables import KNOTS, Lines, looked_up
 from ..ir.values import Result, Value
 from ..targets import MAX_SCORES, MAX_SOFTMAX, WINDOW
-from .common import Rows
-from .elementwise import ranked
-from .reduction import rows_of
+from .common import Rows, ranked, rows_of
 
 #: The operator, which may be lowered together with the selection before it.
 SOFTMAX = "aten._softmax.default"

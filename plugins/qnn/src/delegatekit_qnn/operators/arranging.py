@@ -14,9 +14,8 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.values import Value
 from .common import ANY, REAL, as_numbers, as_type, overwritten_is_read
-from .indexing import looked_up
+from .moves import alike, concatenated, inserted, looked_up, sliced, tiled
 from .program import Lower, ProgramBuilder
-from .shape import alike, concatenated, inserted, sliced, tiled
 
 
 def _flip(b: ProgramBuilder, call: Call) -> Value:

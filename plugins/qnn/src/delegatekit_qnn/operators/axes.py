@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Final, cast
-
-import numpy as np
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.narrowing import may_be_large, narrowed
@@ -19,11 +17,10 @@ from ..ir.encodings import made_as
 from ..ir.graph import Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
-from .common import ANY, INTEGERS, REAL, add, as_numbers, as_type, compared, operand, sub, unary, where
-from .dialect import exponential
+from .common import ANY, INTEGERS, REAL, as_numbers, operand, sub, unary
+from .dialect import DIALECT, composed_along, exponential
 from .program import Lower, ProgramBuilder
-from .reduction import around, flag, halved, reduced
-from .shape import concatenated, sliced
+from .reductions import EQUAL, around, flag, halved, reduced, rows_of_last
 
 
 def position(b: ProgramBuilder, kind: str, x: Value, axis: int, keep: bool) -> Value:
@@ -75,11 +72,6 @@ def _extreme(kind: str) -> Lower:
         return found, position(b, f"Arg{kind.lower()}", x, axis, keep)
 
     return lower
-
-
-def rows_of_last(shape: Sequence[int]) -> tuple[int, ...]:
-    """All but the last axis as one."""
-    return (math.prod(shape[:-1]), shape[-1])
 
 
 def _below_largest(b: ProgramBuilder, x: Value, axis: int) -> Value:
@@ -154,7 +146,7 @@ def _running_sum(b: ProgramBuilder, call: Call) -> Value:
     axis = axis_of(call["dim"], x.rank)
     inexact = x.shape[axis] > _IN_A_ROW if x.tensor.datatype.is_float else may_be_large(call["self"])
     if inexact:
-        return _summed_by_doubling(b, x, axis)
+        return along.cumsum(DIALECT.number(b, x), axis).value
     place = x.stored_axis(axis)
     shape = x.tensor.shape
     parts = around(shape, place) if len(shape) > 4 else shape
@@ -166,46 +158,6 @@ def _running_sum(b: ProgramBuilder, call: Call) -> Value:
         reverse=flag(False),
     )
     return Value(b.reshaped(made, shape), x.order)
-
-
-def _summed_by_doubling(b: ProgramBuilder, x: Value, axis: int) -> Value:
-    """Running sums of 1, 2, 4 ... elements before each: of integers, which the processor would add as floats, and of so
-    many floats that the error of each addition would add up."""
-    size, step = x.shape[axis], 1
-    while step < size:
-        later = add(b, sliced(b, x, axis, step, size), sliced(b, x, axis, 0, size - step))
-        x = concatenated(b, [sliced(b, x, axis, 0, step), later], axis)
-        step *= 2
-    return x
-
-
-def _record(stays: str) -> Lower:
-    """The largest or least so far along an axis, and where it is, by comparing with 1, 2, 4 ... elements before each.
-
-    `stays` is the comparison by which the earlier one stays: of equal ones PyTorch takes the later.
-    """
-
-    def lower(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
-        like = b.activation(call["self"])
-        x = as_numbers(b, like)
-        axis = axis_of(call["dim"], x.rank)
-        size = x.shape[axis]
-        along = np.arange(size, dtype=np.int32).reshape([-1 if at == axis else 1 for at in range(x.rank)])
-        places = Value(b.constant(np.ascontiguousarray(np.broadcast_to(along, x.shape))), identity(x.rank))
-        step = 1
-        while step < size:
-            earlier, later = (
-                [sliced(b, item, axis, start, start + size - step) for item in (x, places)] for start in (0, step)
-            )
-            kept = compared(b, stays, earlier[0], later[0])
-            x, places = (
-                concatenated(b, [sliced(b, whole, axis, 0, step), where(b, kept, old, new)], axis)
-                for whole, old, new in zip((x, places), earlier, later, strict=True)
-            )
-            step *= 2
-        return as_type(b, x, like), places
-
-    return lower
 
 
 def several_elements(call: Call) -> str | None:
@@ -226,15 +178,27 @@ _PLACES: Final = 1 << 15
 _AXES: Final = has_axes("self")
 _NUMBERS: Final = types_of("self", "float32", *INTEGERS)
 _RECORDS: Final = types_of("self", "float32", *INTEGERS, "bool")
-EQUAL: Final = "which of equal elements comes first, and where NaN comes, depends on the device"
-
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("max.dim", _extreme("Max"), _NUMBERS, _AXES, few_places, special_values=EQUAL),
     row("min.dim", _extreme("Min"), _NUMBERS, _AXES, few_places, special_values=EQUAL),
     row("argmax.default", _position("Argmax"), _NUMBERS, _AXES, few_places, fixed=True, special_values=EQUAL),
     row("argmin.default", _position("Argmin"), _NUMBERS, _AXES, few_places, fixed=True, special_values=EQUAL),
-    row("cummax.default", _record("Greater"), _RECORDS, _AXES, several_elements, special_values=EQUAL),
-    row("cummin.default", _record("Less"), _RECORDS, _AXES, several_elements, special_values=EQUAL),
+    row(
+        "cummax.default",
+        composed_along(along.cummax, arguments="dim"),
+        _RECORDS,
+        _AXES,
+        several_elements,
+        special_values=EQUAL,
+    ),
+    row(
+        "cummin.default",
+        composed_along(along.cummin, arguments="dim"),
+        _RECORDS,
+        _AXES,
+        several_elements,
+        special_values=EQUAL,
+    ),
     row("_softmax.default", _softmax("Softmax"), REAL, _AXES, fixed=True),
     row("_log_softmax.default", _log_softmax, REAL, _AXES, fixed=_one_vector),
     row("cumsum.default", _running_sum, ANY, _AXES, special_values=narrowed),

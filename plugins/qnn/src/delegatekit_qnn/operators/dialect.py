@@ -6,8 +6,10 @@ Its exponential, logarithm and trigonometric functions are inexact, or start ane
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.composed import Dialect, Number, Primitive
@@ -19,6 +21,7 @@ from ..ir.values import Value
 from .common import (
     add,
     apply,
+    as_numbers,
     as_result,
     binary,
     compared,
@@ -33,7 +36,9 @@ from .common import (
     unary,
     where,
 )
-from .program import Lower, ProgramBuilder
+from .moves import concatenated, dropped, sliced
+from .program import Lower, Made, ProgramBuilder
+from .reductions import reduced
 
 # -- exponentials and logarithms ---------------------------------------------------------------------------------------
 
@@ -211,6 +216,25 @@ def _logical(kind: str) -> Primitive[Value]:
     return lambda b, left, right: operation(b, kind, [left, right], DataType.BOOL)
 
 
+def _reduced(kind: str) -> Primitive[Value]:
+    return lambda b, x, axes, keep: reduced(b, kind, x, axes, keep, (DataType.FLOAT32, None))
+
+
+def _inserted(b: ProgramBuilder, x: Value, axis: int) -> Value:
+    return Value(b.reshaped(b.dense(x), (*x.shape[:axis], 1, *x.shape[axis:])), identity(x.rank + 1))
+
+
+def _dropped(b: ProgramBuilder, x: Value, axes: Sequence[int]) -> Value:
+    for axis in sorted(axes, reverse=True):
+        x = dropped(b, x, axis)
+    return x
+
+
+def _places(b: ProgramBuilder, x: Value, axis: int) -> Value:
+    along = np.arange(x.shape[axis], dtype=np.int32).reshape([-1 if at == axis else 1 for at in range(x.rank)])
+    return Value(b.constant(np.ascontiguousarray(np.broadcast_to(along, x.shape))), identity(x.rank))
+
+
 def _digits(x: Value) -> int:
     """The processor computes floats in float16."""
     return 11 if x.tensor.datatype.is_float else -1 if x.tensor.datatype is DataType.BOOL else 0
@@ -261,6 +285,13 @@ DIALECT: Final[Dialect[Value]] = Dialect(
         "xor": _logical("ElementWiseXor"),
         "not": lambda b, x: Value(apply(b, "ElementWiseNot", [x.tensor], DataType.BOOL), x.order),
         "where": where,
+        "slice": sliced,
+        "concat": concatenated,
+        "insert": _inserted,
+        "drop": _dropped,
+        "places": _places,
+        "integers": as_numbers,
+        **{f"reduce_{kind.lower()}": _reduced(f"Reduce{kind}") for kind in ("Sum", "Mean", "Max", "Min")},
     },
     _digits,
     infinities=False,
@@ -273,19 +304,27 @@ def _number(b: ProgramBuilder, call: Call, name: str) -> Number[Value] | float |
     return DIALECT.number(b, b.floats(operand(b, call, name))) if isinstance(item, Operand) else item
 
 
-def composed(make: Callable[..., Number[Value]], operands: str = "self", arguments: str = "") -> Lower:
+def composed(
+    make: Callable[..., Any], operands: str = "self", arguments: str = "", *, elementwise: bool = True
+) -> Lower:
     """A composition of operands, in floats, followed by arguments as they are; both named with spaces between them."""
 
-    def lower(b: ProgramBuilder, call: Call) -> Value:
+    def lower(b: ProgramBuilder, call: Call) -> Made:
         numbers = [_number(b, call, name) for name in operands.split()]
         rest = [call[name] for name in arguments.split()]
         match numbers:
-            case [Number(value=x)] if x.rank > 4:
+            case [Number(value=x)] if x.rank > 4 and elementwise:
                 # Between operations that want fewer axes and those that do not the library fails to reshape.
                 shape = x.tensor.shape
                 flat = Value(b.reshaped(x.tensor, (1, 1, math.prod(shape[:-1]), shape[-1])), identity(4))
                 made = make(DIALECT.number(b, flat), *rest).value
                 return as_result(b, call, Value(b.reshaped(made.tensor, shape), x.order))
-        return as_result(b, call, make(*numbers, *rest).value)
+        made = make(*numbers, *rest)
+        return tuple(item.value for item in made) if isinstance(made, tuple) else as_result(b, call, made.value)
 
     return lower
+
+
+def composed_along(make: Callable[..., Any], operands: str = "self", arguments: str = "") -> Lower:
+    """The same of a composition along axes, which sees all of them."""
+    return composed(make, operands, arguments, elementwise=False)

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of
-from delegatekit_toolkit.composed import Number, activations, angles, arithmetic, number
+from delegatekit_toolkit.composed import Number, activations, along, angles, arithmetic, number
 from delegatekit_toolkit.composed.activations import rising_softplus
 from delegatekit_toolkit.composed.functions import (
     acosh,
@@ -55,9 +54,8 @@ from .common import (
     truncated,
     unary,
 )
-from .dialect import composed, truth
+from .dialect import composed, composed_along, truth
 from .program import Lower, ProgramBuilder
-from .shape import sliced
 
 #: An operation of ElementWiseNeuron.
 _HARD_SIGMOID: Final = 2
@@ -190,14 +188,6 @@ def _leaky(b: ProgramBuilder, call: Call) -> Value:
     return Value(apply(b, "Prelu", [x.tensor, slope], datatype, encoding), x.order)
 
 
-def _glu(b: ProgramBuilder, call: Call) -> Value:
-    x = operand(b, call)
-    axis = axis_of(call["dim"], x.rank)
-    half = x.shape[axis] // 2
-    first, second = sliced(b, x, axis, 0, half), sliced(b, x, axis, half, 2 * half)
-    return mul(b, first, unary(b, "Sigmoid", second))
-
-
 def _gelu(b: ProgramBuilder, call: Call) -> Value:
     lower = function("Gelu") if call["approximate"] == "none" else composed(activations.gelu, arguments="approximate")
     return cast("Value", lower(b, call))
@@ -253,7 +243,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("elu.default", _elu, REAL, keep=True, fixed=True),
     row("leaky_relu.default", _leaky, REAL, keep=True, fixed=True),
     row("hardshrink.default", composed(activations.hardshrink, arguments="lambd"), REAL, keep=True),
-    row("glu.default", _glu, REAL, has_axes("self")),
+    row("glu.default", composed_along(along.glu, arguments="dim"), REAL, has_axes("self")),
     row("exp.default", _by_table("ElementWiseExp", number.exp), NUMBERS, fixed=True),
     row("log.default", _by_table("ElementWiseLog", number.log), NUMBERS, fixed=eight_bits),
     row("sqrt.default", function("ElementWiseSquareRoot"), NUMBERS, fixed=True),

@@ -15,9 +15,9 @@ from ..ir.graph import Encoding, Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import REAL, add, as_result, broadcast, mul
-from .convolution import bias_of, integer_weight, least_scales, weight_of, weights_as_integers
+from .moves import tiled
 from .program import Lower, ProgramBuilder
-from .shape import tiled
+from .weights import bias_of, integer_weight, least_scales, weight_of, weights_as_integers
 
 #: So many products of matrices are taken at once.
 _MATRICES: Final = 4096

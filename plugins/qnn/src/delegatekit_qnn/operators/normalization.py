@@ -16,8 +16,8 @@ from ..ir.graph import Array, Scalar, Tensor, uint32
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import REAL, known
-from .convolution import bias_of
 from .program import Lower, ProgramBuilder
+from .weights import bias_of
 
 
 def _parameters(b: ProgramBuilder, call: Call, x: Tensor, count: int) -> list[Tensor]:

@@ -18,9 +18,8 @@ from ..ir.types import DataType
 from ..ir.values import Value
 from .common import ANY, INTEGERS, add, as_numbers, as_type, compared, div, larger, mul, where
 from .dialect import truth
-from .indexing import from_front, indices_of, rows_of, something_indexed
+from .moves import alike, from_front, indices_of, rows_of, sliced, something_indexed, tiled
 from .program import Lower, ProgramBuilder
-from .shape import alike, sliced, tiled
 
 #: How QNN joins what is written with what is there.
 _REPLACE: Final = 0

@@ -13,11 +13,10 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.graph import Scalar, Tensor
 from ..ir.types import DataType
 from ..ir.values import Value
-from .axes import EQUAL, rows_of_last
 from .common import as_numbers, as_type
+from .moves import dropped, sliced
 from .program import Lower, ProgramBuilder
-from .reduction import flag
-from .shape import dropped, sliced
+from .reductions import EQUAL, flag, rows_of_last
 
 
 def ordered(b: ProgramBuilder, x: Value, axis: int, count: int, *, largest: bool) -> tuple[Value, Value]:

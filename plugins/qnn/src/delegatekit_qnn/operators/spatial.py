@@ -18,8 +18,8 @@ from ..ir.graph import Array, Encoding, Parameter, Scalar, Tensor, uint32
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import REAL, as_result, mul
+from .moves import concatenated, sliced, tiled
 from .program import Lower, ProgramBuilder
-from .shape import concatenated, sliced, tiled
 
 _LAST: Final = to_channels_last(4)
 

@@ -100,6 +100,9 @@ ADD: Final = "aten.add.Tensor"
 VIEW: Final = "aten.view_copy.default"
 PAD: Final = "aten.constant_pad_nd.default"
 MAX: Final = "aten.amax.default"
+MIN: Final = "aten.amin.default"
+MEAN: Final = "aten.mean.dim"
+SUM: Final = "aten.sum.dim_IntList"
 #: Each element of the result depends on those at its own position: the result may be an operand's memory.
 POINTWISE: Final = frozenset(
     f"aten.{name}" for name in ("where.self", "add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "minimum.default")

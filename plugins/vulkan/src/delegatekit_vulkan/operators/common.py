@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import torch
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.composed import Dialect, Number, Primitive
@@ -13,12 +15,12 @@ from delegatekit_toolkit.sizes import Size
 from delegatekit_toolkit.support import Constraint
 
 from ..ir.graph import Argument, Tensor
+from ..ir.stock import MAX, MEAN, MIN, SUM
 from ..ir.types import TEXTURE_RANK, DataType
-from .program import Lower, ProgramBuilder
+from .program import Lower, Made, ProgramBuilder
+from .reductions import reduced
 
 if TYPE_CHECKING:
-    import torch
-
     from delegatekit_api.quantization import Quantization
 
 #: A tensor of the graph, or a number that becomes one of its type.
@@ -116,6 +118,37 @@ def converted(b: ProgramBuilder, x: Tensor, datatype: DataType) -> Tensor:
     return b.call("aten._to_copy.default", [x, None, None, None, None, False, None], x.shape, datatype)
 
 
+def looked_up(b: ProgramBuilder, x: Tensor, axis: int, indices: Tensor) -> Tensor:
+    """Slices of a tensor along an axis, at indices of any shape: the runtime takes a list of them."""
+    flat = b.view(indices, (flattened(indices.shape),))
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    is_bool = x.datatype is DataType.BOOL
+    source = converted(b, x, DataType.INT32) if is_bool else x
+    found = b.call("aten.index.Tensor", [source, (*(None,) * axis, flat)], (*before, *flat.shape, *after))
+    found = compared(b, "ne", found, 0) if is_bool else found
+
+    def numbers() -> list[Argument]:
+        places = b.sizes(indices, range(indices.rank))
+        return [*b.sizes(x, range(axis)), *places, *b.sizes(x, range(axis + 1, x.rank))]
+
+    return b.view(found, (*before, *indices.shape, *after), numbers)
+
+
+def concatenated(b: ProgramBuilder, parts: list[Tensor], axis: int) -> Tensor:
+    """Tensors one after the other along an axis; those of many axes are joined as tensors of three."""
+    shape = list(parts[0].shape)
+    shape[axis] = sum((part.shape[axis] for part in parts[1:]), parts[0].shape[axis])
+    if len(shape) <= TEXTURE_RANK:
+        return b.call("aten.cat.default", [tuple(parts), axis], shape, parts[0].datatype)
+    flat = [b.view(part, _around(part, axis)) for part in parts]
+    return b.view(concatenated(b, flat, 1), shape)
+
+
+def _around(x: Tensor, axis: int) -> tuple[int, int, int]:
+    """What is before an axis, the axis, what is after it."""
+    return math.prod(x.sizes[:axis]), x.sizes[axis], math.prod(x.sizes[axis + 1 :])
+
+
 # -- compositions ------------------------------------------------------------------------------------------------------
 
 
@@ -172,6 +205,34 @@ def _reversed(b: ProgramBuilder, x: Tensor) -> Tensor:
     return function(b, "aten.neg.default", x) if x.datatype.is_float else sub(b, -1, x)
 
 
+def _reduced(operator: str) -> Primitive[Tensor]:
+    def write(b: ProgramBuilder, x: Tensor, axes: Sequence[int], keep: bool) -> Tensor:
+        made = reduced(b, operator, x, axes)
+        return made if keep else _dropped(b, made, axes)
+
+    return write
+
+
+def _dropped(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> Tensor:
+    shape = [size for axis, size in enumerate(x.shape) if axis not in axes]
+    return b.call("aten.squeeze_copy.dims", [x, tuple(axes)], shape) if axes else x
+
+
+def _inserted(b: ProgramBuilder, x: Tensor, axis: int) -> Tensor:
+    return b.call("aten.unsqueeze_copy.default", [x, axis], (*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+def _sliced(b: ProgramBuilder, x: Tensor, axis: int, start: int, end: int) -> Tensor:
+    return b.call(
+        "aten.slice_copy.Tensor", [x, axis, start, end, 1], (*x.shape[:axis], end - start, *x.shape[axis + 1 :])
+    )
+
+
+def _places(b: ProgramBuilder, x: Tensor, axis: int) -> Tensor:
+    along = torch.arange(x.sizes[axis], dtype=torch.int32).reshape([-1 if at == axis else 1 for at in range(x.rank)])
+    return b.computed(b.constant(along.expand(x.sizes).contiguous()))
+
+
 def _logarithm(factor: float) -> Primitive[Tensor]:
     """The runtime has the decimal one."""
     return lambda b, x: mul(b, function(b, "aten.log10.default", x), factor)
@@ -221,6 +282,16 @@ DIALECT: Final[Dialect[Tensor]] = Dialect(
         "or": either,
         "not": logical_not,
         "where": where,
+        "slice": _sliced,
+        "concat": concatenated,
+        "insert": _inserted,
+        "drop": _dropped,
+        "places": _places,
+        "integers": lambda b, x: converted(b, x, DataType.INT32),
+        **{
+            f"reduce_{name}": _reduced(operator)
+            for name, operator in {"sum": SUM, "mean": MEAN, "max": MAX, "min": MIN}.items()
+        },
     },
     lambda x: _DIGITS.get(x.datatype, 0),
 )
@@ -240,22 +311,30 @@ def number(b: ProgramBuilder, call: Call, name: str = "self") -> Number[Tensor] 
     return DIALECT.number(b, b.term(call, name, wanted if wanted.is_float else b.tensor(call["self"]).datatype))
 
 
-def composed(make: Callable[..., Number[Tensor]], operands: str = "self", arguments: str = "") -> Lower:
+def composed(
+    make: Callable[..., Any], operands: str = "self", arguments: str = "", *, elementwise: bool = True
+) -> Lower:
     """A composition of operands, followed by arguments as they are; both named with spaces between them.
 
     One operand may have any number of axes: more than textures have are viewed as two.
     """
 
-    def lower(b: ProgramBuilder, call: Call) -> Tensor:
+    def lower(b: ProgramBuilder, call: Call) -> Made:
         numbers = [number(b, call, name) for name in operands.split()]
-        arguments_ = [call[name] for name in arguments.split()]
+        rest = [call[name] for name in arguments.split()]
         match numbers:
-            case [Number(value=x)] if x.rank > TEXTURE_RANK:
+            case [Number(value=x)] if x.rank > TEXTURE_RANK and elementwise:
                 flat = b.view(x, (flattened(x.shape[:-1]), x.shape[-1]))
-                return b.view(make(DIALECT.number(b, flat), *arguments_).value, x.shape)
-        return make(*numbers, *arguments_).value
+                return b.view(make(DIALECT.number(b, flat), *rest).value, x.shape)
+        made = make(*numbers, *rest)
+        return tuple(item.value for item in made) if isinstance(made, tuple) else made.value
 
     return lower
+
+
+def composed_along(make: Callable[..., Any], operands: str = "self", arguments: str = "") -> Lower:
+    """The same of a composition along axes, which sees all of them."""
+    return composed(make, operands, arguments, elementwise=False)
 
 
 # -- constraints -------------------------------------------------------------------------------------------------------

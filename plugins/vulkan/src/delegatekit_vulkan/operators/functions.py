@@ -6,7 +6,7 @@ import operator
 from typing import Final
 
 from delegatekit_api import Call
-from delegatekit_toolkit.composed import activations, angles, functions, number
+from delegatekit_toolkit.composed import activations, along, angles, functions, number
 from delegatekit_toolkit.composed.activations import rising_softplus
 from delegatekit_toolkit.composed.functions import PRODUCTS
 from delegatekit_toolkit.narrowing import narrow_product, numbers_fit
@@ -15,7 +15,7 @@ from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.graph import Tensor
-from .common import FLOATS, INTEGERS, clamp, composed, flat_rank, four_axes, function, mul, types
+from .common import FLOATS, INTEGERS, clamp, composed, composed_along, flat_rank, four_axes, function, types
 from .program import Lower, ProgramBuilder
 
 # -- functions that the runtime has ------------------------------------------------------------------------------------
@@ -63,15 +63,6 @@ def halves_known(call: Call) -> str | None:
     return f"half of {size} elements is not at a known place" if isinstance(size, Dynamic) else None
 
 
-def _glu(b: ProgramBuilder, call: Call) -> Tensor:
-    x, shape = b.tensor(call["self"]), b.shape(call)
-    axis = call["dim"] % x.rank
-    half = shape[axis]
-    assert isinstance(half, int)
-    parts = [b.call("aten.slice_copy.Tensor", [x, axis, at, at + half, 1], shape) for at in (0, half)]
-    return mul(b, parts[0], function(b, "aten.sigmoid.default", parts[1]))
-
-
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
 _REAL: Final = (types(*FLOATS), flat_rank)
@@ -115,7 +106,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         keep=True,
     ),
     row("elu.default", composed(activations.elu, arguments="alpha scale input_scale"), *_REAL, numbers_fit),
-    row("glu.default", _glu, *_REAL, halves_known, keep=True),
+    row("glu.default", composed_along(along.glu, arguments="dim"), *_REAL, halves_known, keep=True),
     row(
         "pow.Tensor_Scalar",
         composed(functions.power, "self exponent"),

@@ -11,9 +11,9 @@ from delegatekit_api import Call, Operand
 from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.symbols import shape_of
 
-from ..ir.graph import Argument, Tensor
+from ..ir.graph import Tensor
 from ..ir.types import DataType
-from .common import FLOATS, INTEGERS, add, compared, converted, flattened, mul, types, where
+from .common import FLOATS, INTEGERS, add, compared, converted, looked_up, mul, types, where
 from .program import Lower, ProgramBuilder
 
 
@@ -25,22 +25,6 @@ def _embedding(b: ProgramBuilder, call: Call) -> Tensor:
     made = b.weight(weight)
     assert made is not None
     return b.call("aten.embedding.default", [made, indices, *rest], b.shape(call))
-
-
-def looked_up(b: ProgramBuilder, x: Tensor, axis: int, indices: Tensor) -> Tensor:
-    """Slices of a tensor along an axis, at indices of any shape: the runtime takes a list of them."""
-    flat = b.view(indices, (flattened(indices.shape),))
-    before, after = x.shape[:axis], x.shape[axis + 1 :]
-    is_bool = x.datatype is DataType.BOOL
-    source = converted(b, x, DataType.INT32) if is_bool else x
-    found = b.call("aten.index.Tensor", [source, (*(None,) * axis, flat)], (*before, *flat.shape, *after))
-    found = compared(b, "ne", found, 0) if is_bool else found
-
-    def numbers() -> list[Argument]:
-        places = b.sizes(indices, range(indices.rank))
-        return [*b.sizes(x, range(axis)), *places, *b.sizes(x, range(axis + 1, x.rank))]
-
-    return b.view(found, (*before, *indices.shape, *after), numbers)
 
 
 def _indices(b: ProgramBuilder, operand: Operand, size: object) -> Tensor:

@@ -12,74 +12,20 @@ from typing import Final
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of, axis_of
+from delegatekit_toolkit.composed import along
+from delegatekit_toolkit.composed.along import enough_elements, known_order
 from delegatekit_toolkit.constraints import dtypes
-from delegatekit_toolkit.layout import inverse
 from delegatekit_toolkit.narrowing import narrowed
-from delegatekit_toolkit.sizes import Dynamic, largest
+from delegatekit_toolkit.sizes import largest
 from delegatekit_toolkit.support import Row, row
-from delegatekit_toolkit.symbols import shape_of
 
-from ..ir.graph import Argument, Tensor
-from ..ir.stock import MAX, PAD
+from ..ir.graph import Tensor
+from ..ir.stock import MAX, MEAN, MIN, PAD, SUM
 from ..ir.types import TEXTURE_RANK, DataType
-from ..targets import TARGETS
-from .common import converted, four_axes
+from .common import composed_along, converted, four_axes
 from .conditions import FLOATS, few_changing, float_operands, not_scalar
 from .program import Lower, ProgramBuilder
-
-_MEAN: Final = "aten.mean.dim"
-_SUM: Final = "aten.sum.dim_IntList"
-#: Arguments after `keepdim`, with their defaults: the runtime looks for the result at the place after all of them.
-_MORE: Final[dict[str, tuple[Argument, ...]]] = {_MEAN: (None,), _SUM: (None,)}
-
-
-def reduced(b: ProgramBuilder, operator: str, x: Tensor, axes: Sequence[int]) -> Tensor:
-    """A reduction along axes, which stay with size 1."""
-    for group in _groups(b, x, [axis for axis in axes if x.shape[axis] != 1]):
-        x = _reduced_once(b, operator, x, group, group)
-    return x
-
-
-def _groups(b: ProgramBuilder, x: Tensor, axes: Sequence[int]) -> list[tuple[int, ...]]:
-    """The axes in parts that the runtime reduces at once: two of the last three in a texture, else each by itself."""
-    near = [axis for axis in axes if axis >= x.rank - 3]
-    far = [(axis,) for axis in axes if axis < x.rank - 3]
-    if not _fits_texture(b, x):
-        return [*((axis,) for axis in reversed(near)), *far]
-    return [tuple(near[max(end - 2, 0) : end]) for end in range(len(near), 0, -2)] + far
-
-
-def _fits_texture(b: ProgramBuilder, x: Tensor) -> bool:
-    if x.rank > TEXTURE_RANK:
-        return False
-    *outer, height, width = (1,) * (TEXTURE_RANK - x.rank) + x.sizes
-    limits = TARGETS[b.options.target].texture
-    return all(size <= most for size, most in zip((width, height, math.prod(outer)), limits, strict=True))
-
-
-def _reduced_once(
-    b: ProgramBuilder,
-    operator: str,
-    x: Tensor,
-    axes: tuple[int, ...],
-    dims: Argument,
-    datatype: DataType | None = None,
-) -> Tensor:
-    """One call. `dims` is how the operator wants one or two axes."""
-    last = x.rank - 1
-    direct = axes == (last,) or (_fits_texture(b, x) and axes[0] >= x.rank - 3)
-    order = None
-    if not direct:
-        (axis,) = axes
-        order = (*(other for other in range(x.rank) if other != axis), axis)
-        x = b.call("aten.permute_copy.default", [x, order], [x.shape[at] for at in order])
-        axes, dims = (last,), last if isinstance(dims, int) else (last,)
-    shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
-    made = b.call(operator, [x, dims, True, *_MORE.get(operator, ())], shape, datatype)
-    if order is None:
-        return made
-    back = inverse(order)
-    return b.call("aten.permute_copy.default", [made, back], [made.shape[at] for at in back])
+from .reductions import reduced, reduced_once
 
 
 def _finished(b: ProgramBuilder, call: Call, x: Tensor, axes: Sequence[int]) -> Tensor:
@@ -106,12 +52,12 @@ def _position(operator: str) -> Lower:
         x, dim = b.tensor(call["self"]), call["dim"]
         if dim is None:
             x = b.view(x, (math.prod(x.shape),))
-            return b.view(_reduced_once(b, operator, x, (0,), 0, DataType.INT32), b.shape(call))
+            return b.view(reduced_once(b, operator, x, (0,), 0, DataType.INT32), b.shape(call))
         if not x.rank:
             x = b.view(x, (1,))
-            return b.view(_reduced_once(b, operator, x, (0,), 0, DataType.INT32), ())
+            return b.view(reduced_once(b, operator, x, (0,), 0, DataType.INT32), ())
         axis = axis_of(dim, x.rank)
-        return _finished(b, call, _reduced_once(b, operator, x, (axis,), axis, DataType.INT32), (axis,))
+        return _finished(b, call, reduced_once(b, operator, x, (axis,), axis, DataType.INT32), (axis,))
 
     return lower
 
@@ -125,35 +71,6 @@ def _truth(b: ProgramBuilder, call: Call) -> Tensor:
     x = b.call("aten.where.self", [x, one, zero], x.shape, DataType.FLOAT32)
     x = reduced(b, MAX, x, _axes(call))
     return _finished(b, call, b.call("aten.gt.Scalar", [x, 0.5], x.shape, DataType.BOOL), _axes(call))
-
-
-# -- variance ----------------------------------------------------------------------------------------------------------
-
-
-def enough_elements(call: Call) -> str | None:
-    """There are more elements than the correction; with a correction, their number does not change."""
-    shape = shape_of(call["self"])
-    count, correction = math.prod(shape[axis] for axis in _axes(call)), _correction(call)
-    if isinstance(count, Dynamic):
-        return f"correction {correction:g} of {count} elements, a number that changes" if correction else None
-    return None if count > correction >= 0 else f"correction {correction:g} of {count} elements"
-
-
-def _correction(call: Call) -> float:
-    correction = call["correction"]
-    return 1.0 if correction is None else float(correction)
-
-
-def _variance(b: ProgramBuilder, call: Call) -> Tensor:
-    x, axes = b.tensor(call["self"]), _axes(call)
-    centred = b.call("aten.sub.Tensor", [x, reduced(b, _MEAN, x, axes), 1], x.shape)
-    result = reduced(b, _MEAN, b.call("aten.mul.Tensor", [centred, centred], x.shape), axes)
-    correction = _correction(call)
-    if correction:
-        count = largest(math.prod(x.shape[axis] for axis in axes))
-        factor = b.scalar(count / (count - correction), x.datatype)
-        result = b.call("aten.mul.Tensor", [result, factor], result.shape)
-    return _finished(b, call, result, axes)
 
 
 # -- sums up to each element -------------------------------------------------------------------------------------------
@@ -200,15 +117,46 @@ def _is_folded(call: Call) -> bool:
 _TRUTH_TYPES: Final = dtypes("bool", "float32", "float16", "int32", "int64")
 _FLATTENED: Final = few_changing("self", lambda call: call["dim"] is None, "all of it is reduced")
 
+_VARIANCE: Final = composed_along(along.var, arguments="dim correction keepdim")
+_DISTANCES: Final = composed_along(along.cdist, "x1 x2", "p")
+_PRODUCTS: Final = composed_along(along.cumprod, arguments="dim")
+
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("mean.dim", _reduction(_MEAN), FLOATS),
-    row("sum.dim_IntList", _reduction(_SUM), FLOATS),
+    row("mean.dim", _reduction(MEAN), FLOATS),
+    row("sum.dim_IntList", _reduction(SUM), FLOATS),
     row("amax.default max.default", _reduction(MAX), FLOATS),
-    row("amin.default min.default", _reduction("aten.amin.default"), FLOATS),
+    row("amin.default min.default", _reduction(MIN), FLOATS),
     row("argmax.default", _position("aten.argmax.default"), float_operands, _FLATTENED),
     row("argmin.default", _position("aten.argmin.default"), float_operands, _FLATTENED),
     row("any.default any.dim any.dims", _truth, _TRUTH_TYPES),
-    row("var.correction", _variance, FLOATS, enough_elements),
+    row("var.correction", _VARIANCE, FLOATS, enough_elements),
+    row(
+        "_cdist_forward.default",
+        _DISTANCES,
+        FLOATS,
+        four_axes,
+        known_order(1, 2, math.inf),
+    ),
+    *(
+        row(
+            f"{make.__name__}.default",
+            composed_along(make, arguments="dim"),
+            _TRUTH_TYPES,
+            not_scalar("self"),
+            four_axes,
+            keep=True,
+            static_only=True,
+        )
+        for make in (along.cummax, along.cummin)
+    ),
+    row(
+        "cumprod.default",
+        composed_along(along.cumprod, arguments="dim"),
+        FLOATS,
+        not_scalar("self"),
+        keep=True,
+        static_only=True,
+    ),
     row(
         "cumsum.default",
         _running_sum,

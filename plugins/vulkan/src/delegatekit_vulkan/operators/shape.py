@@ -21,7 +21,7 @@ from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.graph import Argument, Tensor
 from ..ir.types import TEXTURE_RANK, DataType
-from .common import FLOATS, INTEGERS, both, compared, converted, four_axes, mul, types
+from .common import FLOATS, INTEGERS, both, compared, concatenated, converted, four_axes, mul, types
 from .program import Lower, ProgramBuilder
 
 
@@ -108,21 +108,6 @@ def _concatenate(b: ProgramBuilder, call: Call) -> Tensor:
         parts = [converted(b, part, DataType.INT32) for part in parts]
     joined = concatenated(b, parts, axis)
     return compared(b, "ne", joined, 0) if is_bool else joined
-
-
-def concatenated(b: ProgramBuilder, parts: list[Tensor], axis: int) -> Tensor:
-    """Tensors one after the other along an axis; those of many axes are joined as tensors of three."""
-    shape = list(parts[0].shape)
-    shape[axis] = sum((part.shape[axis] for part in parts[1:]), parts[0].shape[axis])
-    if len(shape) <= TEXTURE_RANK:
-        return b.call("aten.cat.default", [tuple(parts), axis], shape, parts[0].datatype)
-    flat = [b.view(part, _around(part, axis)) for part in parts]
-    return b.view(concatenated(b, flat, 1), shape)
-
-
-def _around(x: Tensor, axis: int) -> tuple[int, int, int]:
-    """What is before an axis, the axis, what is after it."""
-    return math.prod(x.sizes[:axis]), x.sizes[axis], math.prod(x.sizes[axis + 1 :])
 
 
 def joined_as_three(call: Call) -> str | None:

@@ -18,10 +18,23 @@ from delegatekit_toolkit.symbols import shape_of
 from ..ir.graph import Tensor, constant
 from ..ir.stock import MAX
 from ..ir.types import TEXTURE_RANK, DataType
-from .common import FLOATS, INTEGERS, add, binary, clamp, compared, converted, flattened, mul, sub, types, where
-from .indexing import looked_up
+from .common import (
+    FLOATS,
+    INTEGERS,
+    add,
+    binary,
+    clamp,
+    compared,
+    converted,
+    flattened,
+    looked_up,
+    mul,
+    sub,
+    types,
+    where,
+)
 from .program import Lower, ProgramBuilder
-from .reduction import reduced
+from .reductions import reduced
 
 #: Operators whose index does not count from the end.
 _FROM_START: Final = frozenset(("aten.index_copy.default", "aten.index_copy_.default"))

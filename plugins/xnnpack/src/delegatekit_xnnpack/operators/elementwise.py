@@ -23,24 +23,16 @@ from .common import (
     MINIMUM_NAN,
     ROOT_OF_INFINITY,
     SMALLEST,
+    arithmetic,
+    expand,
     normal_number,
-    overflows,
+    number_operand,
     unless_float16,
 )
 from .precision import always, normal_float16, plain_operands
 from .program import Lower, ProgramBuilder
-from .shape import expand
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
-
-
-def number_operand(call: Call) -> str | None:
-    """A number as operand is real and fits float32."""
-    for name in ("other", "alpha"):
-        value = call.get(name)
-        if isinstance(value, complex) or (isinstance(value, int | float) and overflows(value)):
-            return f"{name} = {value} is not a float32 number"
-    return None
 
 
 def _binary(kind: BinaryKind) -> Lower:
@@ -68,12 +60,6 @@ def _scaled_operand(b: ProgramBuilder, item: Operand | float, factor: float) -> 
     if isinstance(item, int | float):
         return b.scalar(item * factor)
     return b.tensor(item) if factor == 1 else b.binary(BinaryKind.MULTIPLY, b.tensor(item), b.scalar(factor))
-
-
-def arithmetic(b: ProgramBuilder, kind: BinaryKind, left: Tensor | float, right: Tensor | float) -> Tensor:
-    """A broadcasting elementwise function of tensors and numbers."""
-    first, second = (b.scalar(item) if isinstance(item, int | float) else item for item in (left, right))
-    return b.binary(kind, first, second)
 
 
 def _lerp(b: ProgramBuilder, call: Call) -> Tensor:

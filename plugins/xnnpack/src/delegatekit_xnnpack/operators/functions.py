@@ -15,28 +15,8 @@ from delegatekit_toolkit.support import Row, row
 from ..ir import operators as ops
 from ..ir.layout import Tensor
 from ..ir.operators import BinaryKind, UnaryKind
-from .common import EXPONENTIAL_NAN, positive_number
-from .elementwise import arithmetic
+from .common import ADD, DIVIDE, EXPONENTIAL_NAN, MULTIPLY, SUBTRACT, arithmetic, positive_number, sign
 from .program import Lower, ProgramBuilder
-
-ADD, SUBTRACT, MULTIPLY, DIVIDE = BinaryKind.ADD, BinaryKind.SUBTRACT, BinaryKind.MULTIPLY, BinaryKind.DIVIDE
-
-#: Two such factors make any number that is not 0 larger than 1; XNNPACK flushes float32's smallest ones to 0.
-_HUGE = 3e38
-
-
-def sign(b: ProgramBuilder, x: Tensor) -> Tensor:
-    """-1, 0 or 1; NaN for NaN."""
-    return b.clamp(_enlarged(b, x), -1.0, 1.0)
-
-
-def is_positive(b: ProgramBuilder, x: Tensor) -> Tensor:
-    """1 for x > 0, else 0; NaN for NaN."""
-    return b.clamp(_enlarged(b, x), 0.0, 1.0)
-
-
-def _enlarged(b: ProgramBuilder, x: Tensor) -> Tensor:
-    return arithmetic(b, MULTIPLY, arithmetic(b, MULTIPLY, x, _HUGE), _HUGE)
 
 
 def _negative(b: ProgramBuilder, x: Tensor) -> Tensor:

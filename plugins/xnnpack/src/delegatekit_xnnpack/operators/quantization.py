@@ -17,9 +17,8 @@ from ..ir import operators as ops
 from ..ir.formats import GROUP_STEP, activation_format, weight_format
 from ..ir.layout import Tensor
 from ..ir.types import DataType, Format, PerRowQuantization
-from .common import LARGEST, SMALLEST
+from .common import LARGEST, SMALLEST, is_pointwise
 from .program import Lower, ProgramBuilder
-from .spatial import is_pointwise
 
 #: The operators of quantized programs other than arithmetic.
 QUANTIZATION: Final = QUANTIZE | DEQUANTIZE | DYNAMIC

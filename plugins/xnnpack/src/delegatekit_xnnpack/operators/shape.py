@@ -15,9 +15,8 @@ from delegatekit_toolkit.symbols import shape_of, size_of
 
 from ..ir.joined import Joined, parts_of, reshape_obstacle, viewed
 from ..ir.layout import Tensor
-from ..ir.operators import BinaryKind
-from ..ir.types import MAX_RANK, Shape
-from .common import RUN_LIMIT, float32_number, not_scalar
+from ..ir.types import MAX_RANK
+from .common import RUN_LIMIT, chosen, expand, float32_number, index_runs, not_scalar
 from .groups import view_obstacle
 from .precision import always, regroups_nothing
 from .program import Lower, ProgramBuilder
@@ -70,13 +69,6 @@ def known_repeats(call: Call) -> str | None:
 
 def _expand(b: ProgramBuilder, call: Call) -> Tensor:
     return expand(b, b.tensor(call["self"]), shape_of(call.result))
-
-
-def expand(b: ProgramBuilder, x: Tensor, shape: Shape) -> Tensor:
-    """`x` repeated along axes of size 1: a product with ones, which broadcasts."""
-    x = b.reshape(x, (1,) * (len(shape) - len(x.shape)) + x.shape)
-    repeats = tuple(1 if have == want else want for have, want in zip(x.shape, shape, strict=True))
-    return b.binary(BinaryKind.MULTIPLY, x, b.filled(repeats, 1.0))
 
 
 def few_repeats(call: Call) -> str | None:
@@ -203,22 +195,6 @@ def _select(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 # -- selections by constant indices ------------------------------------------------------------------------------------
-
-
-def index_runs(indices: Sequence[int]) -> list[tuple[int, int]]:
-    """Consecutive ascending indices as (first, count): (3, 4, 0, 1) is (3, 2), (0, 2)."""
-    runs: list[tuple[int, int]] = []
-    for index in indices:
-        if runs and index == sum(runs[-1]):
-            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
-        else:
-            runs.append((index, 1))
-    return runs
-
-
-def chosen(b: ProgramBuilder, x: Tensor, axis: int, indices: Sequence[int]) -> Tensor:
-    """The elements of these indices along an axis."""
-    return b.concatenated([b.slice(x, axis, first, count) for first, count in index_runs(indices)], axis)
 
 
 def few_runs(call: Call) -> str | None:

@@ -22,10 +22,9 @@ from ..ir.graph import Value
 from ..ir.layout import Tensor
 from ..ir.operators import ConvolutionKind, Padding, PoolKind
 from ..ir.types import DataType, Format, PerChannelQuantization, PerRowQuantization, static
-from .common import POOLED_NAN, RUN_LIMIT
+from .common import POOLED_NAN, RUN_LIMIT, chosen, expand, index_runs
 from .precision import TERM_LIMIT, always
 from .program import Lower, ProgramBuilder
-from .shape import chosen, expand, index_runs
 
 #: (height, width)
 Pair: TypeAlias = "tuple[int, int]"
@@ -67,16 +66,6 @@ def convolution_padding(call: Call) -> str | None:
     if all(more < step for more, step in zip(extra, stride, strict=True)):
         return None
     return f"output_padding {list(extra)} is not less than stride {list(stride)}"
-
-
-def is_pointwise(call: Call) -> bool:
-    """True if a convolution, as exported or in the edge dialect, multiplies each pixel with the same matrix.
-
-    XNNPACK computes these as products of rows.
-    """
-    weight, padding = call["weight"], call["padding"]
-    settings = (*call["stride"], call["groups"], *weight.shape[2:])
-    return all(setting == 1 for setting in settings) and (isinstance(padding, str) or not any(padding))
 
 
 def _short_windows(call: Call) -> bool:

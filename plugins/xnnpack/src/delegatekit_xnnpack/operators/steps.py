@@ -13,9 +13,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.layout import Tensor
 from ..ir.operators import UnaryKind
-from .common import positive_number
-from .elementwise import arithmetic, number_operand
-from .functions import ADD, DIVIDE, MULTIPLY, SUBTRACT, is_positive, sign
+from .common import ADD, DIVIDE, MULTIPLY, SUBTRACT, arithmetic, is_positive, number_operand, positive_number, sign
 from .program import Lower, ProgramBuilder
 
 #: From here on, float32 represents integers only.
