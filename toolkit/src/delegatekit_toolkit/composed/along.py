@@ -9,6 +9,7 @@ may have.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -178,22 +179,20 @@ def cumprod(x: Number[V], dim: int) -> Number[V]:
 
 def cummax(x: Number[V], dim: int) -> tuple[Number[V], Number[V]]:
     """The largest element up to each, and where the last of its equals is."""
-    return _record(x, dim, lambda later, earlier: later >= earlier)
+    return _record(x, dim, operator.gt)
 
 
 def cummin(x: Number[V], dim: int) -> tuple[Number[V], Number[V]]:
     """The smallest element up to each, and where the last of its equals is."""
-    return _record(x, dim, lambda later, earlier: later <= earlier)
+    return _record(x, dim, operator.lt)
 
 
-def _record(
-    x: Number[V], dim: int, is_better: Callable[[Number[V], Number[V]], Number[V]]
-) -> tuple[Number[V], Number[V]]:
+def _record(x: Number[V], dim: int, beats: Callable[[Number[V], Number[V]], Number[V]]) -> tuple[Number[V], Number[V]]:
     def join(later: Sequence[Number[V]], earlier: Sequence[Number[V]]) -> list[Number[V]]:
-        is_record = is_better(later[0], earlier[0])
+        stays = beats(earlier[0], later[0])
         if x.is_float and x.dialect.infinities:
-            is_record = is_record | isnan(later[0])
-        return [where(is_record, new, old) for new, old in zip(later, earlier, strict=True)]
+            stays = stays | (isnan(earlier[0]) & ~isnan(later[0]))
+        return [where(stays, old, new) for new, old in zip(later, earlier, strict=True)]
 
     numbers: Number[V] = write("integers", x) if x.is_bool else x
     places: Number[V] = write("places", x, axis_of(dim, len(x.shape)))
