@@ -46,6 +46,7 @@ OPERATORS = {
     "functions of several calls": lambda x: F.mish(x) + F.softplus(x) + F.elu(x) + torch.maximum(x, -2 * x),
     "numbers and constants": lambda x: (x + 1) * WEIGHT / 3,
     "comparisons": lambda x: torch.where(x > 0, x, x * 0.1),
+    "logic of many axes": lambda x: ~((x * 2).view(x.shape[0], x.shape[1], 2, 2, 4) > 0),
     "masks": lambda x: x.masked_fill(torch.arange(16) > 9, -1.0),
     "broadcast over the batch": lambda x: x * x[:1] + x[:, :1],
     "products": lambda x: x.unsqueeze(2) * x.unsqueeze(1),

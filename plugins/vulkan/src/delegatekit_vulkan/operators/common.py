@@ -11,7 +11,7 @@ import torch
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.composed import Dialect, Number, Primitive
 from delegatekit_toolkit.quantized import numbers_of
-from delegatekit_toolkit.sizes import Size
+from delegatekit_toolkit.sizes import Size, dynamic_count
 from delegatekit_toolkit.support import Constraint
 
 from ..ir.graph import Argument, Tensor
@@ -316,14 +316,14 @@ def composed(
 ) -> Lower:
     """A composition of operands, followed by arguments as they are; both named with spaces between them.
 
-    One operand may have any number of axes: more than textures have are viewed as two.
+    One operand may have any number of axes: more than textures have are viewed as two, if their sizes do not change.
     """
 
     def lower(b: ProgramBuilder, call: Call) -> Made:
         numbers = [number(b, call, name) for name in operands.split()]
         rest = [call[name] for name in arguments.split()]
         match numbers:
-            case [Number(value=x)] if x.rank > TEXTURE_RANK and elementwise:
+            case [Number(value=x)] if x.rank > TEXTURE_RANK and elementwise and not dynamic_count(x.shape):
                 flat = b.view(x, (flattened(x.shape[:-1]), x.shape[-1]))
                 return b.view(make(DIALECT.number(b, flat), *rest).value, x.shape)
         made = make(*numbers, *rest)

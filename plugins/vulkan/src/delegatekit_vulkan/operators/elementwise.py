@@ -24,6 +24,11 @@ def wide_result(call: Call) -> str:
     return "numbers beyond 32 bits become the largest of 32" if narrowed(call) else ""
 
 
+def few_axes_towards_zero(call: Call) -> str | None:
+    """At most 4 axes where quotients lose their fraction: the runtime keeps operands in textures."""
+    return four_axes(call) if call["rounding_mode"] == "trunc" else None
+
+
 _NUMBERS: Final = (types(*FLOATS, *INTEGERS), numbers_fit)
 _ANY: Final = (types(*FLOATS, *INTEGERS, "bool"), numbers_fit)
 _BOOLS: Final = types("bool")
@@ -68,7 +73,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         "div.Tensor_mode div.Scalar_mode",
         composed(arithmetic.div, _TWO, "rounding_mode"),
         *_NUMBERS,
-        four_axes,
+        few_axes_towards_zero,
         takes_sizes=_OTHER,
     ),
     row("remainder.Tensor remainder.Scalar", composed(arithmetic.remainder, _TWO), *_DIVISION),
