@@ -127,13 +127,19 @@ def test_exact_special_values_refuses_what_deviates(function, reason, refusals):
     assert refusals(function, X) == []
 
 
+#: XNNPACK's kernels for these processors deviate where those for others are exact.
+avx512 = pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() != "AVX512", reason="only XNNPACK's kernels for AVX-512 deviate"
+)
+
+
 @pytest.mark.parametrize(
     ("function", "special"),
     [
         (torch.exp, torch.tensor([math.nan, 1.0])),
         (torch.sqrt, torch.tensor([math.inf, 1.0])),
-        (torch.sigmoid, torch.tensor([1e30, 1.0])),
-        (F.gelu, torch.tensor([math.inf, 1.0])),
+        pytest.param(torch.sigmoid, torch.tensor([1e30, 1.0]), marks=avx512),
+        pytest.param(F.gelu, torch.tensor([math.inf, 1.0]), marks=avx512),
         (lambda x: torch.maximum(x, x.roll(1)), torch.tensor([math.nan, 1.0])),
         (lambda x: torch.minimum(x, x.roll(1)), torch.tensor([math.nan, 1.0])),
         (lambda x: F.max_pool1d(x, 2), torch.tensor([[[math.nan, 1.0]]])),
