@@ -90,7 +90,7 @@ def test_what_nobody_expected_is_one_line_too(cli: Any, monkeypatch: pytest.Monk
     def breaks(**_: Any) -> None:
         raise KeyError("lost")
 
-    monkeypatch.setattr("delegatekit.cli.doctor.examine", breaks)
+    monkeypatch.setattr("delegatekit_tools.commands.doctor.examine", breaks)
     result = cli("doctor", code=1)
     assert result.stderr.startswith("error: unexpected KeyError: 'lost'\n  -> --debug") and not result.stdout
     assert json.loads(cli("doctor", "--json", code=1).stdout)["error"]["kind"] == "KeyError"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delegatekit import __version__
-from delegatekit.plugins import installation
+from delegatekit_tools import installation
 
 
 @pytest.fixture(autouse=True)

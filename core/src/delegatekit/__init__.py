@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from delegatekit_tools.etrecord import etrecord
     from delegatekit_tools.explanation import Explanation, explain
     from delegatekit_tools.inspection import DataInspection, Inspection, inspect, inspect_data
+    from delegatekit_tools.installation import Installation, doctor
     from delegatekit_tools.page import html
     from delegatekit_tools.placement import Measurements, placement, tune
     from delegatekit_tools.profile import Profile, profile, read_etdump
@@ -64,6 +65,7 @@ TOOLS = {
     "DataInspection": "inspection",
     "Explanation": "explanation",
     "Inspection": "inspection",
+    "Installation": "installation",
     "Measurements": "placement",
     "Profile": "profile",
     "Report": "report",
@@ -72,6 +74,7 @@ TOOLS = {
     "Verification": "bundles",
     "bundle": "bundles",
     "compare": "compare",
+    "doctor": "installation",
     "etrecord": "etrecord",
     "explain": "explanation",
     "html": "page",
@@ -95,6 +98,7 @@ __all__ = [
     "DataInspection",
     "Explanation",
     "Inspection",
+    "Installation",
     "LoadedProgram",
     "LoweredModule",
     "LoweredProgram",
@@ -114,6 +118,7 @@ __all__ = [
     "bundle",
     "compare",
     "convert_qat",
+    "doctor",
     "etrecord",
     "explain",
     "html",

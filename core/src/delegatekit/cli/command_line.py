@@ -26,7 +26,6 @@ from ..version import __version__
 from .backends import backends
 from .cache import cache
 from .console import say, warn
-from .doctor import doctor
 from .failures import FAILED, INTERRUPTED, give_up_stdout, tell
 from .lower import lower
 from .quantize import quantize
@@ -51,7 +50,6 @@ COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     quantize,
     run,
     cache,
-    doctor,
 )
 for _command in COMMANDS:
     app.command()(results_alone(_command))

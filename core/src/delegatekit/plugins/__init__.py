@@ -10,21 +10,25 @@ from .answers import check_answer, operator_times
 from .backend import BackendInfo, LoadedBackend
 from .blame import PluginWarning, blaming, fault, shown, warn
 from .carried import described, restored
-from .declared import BACKEND_GROUP, EXAMPLES_GROUP, OBSERVER_GROUP, entry_points
+from .declared import BACKEND_GROUP, COMMAND_GROUP, EXAMPLES_GROUP, OBSERVER_GROUP, entry_points, owner
 from .discovery import ask_all, backends, get_backend, state_of
 from .first_import import FIRST_IMPORTS
 from .observers import add_observer, extra_conformance_cases, notify
 from .owners import OwnerError, find_by_delegate_id
 from .remembered import COMPILED, cache_folder
+from .requirements import unmet
+from .runtimes import CheckedBackend, check_backends
 
 __all__ = [
     "ALLOW_LIST",
     "BACKEND_GROUP",
+    "COMMAND_GROUP",
     "COMPILED",
     "EXAMPLES_GROUP",
     "FIRST_IMPORTS",
     "OBSERVER_GROUP",
     "BackendInfo",
+    "CheckedBackend",
     "LoadedBackend",
     "OwnerError",
     "PluginWarning",
@@ -34,6 +38,7 @@ __all__ = [
     "blaming",
     "cache_folder",
     "check_answer",
+    "check_backends",
     "described",
     "entry_points",
     "extra_conformance_cases",
@@ -42,8 +47,10 @@ __all__ = [
     "get_backend",
     "notify",
     "operator_times",
+    "owner",
     "restored",
     "shown",
     "state_of",
+    "unmet",
     "warn",
 ]

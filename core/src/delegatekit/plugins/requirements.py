@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import importlib_metadata
-
-
-@dataclass(frozen=True)
-class Need:
-    """A distribution that another one needs: the requirement, the installed version, and why it is not met (or "")."""
-
-    name: str
-    requirement: str
-    version: str | None
-    reason: str
 
 
 def unmet(requirement: Any, extra: str = "") -> str | None:
@@ -42,34 +31,3 @@ def _only_with(requirement: Any, extra: str) -> bool:
     """Whether a requirement is there with an extra and not without it."""
     marker = requirement.marker
     return marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})
-
-
-def extras(distribution: Any) -> dict[str, str]:
-    """The extras of a distribution: an empty text, or why it is not there."""
-    from packaging.requirements import Requirement
-
-    asked = [Requirement(text) for text in distribution.requires or ()]
-    found = {}
-    for extra in distribution.metadata.get_all("Provides-Extra") or ():
-        reasons = (unmet(item, extra) for item in asked if _only_with(item, extra))
-        found[extra] = next((reason for reason in reasons if reason is not None), "")
-    return found
-
-
-def needed(distribution: Any) -> tuple[Need, ...]:
-    """What a distribution needs without extras."""
-    from packaging.requirements import Requirement
-
-    asked = [Requirement(text) for text in distribution.requires or ()]
-    return tuple(
-        Need(item.name, f"{item.name}{item.specifier}", _version(item.name), unmet(item) or "")
-        for item in asked
-        if item.marker is None or item.marker.evaluate({"extra": ""})
-    )
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib_metadata.version(name)
-    except importlib_metadata.PackageNotFoundError:
-        return None

@@ -8,17 +8,26 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import importlib_metadata
+from packaging.requirements import Requirement
 
+from delegatekit.plugins import (
+    BACKEND_GROUP,
+    COMMAND_GROUP,
+    OBSERVER_GROUP,
+    CheckedBackend,
+    backends,
+    check_backends,
+    entry_points,
+    owner,
+    unmet,
+)
 from delegatekit_toolkit.processes import search_path
 
-from .declared import BACKEND_GROUP, COMMAND_GROUP, OBSERVER_GROUP, entry_points, owner
-from .discovery import backends
-from .requirements import Need, extras, needed
-from .runtimes import TIME_LIMIT, CheckedBackend, check_backends
-
+#: Seconds that torch, and each backend, has to be imported.
+TIME_LIMIT: Final = 60.0
 #: The distributions that belong to every installation.
 _OURS: Final = ("delegatekit", "delegatekit-api", "delegatekit-toolkit")
 #: Environment variables that change what we do begin so.
@@ -31,6 +40,16 @@ class Problem:
 
     what: str
     hint: str
+
+
+@dataclass(frozen=True)
+class Need:
+    """A distribution that another one needs: the requirement, the installed version, and why it is not met (or "")."""
+
+    name: str
+    requirement: str
+    version: str | None
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -62,7 +81,7 @@ class Installation:
     problems: Sequence[Problem]
 
 
-def examine(*, seconds: float = TIME_LIMIT) -> Installation:
+def doctor(*, seconds: float = TIME_LIMIT) -> Installation:
     """Look at everything; torch and each backend are imported in a process of their own, which has so many seconds."""
     distributions = [_examined(name, brings) for name, brings in sorted(_brought().items())]
     checked = list(check_backends(backends(check=False).values(), seconds=seconds).values())
@@ -85,9 +104,32 @@ def _brought() -> dict[str, list[str]]:
 def _examined(name: str, brings: Sequence[str]) -> InstalledDistribution:
     try:
         found = importlib_metadata.distribution(name)
-        return InstalledDistribution(name, found.version, needed(found), extras(found), tuple(dict.fromkeys(brings)))
+        return InstalledDistribution(name, found.version, _needed(found), _extras(found), tuple(dict.fromkeys(brings)))
     except Exception as error:  # whatever damaged metadata makes importlib_metadata and packaging raise
         return InstalledDistribution(name, "unknown", (), {}, tuple(brings), f"{type(error).__name__}: {error}")
+
+
+def _needed(distribution: Any) -> tuple[Need, ...]:
+    """What a distribution needs without extras."""
+    asked = [Requirement(text) for text in distribution.requires or ()]
+    return tuple(
+        Need(item.name, f"{item.name}{item.specifier}", _version(item.name), unmet(item) or "")
+        for item in asked
+        if item.marker is None or item.marker.evaluate({"extra": ""})
+    )
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib_metadata.version(name)
+    except importlib_metadata.PackageNotFoundError:
+        return None
+
+
+def _extras(distribution: Any) -> dict[str, str]:
+    """The extras of a distribution: an empty text, or why it is not there."""
+    names = distribution.metadata.get_all("Provides-Extra") or ()
+    return {name: unmet(Requirement(f"{distribution.name}[{name}]")) or "" for name in names}
 
 
 def _python() -> dict[str, str]:

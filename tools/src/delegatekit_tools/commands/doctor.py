@@ -8,16 +8,16 @@ from typing import Annotated
 
 import typer
 
+from delegatekit.cli import FAILED, JsonOption, print_json, results_alone, show
+from delegatekit.plugins import CheckedBackend
+from delegatekit.version import __version__
 from delegatekit_api import Availability
 
-from ..plugins.installation import Installation, InstalledDistribution, examine
-from ..plugins.runtimes import TIME_LIMIT, CheckedBackend
-from ..version import __version__
-from .arguments import JsonOption
-from .console import print_json, show
-from .failures import FAILED
+from ..installation import TIME_LIMIT, Installation, InstalledDistribution
+from ..installation import doctor as examine
 
 
+@results_alone
 def doctor(
     timeout: Annotated[
         float, typer.Option(help="Seconds that torch, and each backend, has to be imported.")
