@@ -104,6 +104,6 @@ def test_inputs_of_another_shape_are_refused(net: Callable[..., Any]) -> None:
 
 
 def cases(path: str) -> Any:
-    from delegatekit.pte.bundle import read_bundle
+    from delegatekit_tools.bundles import read_bundle
 
     return read_bundle(path).cases["forward"]

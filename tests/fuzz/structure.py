@@ -22,9 +22,7 @@ from mutations import EXTREMES, change_root, change_tables, mutate
 from seeds import Seed
 
 from delegatekit.json_text import plain
-from delegatekit.pte import bundle_schema as tables
-from delegatekit.pte import read, schema
-from delegatekit.pte.bundle import Bundle, write_bundle
+from delegatekit.pte import BUNDLE_IDENTIFIER, read, schema
 from delegatekit_api import DelegateKitError
 from delegatekit_coreml.blob.archive import read_archive, write_archive
 from delegatekit_ethosu import blob as vela
@@ -34,7 +32,9 @@ from delegatekit_reference.blob import SEAL
 from delegatekit_toolkit import etdump, flatbuffer
 from delegatekit_toolkit.tosa import schema as tosa
 from delegatekit_tools.bundles import Case as BundledCase
+from delegatekit_tools.bundles import schema as tables
 from delegatekit_tools.bundles.cases import Signature
+from delegatekit_tools.bundles.file import Bundle, write_bundle
 from delegatekit_tools.placement.measurements import FORMAT, Candidate, Measurements, Tuned, UnitTimes
 from delegatekit_vulkan.blob import envelope as vulkan
 from delegatekit_vulkan.blob.reader import parse as vulkan_parse
@@ -113,11 +113,11 @@ def _bundle_case(seeds: Mapping[str, Seed], source: random.Random) -> Case:
     write_bundle(Bundle(memoryview(seed.program), {"forward": [made, made]}), file)
     if source.random() < 0.3:
         return Case(mutate(file.getvalue(), [], source), (), seed.inputs)
-    root = flatbuffer.parse(tables.BundledProgram, file.getvalue(), (tables.BUNDLE_IDENTIFIER,))
+    root = flatbuffer.parse(tables.BundledProgram, file.getvalue(), (BUNDLE_IDENTIFIER,))
     root.program = bytes(root.program or b"")
     change_root(root, source)
     try:
-        return Case(flatbuffer.serialize(root, tables.BUNDLE_IDENTIFIER), (), seed.inputs)
+        return Case(flatbuffer.serialize(root, BUNDLE_IDENTIFIER), (), seed.inputs)
     except DelegateKitError:  # a value that its field cannot hold
         return Case(file.getvalue(), (), seed.inputs)
 

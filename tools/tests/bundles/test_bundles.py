@@ -14,10 +14,11 @@ from torch import nn
 
 import delegatekit as dk
 from delegatekit.errors.misuse import UnknownMethodError
-from delegatekit.pte import bundle_schema as tables
-from delegatekit.pte.bundle import Bundle, read_bundle, write_bundle
+from delegatekit.pte import BUNDLE_IDENTIFIER
 from delegatekit_api import DelegateKitError, ExecutionError, FormatError
 from delegatekit_toolkit.flatbuffer import parse, serialize
+from delegatekit_tools.bundles import schema as tables
+from delegatekit_tools.bundles.file import Bundle, read_bundle, write_bundle
 
 
 class Scaled(nn.Module):
@@ -252,7 +253,7 @@ def test_a_case_that_the_method_refuses_fails_and_the_next_one_is_run(scaled: by
     (suite,) = root.method_test_suites
     cases = suite.test_cases or []
     cases[0].inputs = (cases[0].inputs or [])[:-1]
-    found = dk.verify(serialize(root, tables.BUNDLE_IDENTIFIER))
+    found = dk.verify(serialize(root, BUNDLE_IDENTIFIER))
     assert [item.passes for item in found.results] == [False, True]
     assert "takes 5 inputs, got 4" in str(found.results[0])
 
@@ -287,7 +288,7 @@ def test_a_damaged_bundle_is_one_clear_error(scaled: bytes, damage: Callable[[An
     root = parse(tables.BundledProgram, dk.bundle(scaled, {"forward": [dk.Case((PAIR,), FIXED)]}).buffer)
     damage(root)
     with pytest.raises(FormatError, match=words):
-        dk.verify(serialize(root, tables.BUNDLE_IDENTIFIER))
+        dk.verify(serialize(root, BUNDLE_IDENTIFIER))
 
 
 def test_what_was_cut_off_or_flipped_is_refused_or_read(scaled: bytes) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from . import bundle_schema, schema
-from .bundle import Bundle, is_bundle, read_bundle, write_bundle
+from . import schema
+from .bundle import BUNDLE_IDENTIFIER, BUNDLE_VERSION, bundled_program, is_bundle
 from .dataflow import calls
 from .dtypes import scalar_type, torch_dtype
 from .image import Datum, PtdImage, PteImage
@@ -12,14 +12,16 @@ from .ptd_reader import PtdFile, StoredData, read_ptd
 from .ptd_schema import PTD_IDENTIFIER, TensorLayout
 from .ptd_writer import ptd_to_bytes, write_ptd
 from .reader import Header, PteFile, naming, read
-from .segments import Data, data_size
+from .segments import SEGMENT_ALIGNMENT, Data, data_size, round_up
 from .validation import validate
 from .writer import to_bytes, write, write_to
 
 __all__ = [
+    "BUNDLE_IDENTIFIER",
+    "BUNDLE_VERSION",
     "OWN_KEYS",
     "PTD_IDENTIFIER",
-    "Bundle",
+    "SEGMENT_ALIGNMENT",
     "Data",
     "Datum",
     "Header",
@@ -29,22 +31,21 @@ __all__ = [
     "PteImage",
     "StoredData",
     "TensorLayout",
-    "bundle_schema",
+    "bundled_program",
     "calls",
     "data_size",
     "is_bundle",
     "naming",
     "ptd_to_bytes",
     "read",
-    "read_bundle",
     "read_ptd",
+    "round_up",
     "scalar_type",
     "schema",
     "to_bytes",
     "torch_dtype",
     "validate",
     "write",
-    "write_bundle",
     "write_ptd",
     "write_to",
 ]

@@ -13,7 +13,7 @@ from delegatekit_toolkit.flatbuffer import parse
 
 from ..files import Source, open_view
 from . import schema
-from .bundle import is_bundle, read_bundle
+from .bundle import bundled_program, is_bundle
 from .ptd_reader import StoredData, read_data_files
 from .ptd_schema import TensorLayout
 from .segments import locate
@@ -142,7 +142,7 @@ def read(source: Source, *, copy: bool = False) -> PteFile:
     """
     view = open_view(source, copy=copy)
     with naming(source):
-        return _read(read_bundle(view).program if is_bundle(view) else view)
+        return _read(bundled_program(view) if is_bundle(view) else view)
 
 
 def external_key(tensor: schema.Tensor) -> str:

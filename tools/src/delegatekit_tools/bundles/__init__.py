@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from .cases import Case
+from .file import Bundle, read_bundle
 from .making import BundledProgram, bundle
 from .verifying import CaseResult, Difference, Verification, verify
 
-__all__ = ["BundledProgram", "Case", "CaseResult", "Difference", "Verification", "bundle", "verify"]
+__all__ = [
+    "Bundle",
+    "BundledProgram",
+    "Case",
+    "CaseResult",
+    "Difference",
+    "Verification",
+    "bundle",
+    "read_bundle",
+    "verify",
+]

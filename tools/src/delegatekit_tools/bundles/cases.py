@@ -13,9 +13,9 @@ from torch.utils import _pytree as pytree
 from delegatekit.engine import Inputs, inputs_of, read_input_structure, tensor_spec
 from delegatekit.errors import UnknownMethodError
 from delegatekit.pte import PteFile, schema
-from delegatekit.pte import bundle_schema as tables
 from delegatekit_api import ExecutionError, TensorSpec
 
+from . import schema as tables
 from .values import to_value
 
 #: What a value of the file is for the caller; None has no value in a bundle's inputs.

@@ -12,9 +12,10 @@ from torch.utils._pytree import tree_leaves
 
 from delegatekit.engine import LoadedProgram, load
 from delegatekit.files import Source, open_view, write_files
-from delegatekit.pte import Bundle, is_bundle, naming, read, read_bundle, validate, write_bundle
+from delegatekit.pte import is_bundle, naming, read, validate
 
 from .cases import Case, Signature
+from .file import Bundle, read_bundle, write_bundle
 
 
 class BundledProgram:

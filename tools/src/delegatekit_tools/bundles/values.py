@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from delegatekit.errors import as_ours
-from delegatekit.pte import bundle_schema as tables
 from delegatekit.pte import scalar_type, torch_dtype
 from delegatekit_api import FormatError, UnsupportedError
+
+from . import schema as tables
 
 
 def to_value(item: Any, order: Sequence[int] | None, where: str) -> tables.Value:

@@ -12,10 +12,11 @@ import torch
 from delegatekit.engine import LoadedProgram, load
 from delegatekit.errors import UnknownMethodError
 from delegatekit.files import Source
-from delegatekit.pte import bundle_schema as tables
-from delegatekit.pte import naming, read_bundle
+from delegatekit.pte import naming
 from delegatekit_api import DelegateKitError, ExecutionError
 
+from . import schema as tables
+from .file import read_bundle
 from .values import from_value
 
 

@@ -35,7 +35,9 @@ def verify(
 ) -> None:
     """Run the cases of a bundled program (.bpte) on the Python engine and compare; exit code 1 if one differs."""
     from delegatekit import verify as run_cases
-    from delegatekit.pte import naming, read_bundle
+    from delegatekit.pte import naming
+
+    from ..bundles import read_bundle
 
     with naming(file):
         count = sum(map(len, read_bundle(file).cases.values()))

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from delegatekit.files import Source, open_view
-from delegatekit.pte import PteFile, TensorLayout, is_bundle, read_bundle, read_ptd, schema
+from delegatekit.pte import PteFile, TensorLayout, is_bundle, read_ptd, schema
 from delegatekit.reading import FileDelegate, FileMethod, FileProgram, FileValue, dtype_name, open_program
 from delegatekit.text import human_size, layer_lines, summary
 from delegatekit_api.devices import Estimate
 
+from ..bundles import read_bundle
 from .insides import Insides, insides
 from .operators import operator_lines
 

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import math
 
+from delegatekit.pte import schema
 from delegatekit_toolkit.flatbuffer import Table, bool_, data, f64, i8, i64, string, tables, u32, union, vector
-
-from .schema import ELEMENT_SIZE, ScalarType
-
-#: File identifier of a .bpte.
-BUNDLE_IDENTIFIER = b"BP08"
-#: What ExecuTorch 1.5 writes.
-BUNDLE_VERSION = 2
 
 
 class Tensor(Table):
@@ -25,7 +19,7 @@ class Tensor(Table):
     @property
     def nbytes(self) -> int:
         """Bytes that the content must have."""
-        return math.prod(self.sizes or ()) * ELEMENT_SIZE[ScalarType(self.scalar_type)]
+        return math.prod(self.sizes or ()) * schema.ELEMENT_SIZE[schema.ScalarType(self.scalar_type)]
 
 
 class Int(Table):
