@@ -9,11 +9,11 @@ import pytest
 from torch._ops import OpOverload
 
 from delegatekit.edge import build_edge
-from delegatekit.edge.dialect import OCCURRING, dialect_operators
 from delegatekit_conformance.drawing import draw
 from delegatekit_conformance.strategies import load_operators
 from delegatekit_conformance.strategies.reached import operators_in_examples
 from delegatekit_conformance.trial import Subject
+from delegatekit_tools.dialect.closed_set import OCCURRING, dialect_operators
 
 NAMES = tuple(load_operators())
 #: Occur only in programs that no strategy draws: where sizes change, or a number comes out of a tensor.

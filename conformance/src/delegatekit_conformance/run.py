@@ -12,8 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from delegatekit.edge.dialect import absence
 from delegatekit.plugins import LoadedBackend, discovery
+from delegatekit_tools.dialect import absence
 
 from .context import Context
 from .declaration import Declaration

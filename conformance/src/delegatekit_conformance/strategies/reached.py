@@ -10,7 +10,7 @@ from .registry import load_operators
 
 def operators_in_examples() -> frozenset[str]:
     """The operators that have a strategy, and those that the core makes of them where no backend keeps them whole."""
-    from delegatekit.edge.dialect import rewritten_to
+    from delegatekit_tools.dialect import rewritten_to
 
     found: set[str] = set()
     for name in load_operators():

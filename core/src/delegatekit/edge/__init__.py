@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from .build import build_edge
-from .dialect import GROUPS, DialectOperator, absence, dialect_operators
+from .build import build_edge, rewritten_call
+from .decompose import WHOLE, is_decomposable
 from .digest import program_digest, values_digest
 from .export import Model, exported_programs
 from .precompiled import called_module, is_precompiled
 from .program import EdgeMethod, producer, shared_buffers
+from .rules import RULES
+from .rules.promotion import PROMOTING
 from .size_nodes import SizeNodes
 from .sizes import expression, is_size, is_size_node, lower_bound, upper_bound
 
 __all__ = [
-    "GROUPS",
-    "DialectOperator",
+    "PROMOTING",
+    "RULES",
+    "WHOLE",
     "EdgeMethod",
     "Model",
     "SizeNodes",
-    "absence",
     "build_edge",
     "called_module",
-    "dialect_operators",
     "exported_programs",
     "expression",
+    "is_decomposable",
     "is_precompiled",
     "is_size",
     "is_size_node",
     "lower_bound",
     "producer",
     "program_digest",
+    "rewritten_call",
     "shared_buffers",
     "upper_bound",
     "values_digest",

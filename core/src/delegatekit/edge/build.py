@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import torch
 from torch._guards import detect_fake_mode
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_map_only
 
 from delegatekit_api import MutableState, UnsupportedError
 from delegatekit_api.nodes import describe_node
@@ -48,6 +50,21 @@ def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: 
         for node in program.graph.nodes:
             sweep.translate(node)
     return sweep.finish(method)
+
+
+def rewritten_call(target: OpOverload, arguments: Sequence[Any]) -> list[Any]:
+    """The targets of the calls that one call of an operator becomes where no backend keeps it, in their order.
+
+    `arguments` are the positional ones: fake tensors of one mode, numbers, and lists of these. Raises whatever the
+    operator raises for arguments that it does not take, and UnsupportedError for a call that cannot be translated.
+    """
+    builder = EdgeBuilder(detect_fake_mode(arguments), RULES, Decomposer(), frozenset())
+    with builder.fake_mode:
+        result = target(*arguments)
+    inputs = tree_map_only(torch.Tensor, lambda value: builder.input("input", value), tuple(arguments))
+    with translating(builder):
+        builder.translate(target, inputs, {}, result)
+    return [node.target for node in builder.graph.nodes if node.op == "call_function"]
 
 
 def _functionalized(program: ExportedProgram) -> ExportedProgram:

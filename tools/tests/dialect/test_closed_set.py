@@ -8,9 +8,8 @@ import sys
 import pytest
 import torch
 
-from delegatekit.edge.decompose import WHOLE, is_decomposable
-from delegatekit.edge.dialect import GROUPS, OCCURRING, absence, dialect_operators, rewritten_to
-from delegatekit.edge.rules import RULES
+from delegatekit.edge import RULES, WHOLE, is_decomposable
+from delegatekit_tools.dialect.closed_set import GROUPS, OCCURRING, absence, dialect_operators, rewritten_to
 
 aten = torch.ops.aten
 
@@ -84,6 +83,9 @@ def test_an_operator_is_tried_with_tensors_that_fit_it() -> None:
 
 
 def test_operators_that_nobody_has_asked_torch_for_are_in_the_set() -> None:
-    script = "from delegatekit.edge.dialect import dialect_operators; print('aten.put.default' in dialect_operators())"
+    script = (
+        "from delegatekit_tools.dialect.closed_set import dialect_operators\n"
+        "print('aten.put.default' in dialect_operators())"
+    )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["True"]

@@ -20,10 +20,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from .builder import EdgeBuilder, translating
-from .decompose import WHOLE, Decomposer, is_decomposable
-from .rules import RULES
-from .rules.promotion import PROMOTING
+from delegatekit.edge import PROMOTING, RULES, WHOLE, is_decomposable, rewritten_call
 
 aten = torch.ops.aten
 
@@ -209,27 +206,19 @@ def _import_quantized() -> None:
 
 def _translated(target: OpOverload, dtype: torch.dtype, rank: int) -> tuple[str, ...]:
     """The operators of one call, in order. Raises whatever the call raises for operands that do not fit it."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    builder = EdgeBuilder(mode, RULES, Decomposer(), frozenset())
-    fakes: list[Any] = []
-    nodes: list[Any] = []
-    for argument in target._schema.arguments:
-        if argument.has_default_value() or argument.kwarg_only:
-            break
-        with mode:
-            value = _sample(str(argument.type), dtype, rank)
-        fakes.append(value)
-        nodes.append(builder.input(argument.name, value) if isinstance(value, torch.Tensor) else value)
-        if isinstance(value, list) and value and isinstance(value[0], torch.Tensor):
-            nodes[-1] = [builder.input(f"{argument.name}_{index}", item) for index, item in enumerate(value)]
-    with mode:
-        result = target(*fakes)
-    with translating(builder):
-        builder.translate(target, tuple(nodes), {}, result)
-    calls = [node.target for node in builder.graph.nodes if node.op == "call_function"]
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        arguments = [
+            _sample(str(argument.type), dtype, rank)
+            for argument in itertools.takewhile(_is_needed, target._schema.arguments)
+        ]
+    calls = rewritten_call(target, arguments)
     if target in calls:
         raise ValueError("this call stays as it is")
     return tuple(dict.fromkeys(str(call) for call in calls if isinstance(call, OpOverload)))
+
+
+def _is_needed(argument: torch.Argument) -> bool:
+    return not (argument.has_default_value() or argument.kwarg_only)
 
 
 def _sample(kind: str, dtype: torch.dtype, rank: int) -> Any:

@@ -6,9 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from delegatekit.edge import GROUPS, DialectOperator, absence, dialect_operators
 from delegatekit.plugins import EXAMPLES_GROUP, LoadedBackend, entry_points, fault
 from delegatekit_api import PluginError
+
+from .closed_set import GROUPS, DialectOperator, absence, dialect_operators
 
 
 @dataclass(frozen=True)
