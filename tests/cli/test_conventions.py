@@ -16,7 +16,7 @@ from delegatekit import __version__
 from delegatekit.cli import command_line
 from delegatekit.cli.console import table
 from delegatekit.plugins.declared import COMMAND_GROUP, entry_points
-from delegatekit.text import layer_lines
+from delegatekit_tools.text import layer_lines
 
 #: Those of the core and of the tools.
 COMMANDS = [

@@ -16,7 +16,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from delegatekit.files import write_text
-from delegatekit.text import content_policy
+from delegatekit_tools.text import content_policy
 
 from ..outcome import CaseResult, Outcome, Verdict
 from ..run import BackendFacts, Run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from .build import build_edge, rewritten_call
 from .decompose import WHOLE, is_decomposable
-from .digest import program_digest, values_digest
 from .export import Model, exported_programs
 from .precompiled import called_module, is_precompiled
 from .program import EdgeMethod, producer, shared_buffers
@@ -30,9 +29,7 @@ __all__ = [
     "is_size_node",
     "lower_bound",
     "producer",
-    "program_digest",
     "rewritten_call",
     "shared_buffers",
     "upper_bound",
-    "values_digest",
 ]

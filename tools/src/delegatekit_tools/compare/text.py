@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Final
 
-from delegatekit.text import aligned
-
+from ..text import aligned
 from .result import Divergence, Measured, Operator
 
 _HEADERS: Final = ("of bound", "error", "bound", "SQNR dB", "operator", "runs on", "module", "source")

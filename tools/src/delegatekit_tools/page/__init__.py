@@ -14,11 +14,12 @@ from itertools import chain
 from delegatekit.emit import PlacedValue
 from delegatekit.partition import PartitionedMethod
 from delegatekit.pipeline import LoweredProgram
-from delegatekit.text import human_size, summary
+from delegatekit.text import human_size
 from delegatekit.version import __version__
 
 from ..report import DelegateReport, MethodReport, Report, report
 from ..report.rows import decomposed_row
+from ..text import summary
 from . import tables
 from .drawing import graph_data
 from .graph import Drawing, draw

@@ -7,7 +7,8 @@ from html import escape
 from typing import Any
 
 from delegatekit.json_text import to_json
-from delegatekit.text import content_policy
+
+from ..text import content_policy
 
 
 def shell(title: str, style: str, body: Iterable[str], script: str = "") -> str:

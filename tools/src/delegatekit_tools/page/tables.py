@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from delegatekit.partition import PartitionedMethod
-from delegatekit.text import human_size, human_time, summary
+from delegatekit.text import human_size, human_time
 from delegatekit_api.devices import Estimate
 from delegatekit_toolkit.passes import Change
 
 from ..report.report import DelegateReport, Report
 from ..report.rows import ExplainRow
+from ..text import summary
 from .graph import DELEGATE, Box, Drawing, Item, constants_of, leaves
 from .shell import text
 

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from torch.export import ExportedProgram
 
-from delegatekit.edge import program_digest
 from delegatekit.errors import WrongArgumentError
 from delegatekit.partition import keep_operators
 from delegatekit.pipeline import LoweredProgram
 from delegatekit.plugins import LoadedBackend, backends, get_backend
 from delegatekit_api import DelegateKitError, LoweringError
 
+from ..digest import program_digest
 from .clock import EngineMeasurer
 from .measurements import Measurements, Tuned, check_fitting, machine_facts, version_of
 from .trials import Tuning, example_inputs

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
-from delegatekit.text import aligned, layer_lines, summary
-
+from ..text import aligned, layer_lines, summary
 from .measured import InstructionProfile, Origin, Times
 
 #: Modules or lines of one row that are named; how many more there are is said.

@@ -11,10 +11,11 @@ from delegatekit.lowering import Delegate
 from delegatekit.partition import PartitionPlan
 from delegatekit.pipeline import LoweredProgram
 from delegatekit.pte import OWN_KEYS, data_size, schema
-from delegatekit.text import human_size, summary
+from delegatekit.text import human_size
 from delegatekit_api.devices import Estimate
 from delegatekit_api.nodes import is_dynamic
 
+from ..text import summary
 from .rows import ONLY_TOGETHER
 
 

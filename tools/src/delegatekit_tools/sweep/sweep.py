@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from delegatekit.edge import Model, exported_programs, program_digest, values_digest
+from delegatekit.edge import Model, exported_programs
 from delegatekit.errors import UNEXPECTED, WrongArgumentError, as_ours
 from delegatekit_api import LoweringError
 
+from ..digest import program_digest, values_digest
 from .jobs import planned
 from .material import Material
 from .page import page

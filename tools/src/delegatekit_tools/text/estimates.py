@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from delegatekit.text import human_size, human_time
 from delegatekit_api.devices import Estimate, LayerEstimate
-
-from .numbers import human_size, human_time
 
 #: So many layers are shown unless all are asked for.
 _SHOWN: Final = 10

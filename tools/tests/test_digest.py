@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.export import export
 
-from delegatekit.edge.digest import program_digest, values_digest
+from delegatekit_tools.digest import program_digest, values_digest
 
 
 class Net(nn.Module):
