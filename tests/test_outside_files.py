@@ -21,7 +21,6 @@ from torch import nn
 
 import delegatekit
 from delegatekit.files.exported import graphs_of, load_exported
-from delegatekit.json_text import parse_object
 from delegatekit.pte.estimates import Estimates
 from delegatekit.pte.manifest import Manifest
 from delegatekit.pte.reader import naming
@@ -32,6 +31,7 @@ from delegatekit_conformance.errors import InputError
 from delegatekit_conformance.outcome import CaseResult, Outcome, Verdict
 from delegatekit_conformance.run import BackendFacts, Run
 from delegatekit_conformance.runner.journal import Finished
+from delegatekit_toolkit.json_text import parse_object
 from delegatekit_tools.bundles import Case, read_bundle
 from delegatekit_tools.model_explorer.graphs import drawings
 from delegatekit_tools.placement.measurements import Candidate, Measurements, Tuned, UnitTimes

@@ -16,9 +16,9 @@ from torch import nn
 
 import delegatekit
 from delegatekit import Row
-from delegatekit.json_text import plain
 from delegatekit.plugins import get_backend
 from delegatekit_api import DelegateKitError, LoweringError, OptionError
+from delegatekit_toolkit.json_text import plain
 from delegatekit_tools.sweep import runners
 from delegatekit_tools.sweep.jobs import planned
 

@@ -17,7 +17,6 @@ ROOMS = (
     "errors",
     "text",
     "processes",
-    "json_text",
     "files",
     "plugins",
     # files, and what runs them

@@ -21,7 +21,6 @@ from messages import change_message
 from mutations import EXTREMES, change_root, change_tables, mutate
 from seeds import Seed
 
-from delegatekit.json_text import plain
 from delegatekit.pte import BUNDLE_IDENTIFIER, read, schema
 from delegatekit_api import DelegateKitError
 from delegatekit_coreml.blob.archive import read_archive, write_archive
@@ -30,6 +29,7 @@ from delegatekit_qnn.blob import header as qnn
 from delegatekit_qnn.blob import spec as qnn_spec
 from delegatekit_reference.blob import SEAL
 from delegatekit_toolkit import etdump, flatbuffer
+from delegatekit_toolkit.json_text import plain
 from delegatekit_toolkit.tosa import schema as tosa
 from delegatekit_tools.bundles import Case as BundledCase
 from delegatekit_tools.bundles import schema as tables

@@ -187,8 +187,8 @@ def diff(
 ) -> None:
     """Show what changed between two runs. Exit code 1 if there are new faults, or less is delegated."""
     from delegatekit.files import write_text
-    from delegatekit.json_text import to_json
     from delegatekit.text.terminal import Terminal
+    from delegatekit_toolkit.json_text import to_json
 
     from . import report
 

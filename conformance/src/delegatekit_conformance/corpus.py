@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from delegatekit.json_text import parse_object, to_json
 from delegatekit_api import FormatError
+from delegatekit_toolkit.json_text import parse_object, to_json
 
 from . import vendor
 from .errors import InputError

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from delegatekit.json_text import AnyFloat
+from delegatekit_toolkit.json_text import AnyFloat
 
 #: How the result of a case begins whose value of an option acts as the default in all that was tried.
 ACTS_AS = "acts as the default, "

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Literal, TypeAlias
 
-from delegatekit.json_text import to_json
 from delegatekit.plugins import LoadedBackend
 from delegatekit_api import BackendSpec, DelegateKitError
 from delegatekit_api.quantization import QuantizationRule, TensorQuantization
+from delegatekit_toolkit.json_text import to_json
 
 from .declaration import Declaration
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from delegatekit.files import write_text
-from delegatekit.json_text import to_json
+from delegatekit_toolkit.json_text import to_json
 
 from .errors import InputError
 from .expectations import TODO

@@ -10,8 +10,8 @@ from enum import Enum
 from math import isfinite
 from typing import Any
 
-from delegatekit.json_text import AnyFloat, decoded
 from delegatekit_api import FormatError
+from delegatekit_toolkit.json_text import AnyFloat, decoded
 
 from .declaration import Measured, together
 

@@ -12,10 +12,12 @@
 | `sizes` | sizes that change from call to call, with the arithmetic of numbers |
 | `quantized` | quantization whose parameters are found in each call |
 | `units` | quantize-operator-dequantize units: the parts of a quantized program that become integer operations |
+| `composed` | operators that a target lacks, composed of a few primitives |
 | `dtypes` | dtypes by torch's names |
 | `content` | constants as named data under keys that are hashes of the content |
 | `blob` | blobs sealed with version and checksum; compile specs and named data of a payload |
 | `flatbuffer` | a flatbuffers codec whose schemas are dataclasses |
+| `json_text` | JSON with NaN and infinities, and JSON from outside: read within bounds, its types checked |
 | `signature` | a delegate's inputs and outputs, and the checks that its runtime must make |
 | `capture` | redirects the output of a vendor's library away from stdout |
 | `installed` | checks for the package of a vendor's tool without importing it |

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from delegatekit.json_text import to_json
 from delegatekit_api import FormatError
+from delegatekit_toolkit.json_text import to_json
 from delegatekit_tools.sweep import LeftOut, Row, Sweep
 from delegatekit_tools.sweep.results import Results
 

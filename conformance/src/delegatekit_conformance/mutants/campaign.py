@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from delegatekit.files import check_outputs
-from delegatekit.json_text import parse_object, to_json
 from delegatekit.plugins import discovery
 from delegatekit_api import FormatError
 from delegatekit_toolkit.cluster import ClusterTask, Lost, able_workers, allow_children, connected, run_tasks
+from delegatekit_toolkit.json_text import parse_object, to_json
 
 from ..cases import all_cases
 from ..context import PROFILES, Context

@@ -13,8 +13,8 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-from delegatekit.json_text import decoded, parse, to_json
 from delegatekit.plugins import FIRST_IMPORTS, discovery
+from delegatekit_toolkit.json_text import decoded, parse, to_json
 
 from ..cases import Case, all_cases
 from ..cases.declared.collect import declarations

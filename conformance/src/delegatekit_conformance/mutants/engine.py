@@ -9,7 +9,7 @@ from functools import cache, partial
 from threading import Lock
 from typing import Any
 
-from delegatekit.json_text import decoded
+from delegatekit_toolkit.json_text import decoded
 
 from ..cases import all_cases
 from ..context import Context
@@ -113,7 +113,7 @@ class Found:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], where: str = "mutant") -> Found:
-        """The inverse of `delegatekit.json_text.to_json`. Raises FormatError, with `where`, for what is none."""
+        """The inverse of `json_text.to_json`. Raises FormatError, with `where`, for what is none."""
         return decoded(cls, values, where)
 
 

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
-from delegatekit.json_text import to_json
+from delegatekit_toolkit.json_text import to_json
 
 from ..cases import Case, all_cases
 from ..context import Context

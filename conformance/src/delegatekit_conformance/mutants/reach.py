@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-from delegatekit.json_text import to_json
+from delegatekit_toolkit.json_text import to_json
 
 from ..cases import Case, all_cases
 from ..context import Context

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from delegatekit.files import write_text
-from delegatekit.json_text import decoded, parse_object, said, to_json
 from delegatekit_api import FormatError
+from delegatekit_toolkit.json_text import decoded, parse_object, said, to_json
 
 from ..errors import InputError
 from .engine import Found

@@ -21,8 +21,8 @@ from typing import Annotated, Any
 import typer
 
 from delegatekit.files import write_text
-from delegatekit.json_text import to_json
 from delegatekit.plugins import discovery
+from delegatekit_toolkit.json_text import to_json
 
 from .. import corpus
 from ..cases import Case, all_cases

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from delegatekit.files import open_file, write_text
-from delegatekit.json_text import decoded, parse, plain, said, to_json
 from delegatekit_api import DelegateKitError, FormatError
+from delegatekit_toolkit.json_text import decoded, parse, plain, said, to_json
 
 from ..outcome import CaseResult
 from ..run import Run
@@ -30,7 +30,7 @@ def schema() -> dict[str, Any]:
 
 
 def as_json(run: Run) -> dict[str, Any]:
-    """The document (see `delegatekit.json_text` for numbers that JSON does not have)."""
+    """The document (see `delegatekit_toolkit.json_text` for numbers that JSON does not have)."""
     values = {
         "format": FORMAT,
         **asdict(replace(run, results=())),

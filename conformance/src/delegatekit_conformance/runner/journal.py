@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from delegatekit.files import check_outputs, open_file
-from delegatekit.json_text import cut_off, parse, parse_object, to_json
 from delegatekit_api import FormatError
+from delegatekit_toolkit.json_text import cut_off, parse, parse_object, to_json
 
 from ..context import Context
 from ..errors import InputError

@@ -16,9 +16,9 @@ from rich.text import Text
 
 from delegatekit_api import DelegateKitError, hookimpl
 from delegatekit_api.observers import StageEvent
+from delegatekit_toolkit.json_text import to_json
 
 from ..errors.misuse import Misuse
-from ..json_text import to_json
 from ..text import indented, one_line, one_lined
 from ..text.terminal import Terminal
 

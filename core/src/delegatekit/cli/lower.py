@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from delegatekit_toolkit.json_text import to_json
+
 from ..errors.misuse import MissingToolsError
-from ..json_text import to_json
 from ..plugins.discovery import AUTO
 from .arguments import (
     BackendOption,

@@ -21,9 +21,9 @@ import torch
 
 from delegatekit_api.versions import API_VERSION
 from delegatekit_toolkit.content import content_key
+from delegatekit_toolkit.json_text import to_json
 
 from ..edge.constants import Constants
-from ..json_text import to_json
 from ..plugins import COMPILED, cache_folder, state_of, warn
 from ..text import BYTES, with_unit
 from ..version import __version__

@@ -16,9 +16,9 @@ import torch
 
 from delegatekit_api import CompileSpec, NamedData, PreprocessResult
 from delegatekit_toolkit.content import elements
+from delegatekit_toolkit.json_text import to_json
 
 from ..edge.constants import Constants
-from ..json_text import to_json
 from ..pte.estimates import Estimates
 from .constants import Pieces
 from .result import CheckedResult, check_result

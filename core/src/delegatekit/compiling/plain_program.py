@@ -18,9 +18,9 @@ from torch.fx import Graph, Node
 
 from delegatekit_api import MutableState, PartitionProgram
 from delegatekit_toolkit.dtypes import dtype_name
+from delegatekit_toolkit.json_text import to_json
 
 from ..edge.constants import Constants
-from ..json_text import to_json
 from .program import assemble
 from .symbols import SymbolReader, SymbolWriter
 

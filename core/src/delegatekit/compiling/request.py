@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ..json_text import to_json
+from delegatekit_toolkit.json_text import to_json
+
 from .constants import Place
 
 REQUEST: Final = "request.json"

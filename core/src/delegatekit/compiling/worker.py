@@ -13,8 +13,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from delegatekit_toolkit.json_text import to_json
+
 from ..edge.constants import Constants
-from ..json_text import to_json
 from ..plugins import described, get_backend
 from .constants import map_constants
 from .hooks import compile_here

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from delegatekit_api import FormatError
+from delegatekit_toolkit.json_text import decoded, parse_object
 
 from ..errors.foreign import torch_logs_nothing
-from ..json_text import decoded, parse_object
 from .archives import Archive, open_archive
 from .pickles import UntrustedError, load_pickled
 from .program_text import check_program_text

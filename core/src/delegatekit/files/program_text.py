@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any, Final
 
-from ..json_text import objects, parse
+from delegatekit_toolkit.json_text import objects, parse
+
 from .pickles import UntrustedError
 from .trees import check_tree
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import delegatekit_api
 from delegatekit_api import DelegateKitError
+from delegatekit_toolkit.json_text import to_json
 
-from ..json_text import to_json
 from .blame import fault
 
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from delegatekit_api.versions import PROJECT
-
-from ..json_text import to_json
+from delegatekit_toolkit.json_text import to_json
 
 #: Environment variable with the folder, or "off" to remember nothing.
 CACHE: Final = "DELEGATEKIT_CACHE"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from delegatekit_api.devices import Estimate, LayerEstimate
+from delegatekit_toolkit.json_text import read_object, to_json
 
-from ..json_text import read_object, to_json
 from . import schema
 from .dataflow import calls
 from .reader import PteFile

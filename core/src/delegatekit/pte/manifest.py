@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..json_text import read_object, to_json
+from delegatekit_toolkit.json_text import read_object, to_json
+
 from . import schema
 from .axes import InputAxes, axes_from_json, axes_to_json
 from .dataflow import calls

@@ -131,7 +131,7 @@ def _measured(
 
 def _read(path: Path) -> Mapping[str, Any]:
     from delegatekit.files import open_file
-    from delegatekit.json_text import parse_object
+    from delegatekit_toolkit.json_text import parse_object
 
     with open_file(path) as file:
         return parse_object(file.read(), str(path), hint="`lower --debug-map` writes a debug map")

@@ -12,10 +12,10 @@ from typing import Any, BinaryIO, Final
 import torch
 
 from delegatekit.files import shielded
-from delegatekit.json_text import to_json
 from delegatekit.lowering import Delegate, LoweredMethod
 from delegatekit.pipeline import LoweredProgram
 from delegatekit.pte import calls, schema
+from delegatekit_toolkit.json_text import to_json
 
 from .graph import StoredProgram, stored_program
 

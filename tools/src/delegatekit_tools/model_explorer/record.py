@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from delegatekit.files import Archive, open_archive
-from delegatekit.json_text import decoded, parse_object
 from delegatekit.reading import FileMethod
 from delegatekit_api import FormatError
+from delegatekit_toolkit.json_text import decoded, parse_object
 
 _HINT: Final = "`lower --etrecord` writes one"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from delegatekit.json_text import to_json
+from delegatekit_toolkit.json_text import to_json
 
 from ..text import content_policy
 

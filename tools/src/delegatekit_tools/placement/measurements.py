@@ -11,11 +11,11 @@ from typing import Any, Final
 import torch
 
 from delegatekit.files import open_file, write_text
-from delegatekit.json_text import decoded, parse_object, plain, said, to_json
 from delegatekit.plugins import LoadedBackend, warn
 from delegatekit.text import human_time
 from delegatekit.version import __version__
 from delegatekit_api import FormatError
+from delegatekit_toolkit.json_text import decoded, parse_object, plain, said, to_json
 
 #: Version of the file's format.
 FORMAT: Final = 1

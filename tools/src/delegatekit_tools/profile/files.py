@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import Any, Final
 
-from delegatekit.json_text import to_json
+from delegatekit_toolkit.json_text import to_json
 
 from .measured import InstructionProfile
 from .profile import Profile

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delegatekit.json_text import cut_off, decoded
 from delegatekit_api import FormatError
+from delegatekit_toolkit.json_text import cut_off, decoded
 
 from .measured import Origin
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from delegatekit.errors import Misuse, WrongArgumentError
-from delegatekit.json_text import to_json
 from delegatekit.plugins import LoadedBackend, get_backend, state_of
 from delegatekit_api import DelegateKitError, OptionError
 from delegatekit_api.devices import TargetInfo
+from delegatekit_toolkit.json_text import to_json
 
 from .row import FAILED, FLOAT, Row
 

@@ -13,9 +13,9 @@ import torch
 from torch.export import ExportedProgram
 
 from delegatekit.errors import as_ours
-from delegatekit.json_text import to_json
 from delegatekit.quantization import load_quantized
 from delegatekit_api import LoweringError
+from delegatekit_toolkit.json_text import to_json
 
 from .trial import Arguments
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from delegatekit.json_text import to_json
+from delegatekit_toolkit.json_text import to_json
 
 from ..page.shell import shell, text
 from .row import COMPILES, Row

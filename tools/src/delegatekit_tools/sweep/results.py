@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from delegatekit.files import open_file, write_text
-from delegatekit.json_text import parse, read_object, said, to_json
 from delegatekit_api import FormatError
+from delegatekit_toolkit.json_text import parse, read_object, said, to_json
 
 from .row import Row
 

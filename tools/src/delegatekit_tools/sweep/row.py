@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from delegatekit.json_text import AnyFloat, decoded, said
 from delegatekit_api import FormatError
+from delegatekit_toolkit.json_text import AnyFloat, decoded, said
 
 #: What became of it, the best first.
 COMPILES: Final = "compiles"

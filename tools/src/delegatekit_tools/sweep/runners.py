@@ -10,10 +10,10 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
-from delegatekit.json_text import plain, read_object, to_json
 from delegatekit.processes import Process
 from delegatekit_api import FormatError
 from delegatekit_toolkit.cluster import ClusterTask, Lost, able_workers, connected, run_tasks
+from delegatekit_toolkit.json_text import plain, read_object, to_json
 from delegatekit_toolkit.scratch import scratch
 
 from .jobs import Job

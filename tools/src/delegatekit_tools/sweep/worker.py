@@ -7,8 +7,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from delegatekit.json_text import to_json
 from delegatekit.plugins import fault
+from delegatekit_toolkit.json_text import to_json
 
 from .jobs import Job
 from .material import Material

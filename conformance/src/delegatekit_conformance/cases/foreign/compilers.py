@@ -36,7 +36,7 @@ from typing import Any, Final
 import torch
 from torch.export import ExportedProgram
 
-from delegatekit.json_text import parse_object, to_json
+from delegatekit_toolkit.json_text import parse_object, to_json
 
 from ... import vendor
 

@@ -19,8 +19,8 @@ from delegatekit_api import (
     RuntimeUnavailableError,
 )
 from delegatekit_api.profiling import OperatorTime
+from delegatekit_toolkit.json_text import plain
 
-from ...json_text import plain
 from .child import START, Child, DiedError, Giver, the_deadline, using
 from .memory import Arena, Slot, write_pieces
 

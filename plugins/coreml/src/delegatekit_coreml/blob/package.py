@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from delegatekit_api import FormatError
+from delegatekit_toolkit.json_text import parse_object
 
 from .archive import read_archive, write_archive
 
@@ -153,13 +154,7 @@ def _item(files: dict[str, memoryview], path: str) -> memoryview:
 
 
 def _object(files: dict[str, memoryview], path: str) -> dict[str, Any]:
-    try:
-        found = json.loads(bytes(_item(files, path)))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"is no JSON: {error}", where=f"{_WHERE}, {path}") from None
-    if not isinstance(found, dict):
-        raise FormatError("is no object", where=f"{_WHERE}, {path}")
-    return found
+    return parse_object(_item(files, path), f"{_WHERE}, {path}")
 
 
 def _names(metadata: dict[str, Any], key: str, *, least: int) -> tuple[str, ...]:

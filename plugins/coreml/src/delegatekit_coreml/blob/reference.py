@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delegatekit_api import FormatError
+from delegatekit_toolkit.json_text import parse_object
 
 _MARK: Final = b"CMJR"
 _VERSION: Final = 1
@@ -47,11 +48,8 @@ def read_reference(blob: memoryview) -> Reference | None:
     """The reference in a blob; None if it is not one. Raises FormatError for a damaged one."""
     if bytes(blob[: len(_MARK)]) != _MARK:
         return None
-    try:
-        found = json.loads(bytes(blob[len(_MARK) :]))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"is no JSON: {error}", where=_WHERE) from None
-    if not isinstance(found, dict) or found.get("version") != _VERSION:
+    found = parse_object(blob[len(_MARK) :], _WHERE)
+    if found.get("version") != _VERSION:
         raise FormatError(f"is not of version {_VERSION}", where=_WHERE)
     key, function = found.get("key"), found.get("functionName")
     if not isinstance(key, str) or not isinstance(function, str):

@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from delegatekit_api import FormatError
 from delegatekit_toolkit.blob import Seal
+from delegatekit_toolkit.json_text import parse
 from delegatekit_toolkit.signature import Range, TensorType
 
 from ..ir.functions import FUNCTIONS
@@ -65,9 +66,8 @@ def write_blob(graph: Graph) -> bytes:
 
 def read_blob(blob: bytes | bytearray | memoryview) -> Graph:
     """The graph of a blob. Raises FormatError if any bit of it differs from what was written."""
-    body = SEAL.unwrap(blob)
+    content = parse(SEAL.unwrap(blob), SEAL.name)
     try:
-        content = json.loads(bytes(body).decode("ascii"), parse_constant=_no_constant, object_pairs_hook=_unique)
         graph = _graph(content)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"is not the JSON of a graph: {error}", where=SEAL.name) from error
@@ -132,17 +132,6 @@ def _argument_data(argument: Argument) -> Any:
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a name occurs twice in an object")
-    return result
 
 
 def _graph(content: Any) -> Graph:
