@@ -16,7 +16,6 @@ ROOMS = (
     "version",
     "errors",
     "text",
-    "processes",
     "files",
     "plugins",
     # files, and what runs them

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from delegatekit.plugins import FIRST_IMPORTS, OBSERVER_GROUP, discovery, first_import, observers, remembered
-from delegatekit.processes import Ended
 from delegatekit_api import PluginError
 from delegatekit_api.observers import StageEvent
+from delegatekit_toolkit.limited import Ended
 
 
 @pytest.fixture

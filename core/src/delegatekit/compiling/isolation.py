@@ -6,14 +6,13 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from threading import Event
 from typing import Any, Final
 
 from delegatekit_api import LoweringError
+from delegatekit_toolkit.limited import Ended, Processes, module
 from delegatekit_toolkit.scratch import scratch
 
 from ..plugins import restored
-from ..processes import Ended, Process
 from .constants import write_constants
 from .packed import DamagedError, unpack
 from .plain_program import NotPlainError
@@ -37,8 +36,7 @@ class Isolation:
         """`seconds` of wall time and `memory` in bytes that each process may take; None: no limit."""
         self._seconds = seconds
         self._memory = memory
-        self._running: set[Process] = set()
-        self._stopped = Event()
+        self._processes = Processes()
 
     def compile(self, task: Task) -> list[CheckedResult]:
         """Do a task in one process.
@@ -65,9 +63,7 @@ class Isolation:
 
     def stop(self) -> None:
         """End all processes, and start no others."""
-        self._stopped.set()
-        for process in tuple(self._running):
-            process.stop()
+        self._processes.stop()
 
     def _write(self, place: Path, task: Task) -> None:
         Request(
@@ -80,17 +76,11 @@ class Isolation:
         ).write(place)
 
     def _run(self, place: Path) -> Ended:
-        if self._stopped.is_set():
-            raise CompilerDiedError("was not started: another compiler has failed")
         # What a compiler that is ended leaves of temporary files goes with the folder.
-        process = Process(_WORKER, str(place), environment={"TMPDIR": str(place)}, joined=True)
-        self._running.add(process)
-        if self._stopped.is_set():  # meanwhile
-            process.stop()
-        try:
-            return process.wait(self._seconds)
-        finally:
-            self._running.discard(process)
+        ended = self._processes.run(module(_WORKER, str(place)), self._seconds, {"TMPDIR": str(place)})
+        if ended is None:
+            raise CompilerDiedError("was not started: another compiler has failed")
+        return ended
 
 
 def _error(place: Path, ended: Ended) -> Exception:

@@ -16,7 +16,8 @@ from typing import Final
 
 import importlib_metadata as metadata
 
-from ..processes import Ended, Process
+from delegatekit_toolkit.limited import Ended, Process, module
+
 from . import remembered
 from .declared import owner
 
@@ -51,7 +52,7 @@ def refusal(entry_point: metadata.EntryPoint) -> str | None:
 
 def probe(*arguments: str, seconds: float) -> Ended:
     """Run `delegatekit.plugins.probe` with these arguments. Raises OSError where no process can be started."""
-    return Process(f"{__package__}.probe", *arguments, environment={FIRST_IMPORTS: "off"}).wait(seconds)
+    return Process(module(f"{__package__}.probe", *arguments), environment={FIRST_IMPORTS: "off"}).wait(seconds)
 
 
 def state_of(entry_point: metadata.EntryPoint) -> str:

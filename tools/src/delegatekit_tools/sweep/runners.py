@@ -7,13 +7,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from threading import Event
 from typing import Any, Final
 
-from delegatekit.processes import Process
 from delegatekit_api import FormatError
 from delegatekit_toolkit.cluster import ClusterTask, Lost, able_workers, connected, run_tasks
 from delegatekit_toolkit.json_text import plain, read_object, to_json
+from delegatekit_toolkit.limited import Processes, module
 from delegatekit_toolkit.scratch import scratch
 
 from .jobs import Job
@@ -31,12 +30,12 @@ def run_here(jobs: Sequence[Job], files: Mapping[str, bytes], seconds: float, at
     threads = ThreadPoolExecutor(at_a_time or os.cpu_count(), thread_name_prefix="sweep")
     with scratch() as folder:
         write(files, folder)
-        processes = _Processes(folder, seconds)
+        maker = _Maker(folder, seconds)
         try:
-            for future in as_completed([threads.submit(processes.make, job) for job in jobs]):
+            for future in as_completed([threads.submit(maker.make, job) for job in jobs]):
                 yield future.result()
         finally:
-            processes.stop()
+            maker.stop()
             threads.shutdown(cancel_futures=True)
 
 
@@ -71,41 +70,32 @@ def make_on_worker(job: Mapping[str, Any], files: Mapping[str, bytes], seconds: 
     """A row, made in a process of this worker's machine, as plain data."""
     with scratch() as folder:
         write(files, folder)
-        found: dict[str, Any] = plain(_Processes(folder, seconds).make(Job(**job)))
+        found: dict[str, Any] = plain(_Maker(folder, seconds).make(Job(**job)))
         return found
 
 
-class _Processes:
+class _Maker:
     """Makes rows, each in a process of its own; its methods may be called from several threads."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._folder = folder
         self._seconds = seconds
-        self._running: set[Process] = set()
-        self._stopped = Event()
+        self._processes = Processes()
 
     def make(self, job: Job) -> Row:
         """The row of a job. A process that dies or is late gives a row that says so."""
-        if self._stopped.is_set():
-            return job.failed("was not started")
         given, row = self._folder / f"{job.key}.job", self._folder / f"{job.key}.row"
         given.write_text(to_json(job), "utf-8")
         # What a backend that is ended leaves of temporary files goes with the folder.
         environment = {"TMPDIR": str(self._folder)}
-        process = Process(_WORKER, str(self._folder), str(given), str(row), environment=environment, joined=True)
-        self._running.add(process)
-        if self._stopped.is_set():  # meanwhile
-            process.stop()
-        try:
-            ended = process.wait(self._seconds)
-        finally:
-            self._running.discard(process)
+        command = module(_WORKER, str(self._folder), str(given), str(row))
+        ended = self._processes.run(command, self._seconds, environment)
+        if ended is None:
+            return job.failed("was not started")
         if not row.exists():
             return job.failed(f"its process {ended.failure}")
         return _row(job, read_object(row.read_bytes()))
 
     def stop(self) -> None:
         """End all processes, and start no others."""
-        self._stopped.set()
-        for process in tuple(self._running):
-            process.stop()
+        self._processes.stop()

@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 import torch
 
 from delegatekit_api import ExecutionError
+from delegatekit_toolkit.limited import Ended, Process, module
 
-from ...processes import Ended, Process
 from ..blame import fault, warn
 from ..carried import described, restored
 from ..first_import import FIRST_IMPORTS
@@ -155,10 +155,10 @@ class Child:
         self._channel.close()
 
     def _keep(self, theirs: socket.socket, ready: Event) -> None:
-        arguments = (self._backend, str(theirs.fileno()), str(torch.get_num_threads()))
+        command = module(_WORKER, self._backend, str(theirs.fileno()), str(torch.get_num_threads()))
         environment = {FIRST_IMPORTS: "off", "PYTHONUNBUFFERED": "1"}
         try:
-            self._process = Process(_WORKER, *arguments, environment=environment, joined=True, files=(theirs.fileno(),))
+            self._process = Process(command, environment=environment, joined=True, files=(theirs.fileno(),))
         except OSError as error:
             self._ended = Ended((), (), f"could not be started: {error}", None)
             return

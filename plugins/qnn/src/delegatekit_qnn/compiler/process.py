@@ -7,16 +7,14 @@ either of them ends, nothing is left behind. The library's own files go into a f
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
 
 from delegatekit_api import LoweringError
-from delegatekit_toolkit.processes import ending, guarded, search_path, stop
+from delegatekit_toolkit.limited import Process
 from delegatekit_toolkit.scratch import scratch
 
 from ..blob.header import HEADER_SIZE, Blob, border
@@ -30,8 +28,6 @@ from .validator import Validator
 
 #: Seconds to wait for a context: large networks take minutes.
 _SECONDS: Final = 3600.0
-#: Bytes of the library's output that are read: the last ones.
-_MOST_PRINTED: Final = 1 << 16
 #: Files that the library writes beside a context measured with optrace: one for each graph.
 _SCHEMATICS: Final = "*_schematic.bin"
 #: torch's names of the types at a delegate's border.
@@ -60,18 +56,17 @@ def compile_graphs(graphs: Sequence[Graph], options: bytes, schematics: str = ""
         TemporaryFile() as request,
         TemporaryFile() as data,
         TemporaryFile() as context,
-        TemporaryFile() as printed,
         scratch() as folder,
     ):
         request.write(json.dumps(graphs_request(options, graphs, constants)).encode())
         constants.write(data)
         for file in (request, data):
             file.flush()
-        failure = _run(found, (request, data, context), printed, folder)
+        failure, printed = _run(found, (request, data, context), folder)
         context.seek(0)
         made = context.read()
         if failure or len(made) <= HEADER_SIZE:
-            raise _error(failure or "made no context", _end_of(printed))
+            raise _error(failure or "made no context", printed)
         if schematics:
             _hand_over(folder, Path(schematics))
     # The binding writes a header of its own, whose signature is the time.
@@ -87,29 +82,15 @@ def _described(tensors: Sequence[Tensor]) -> list[tuple[str, tuple[int, ...]]]:
     return [(_NAMES[item.datatype], item.shape) for item in tensors]
 
 
-def _run(found: Installation, files: Sequence[IO[bytes]], printed: IO[bytes], folder: Path) -> str:
-    """The ending of the process in words; "" if successful. It ends with this one."""
+def _run(found: Installation, files: Sequence[IO[bytes]], folder: Path) -> tuple[str, str]:
+    """The ending of the process in words, "" if successful, and the end of its output."""
     numbers = [file.fileno() for file in files]
     try:
-        process = subprocess.Popen(
-            guarded(command(found, "compile", *map(str, numbers))),
-            stdin=subprocess.DEVNULL,
-            stdout=printed,
-            stderr=printed,
-            pass_fds=numbers,
-            cwd=folder,
-            env=search_path(),
-            start_new_session=True,
-        )
+        process = Process(command(found, "compile", *map(str, numbers)), joined=True, files=numbers, folder=folder)
     except OSError as error:
-        return f"cannot be started: {error}"
-    try:
-        code = process.wait(_SECONDS)
-    except subprocess.TimeoutExpired:
-        return f"took longer than {_SECONDS:g} s and was stopped"
-    finally:
-        stop(process)
-    return ending(code) if code else ""
+        return f"cannot be started: {error}", ""
+    ended = process.wait(_SECONDS)
+    return "" if ended.code == 0 else ended.ending, "\n".join(ended.last)
 
 
 def _hand_over(made: Path, folder: Path) -> None:
@@ -120,13 +101,6 @@ def _hand_over(made: Path, folder: Path) -> None:
             shutil.move(file, folder / file.name)
     except OSError as error:
         raise LoweringError(f"its schematic files cannot be written into {folder}: {error}", where=WHERE) from error
-
-
-def _end_of(printed: IO[bytes]) -> str:
-    """The end of the output."""
-    size = printed.seek(0, os.SEEK_END)
-    printed.seek(max(0, size - _MOST_PRINTED))
-    return printed.read().decode(errors="replace")
 
 
 def _error(failure: str, text: str) -> LoweringError:

@@ -1,4 +1,4 @@
-"""Runs a module of ours in a process of its own, with a time limit, and tells how it ended.
+"""Commands in processes of their own, with a time limit, and how each ended.
 
 What may crash, hang, print or leave the process as it should not be (plugins that are new, vendors' compilers and
 runtimes) is kept at arm's length here. Each process starts from nothing, and ends, with all that it has started, when
@@ -13,11 +13,12 @@ import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from threading import Thread
+from pathlib import Path
+from threading import Event, Thread
 from typing import IO, Any, Final
 
-from delegatekit_toolkit.processes import ending as ending_of
-from delegatekit_toolkit.processes import guarded, search_path, stop
+from .processes import ending as ending_of
+from .processes import guarded, search_path, stop
 
 #: Bytes that are read of what a process prints: answers are short.
 _MOST: Final = 1 << 20
@@ -44,30 +45,47 @@ class Ended:
         return ": ".join([self.ending, *spoke])
 
 
+def module(name: str, *arguments: str) -> list[str]:
+    """The command that runs a Python module.
+
+    >>> module("timeit", "pass")[1:]
+    ['-m', 'timeit', 'pass']
+    """
+    return [sys.executable, "-m", name, *arguments]
+
+
 class Process:
-    """A process that runs a module: started when it is made, waited for once."""
+    """A process that runs a command: started when it is made, waited for once.
+
+    >>> ended = Process([sys.executable, "-c", "print('done'); exit(3)"]).wait(60)
+    >>> ended.lines, ended.failure
+    (('done',), 'ended the process with exit code 3')
+    """
 
     def __init__(
         self,
-        module: str,
-        *arguments: str,
+        command: Sequence[str],
+        *,
         environment: Mapping[str, str] | None = None,
         joined: bool = False,
         files: Sequence[int] = (),
+        folder: Path | None = None,
     ) -> None:
-        """Start `python -m module arguments`, with this process' import path.
+        """Start a command, with this process' import path.
 
-        `joined` keeps stdout and stderr together, in the order of printing. `files` are descriptors that it gets under
-        the same numbers. Raises OSError where no process can be started.
+        `environment` has variables beside those of this process. `joined` keeps stdout and stderr together, in the
+        order of printing. `files` are descriptors that it gets under the same numbers, `folder` is where it works.
+        Raises OSError where no process can be started.
         """
         process: Any = subprocess.Popen(
-            guarded([sys.executable, "-m", module, *arguments]),
+            guarded(command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if joined else subprocess.PIPE,
             env=search_path() | dict(environment or {}),
             start_new_session=True,
             pass_fds=files,
+            cwd=folder,
         )
         self._process = process
         self._printed = _Reader(process.stdout, first=not joined)
@@ -91,6 +109,33 @@ class Process:
     def stop(self) -> None:
         """End it and all that it has started."""
         stop(self._process)
+
+
+class Processes:
+    """Processes that are ended together; its methods may be called from several threads."""
+
+    def __init__(self) -> None:
+        self._running: set[Process] = set()
+        self._stopped = Event()
+
+    def run(self, command: Sequence[str], seconds: float | None, environment: Mapping[str, str]) -> Ended | None:
+        """How a command ended, stdout and stderr joined; None if all were stopped before. Arguments as of `Process`."""
+        if self._stopped.is_set():
+            return None
+        process = Process(command, environment=environment, joined=True)
+        self._running.add(process)
+        if self._stopped.is_set():  # meanwhile
+            process.stop()
+        try:
+            return process.wait(seconds)
+        finally:
+            self._running.discard(process)
+
+    def stop(self) -> None:
+        """End all, and start no others."""
+        self._stopped.set()
+        for process in tuple(self._running):
+            process.stop()
 
 
 class _Reader:
