@@ -134,11 +134,8 @@ def value(name: str, size: int, first: int, last: int, *, is_buffer: bool = Fals
 
 
 def spread(options: MemoryOptions, values: list[PlannedValue], overread: int = 0) -> dict[str, tuple[int, int]]:
-    places, sizes, reports = Spaces(options).plan("forward", values, overread)
-    assert (
-        sizes[0] == 0
-        and {report.memory_id: report.size for report in reports}.items() <= dict(enumerate(sizes)).items()
-    )
+    places, sizes, used = Spaces(options).plan("forward", values, overread)
+    assert sizes[0] == 0 and {space.memory_id: space.size for space in used}.items() <= dict(enumerate(sizes)).items()
     for number in range(1, len(sizes)):
         inside = [(v, offset) for v, (its, offset) in zip(values, places, strict=True) if its == number]
         requests = [Request(v.size, v.first, v.last, options.alignment) for v, _ in inside]

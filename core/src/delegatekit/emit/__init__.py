@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from .arena import ArenaReport, MemoryOptions, PlacedValue, PlannedValue
+from .arena import MemoryOptions, PlacedValue, PlannedSpace, PlannedValue
 from .external import External
 from .file import Emitted, emit
-from .memory import MemoryPlan, Request, loads, plan_memory
+from .memory import MemoryPlan, Request, largest_load, loads, plan_memory
 from .shared import FileOptions
 
 __all__ = [
-    "ArenaReport",
     "Emitted",
     "External",
     "FileOptions",
     "MemoryOptions",
     "MemoryPlan",
     "PlacedValue",
+    "PlannedSpace",
     "PlannedValue",
     "Request",
     "emit",
+    "largest_load",
     "loads",
     "plan_memory",
 ]

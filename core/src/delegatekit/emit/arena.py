@@ -1,4 +1,4 @@
-"""The planned memory of a method: which space each value goes to, where it lies there, and a report of it."""
+"""The planned memory of a method: which space each value goes to, and where it lies there."""
 
 from __future__ import annotations
 
@@ -109,28 +109,17 @@ class MemoryOptions:
 
 
 @dataclass(frozen=True)
-class ArenaReport:
-    """One space of one method. `size` is what the file asks for; `bound` is the least that any plan could do with."""
+class PlannedSpace:
+    """A space of a method."""
 
-    space: str
+    name: str
     memory_id: int
-    #: Bytes, `overread` included.
+    #: Bytes that the file asks for.
     size: int
-    #: The largest sum of bytes in use at one step.
-    bound: int
-    #: The first step at which so much is in use, and the values that are, largest first.
-    peak_step: int
-    peak: tuple[PlannedValue, ...]
-    #: Bytes lost between the values of the peak because each begins at a multiple of the alignment.
-    alignment_waste: int
-    #: Bytes after the last value because a backend reads beyond its inputs.
+    #: How many of these follow the last value, because a backend reads beyond its inputs.
     overread: int
-    values: int
-
-    @property
-    def excess(self) -> float:
-        """How much larger than the bound the planned values lie, as a share of the bound: 0.0 cannot be improved."""
-        return (self.size - self.overread) / self.bound - 1.0 if self.bound else 0.0
+    #: Every value begins at a multiple of so many bytes.
+    alignment: int
 
 
 class Spaces:
@@ -188,8 +177,8 @@ class Spaces:
 
     def plan(
         self, method: str, values: Sequence[PlannedValue], overread: int
-    ) -> tuple[list[tuple[int, int]], list[int], tuple[ArenaReport, ...]]:
-        """Plan a method: (memory_id, offset) of each value, the sizes of the spaces from 0 on, and the report.
+    ) -> tuple[list[tuple[int, int]], list[int], tuple[PlannedSpace, ...]]:
+        """Plan a method: (memory_id, offset) of each value, the sizes of the spaces from 0 on, and the spaces in use.
 
         Raises LoweringError, with figures, if something does not fit, and for a wrong plan of a user's planner.
         """
@@ -240,16 +229,11 @@ class Spaces:
                 raise LoweringError(
                     f"space {STATE} has {self._capacities[number]} bytes, the buffers need {size}", where=where
                 )
-        reports = tuple(
-            self._report(
-                number,
-                [value for value, (its, _) in zip(values, places, strict=True) if its == number],
-                sizes[number],
-                beyond[number],
-            )
+        used = tuple(
+            PlannedSpace(self.name(number), number, sizes[number], beyond[number], self.options.alignment)
             for number in sorted(sizes)
         )
-        return places, [sizes.get(number, 0) for number in range(max(sizes, default=1) + 1)], reports
+        return places, [sizes.get(number, 0) for number in range(max(sizes, default=1) + 1)], used
 
     def _choices(self, value: PlannedValue) -> list[int]:
         if self.options.spaces is None:
@@ -325,22 +309,6 @@ class Spaces:
             f"{load} bytes at step {step}: {words}",
             where=where,
             hint=f'let some of them go elsewhere too, e.g. ("{self.name(number)}", "dram")',
-        )
-
-    def _report(self, number: int, values: Sequence[PlannedValue], size: int, overread: int) -> ArenaReport:
-        requests = [Request(value.size, value.first, value.last, self.options.alignment) for value in values]
-        bound, step = largest_load(requests)
-        alive = [(v, r) for v, r in zip(values, requests, strict=True) if v.first <= step <= v.last and v.size]
-        return ArenaReport(
-            space=self.name(number),
-            memory_id=number,
-            size=size,
-            bound=bound,
-            peak_step=step,
-            peak=tuple(sorted((v for v, _ in alive), key=lambda v: -v.size)),
-            alignment_waste=sum(request.span - request.size for _, request in alive),
-            overread=overread,
-            values=len(values),
         )
 
 

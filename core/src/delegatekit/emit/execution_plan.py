@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from ..lowering import LoweredMethod
 from ..pte import schema
-from .arena import ArenaReport, PlacedValue
+from .arena import PlacedValue, PlannedSpace
 from .instructions import InstructionList
 from .placing import place_values
 from .reuse import Reuse
@@ -29,7 +29,7 @@ class MethodPlan:
 
     plan: schema.ExecutionPlan
     handles: tuple[tuple[int, ...], ...]
-    arenas: tuple[ArenaReport, ...]
+    spaces: tuple[PlannedSpace, ...]
     placed: tuple[PlacedValue, ...]
 
 
@@ -54,7 +54,7 @@ def plan_method(name: str, method: LoweredMethod, shared: Shared) -> MethodPlan:
     updates = state.updates()
     outputs = [_output(writer, state.before_write_back(item)) for item in edge.outputs]
     state.write_back(updates)
-    sizes, arenas, placed = place_values(name, writer, edge.outputs, shared.spaces, method.overread_bytes)
+    sizes, spaces, placed = place_values(name, writer, edge.outputs, shared.spaces, method.overread_bytes)
 
     plan = schema.ExecutionPlan(
         name=name,
@@ -67,7 +67,7 @@ def plan_method(name: str, method: LoweredMethod, shared: Shared) -> MethodPlan:
         delegates=code.delegates,
         non_const_buffer_sizes=sizes,
     )
-    return MethodPlan(plan, tuple(code.handles), arenas, placed)
+    return MethodPlan(plan, tuple(code.handles), spaces, placed)
 
 
 def _input(values: Values, node: Node) -> int:

@@ -12,7 +12,7 @@ from ..lowering import LoweredMethod
 from ..pte import PteImage
 from ..pte.estimates import ESTIMATES_KEY, Estimates
 from ..pte.manifest import MANIFEST_KEY, Manifest, Owner
-from .arena import ArenaReport, PlacedValue
+from .arena import PlacedValue, PlannedSpace
 from .execution_plan import plan_method
 from .shared import FileOptions, Shared
 from .sizes import input_axes
@@ -24,9 +24,9 @@ class Emitted:
 
     image: PteImage
     handles: Mapping[str, tuple[tuple[int, ...], ...]]
-    #: The planned memory of each method, space by space.
-    arenas: Mapping[str, tuple[ArenaReport, ...]] = field(default_factory=dict)
-    #: What lies in it.
+    #: The spaces of planned memory of each method.
+    spaces: Mapping[str, tuple[PlannedSpace, ...]] = field(default_factory=dict)
+    #: What lies in them.
     placed: Mapping[str, tuple[PlacedValue, ...]] = field(default_factory=dict)
 
 
@@ -52,8 +52,8 @@ def emit(methods: Mapping[str, LoweredMethod], producer: str, options: FileOptio
         data_files=shared.outside.files(),
     )
     handles = {name: item.handles for name, item in planned.items()}
-    arenas = {name: item.arenas for name, item in planned.items()}
-    return Emitted(image, handles, arenas, {name: item.placed for name, item in planned.items()})
+    spaces = {name: item.spaces for name, item in planned.items()}
+    return Emitted(image, handles, spaces, {name: item.placed for name, item in planned.items()})
 
 
 def _own_data(

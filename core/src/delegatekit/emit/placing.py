@@ -7,25 +7,25 @@ from typing import Any
 
 from ..pte import schema
 from ..pte.dtypes import torch_dtype
-from .arena import ArenaReport, PlacedValue, PlannedValue, Spaces
+from .arena import PlacedValue, PlannedSpace, PlannedValue, Spaces
 from .storage import Storage
 from .writer import Writer
 
 
 def place_values(
     method: str, writer: Writer, outputs: Sequence[Any], spaces: Spaces, overread: int
-) -> tuple[list[int], tuple[ArenaReport, ...], tuple[PlacedValue, ...]]:
+) -> tuple[list[int], tuple[PlannedSpace, ...], tuple[PlacedValue, ...]]:
     """Place all storages, write their offsets into the tensors, and leave out copies that are not needed.
 
     `outputs` are what the method returns; delegates read up to `overread` bytes beyond their inputs. Returns the sizes
-    of the spaces from 0 on, a report of each, and what lies in them. Raises LoweringError, with figures, if something
+    of the spaces from 0 on, those in use, and what lies in them. Raises LoweringError, with figures, if something
     does not fit.
     """
     storages = writer.values.storages
     planner = spaces.options.planner
     needless = writer.reuse.apply(storages, planner if isinstance(planner, str) else "best")
     planned = _planned_values(method, writer, outputs, storages, needless)
-    places, sizes, arenas = spaces.plan(method, list(planned.values()), overread)
+    places, sizes, used = spaces.plan(method, list(planned.values()), overread)
     place_of = dict(zip(planned, places, strict=True))
     for storage in storages:
         root, shift = storage.root()
@@ -37,7 +37,7 @@ def place_values(
             )
     writer.code.drop(needless)
     placed = tuple(PlacedValue(planned[root], *place) for root, place in place_of.items())
-    return sizes, arenas, placed
+    return sizes, used, placed
 
 
 def _planned_values(

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from delegatekit.emit import ArenaReport, PlacedValue, PlannedValue, Request, loads
+from delegatekit.emit import PlacedValue, PlannedValue, Request, loads
 from delegatekit.text import human_size
 
+from ..report import ArenaReport
 from .shell import text
 from .tables import table
 

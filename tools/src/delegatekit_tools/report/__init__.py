@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .arenas import ArenaReport
 from .report import DelegateReport, MethodReport, Report, report
 
-__all__ = ["DelegateReport", "MethodReport", "Report", "report"]
+__all__ = ["ArenaReport", "DelegateReport", "MethodReport", "Report", "report"]

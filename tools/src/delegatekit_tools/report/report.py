@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from delegatekit.emit import ArenaReport
+from delegatekit.emit import Emitted
 from delegatekit.lowering import Delegate
 from delegatekit.partition import PartitionPlan
 from delegatekit.pipeline import LoweredProgram
@@ -16,6 +16,7 @@ from delegatekit_api.devices import Estimate
 from delegatekit_api.nodes import is_dynamic
 
 from ..text import summary
+from .arenas import ArenaReport
 from .rows import ONLY_TOGETHER
 
 
@@ -115,6 +116,14 @@ class Report:
         return "\n".join(lines)
 
 
+def _arenas(emitted: Emitted, method: str) -> tuple[ArenaReport, ...]:
+    placed = emitted.placed.get(method, ())
+    return tuple(
+        ArenaReport.of(space, [item.value for item in placed if item.memory_id == space.memory_id])
+        for space in emitted.spaces.get(method, ())
+    )
+
+
 def report(program: LoweredProgram) -> Report:
     """What was delegated of a lowered program, what was not, and what its file will need."""
     methods, image = program.methods, program.image
@@ -131,8 +140,7 @@ def report(program: LoweredProgram) -> Report:
             for delegate in method.delegates
         )
         arena_size = sum(plan.non_const_buffer_sizes or ())
-        arenas = program.emitted.arenas.get(name, ())
-        reports.append(MethodReport(name, delegates, _kernel_calls(plan), arena_size, arenas))
+        reports.append(MethodReport(name, delegates, _kernel_calls(plan), arena_size, _arenas(program.emitted, name)))
     named = {data.key: data_size(data.data) for data in image.named_data if data.key not in OWN_KEYS}
     data_files = {
         name: sum(data_size(datum.data) for datum in content.data) for name, content in image.data_files.items()
