@@ -16,7 +16,7 @@ from ..plugins import restored
 from .constants import write_constants
 from .packed import DamagedError, unpack
 from .plain_program import NotPlainError
-from .request import CONSTANTS, ERROR, RESULTS, Request, read_results
+from .request import CONSTANTS, ERROR, Request, result_place
 from .result import CheckedResult
 from .task import Task
 
@@ -54,10 +54,9 @@ class Isolation:
         with scratch() as place:
             self._write(place, task)
             ended = self._run(place)
-            results = place / RESULTS
-            if ended.code == 0 and results.exists():
-                with suppress(DamagedError):
-                    packed = read_results(results)
+            if ended.code == 0:
+                with suppress(OSError, DamagedError):
+                    packed = (result_place(place, index).read_bytes() for index in range(len(plain)))
                     return [unpack(data, item.constants) for data, item in zip(packed, plain, strict=True)]
             raise _error(place, ended)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,7 @@ from .constants import Place
 
 REQUEST: Final = "request.json"
 CONSTANTS: Final = "constants.bin"
-RESULTS: Final = "results.bin"
 ERROR: Final = "error.json"
-
-_LENGTH: Final = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
@@ -47,22 +43,6 @@ class Request:
         return cls(**{**content, "constants": [Place(**item) for item in content["constants"]]})
 
 
-def write_results(path: Path, packed: Sequence[bytes]) -> None:
-    """Write packed results into one file, which appears whole."""
-    unfinished = path.with_suffix(".part")
-    with unfinished.open("wb") as file:
-        for item in packed:
-            file.write(_LENGTH.pack(len(item)))
-            file.write(item)
-    unfinished.replace(path)
-
-
-def read_results(path: Path) -> list[memoryview]:
-    """The packed results of such a file."""
-    rest = memoryview(path.read_bytes())
-    found = []
-    while rest:
-        (length,) = _LENGTH.unpack_from(rest)
-        found.append(rest[_LENGTH.size : _LENGTH.size + length])
-        rest = rest[_LENGTH.size + length :]
-    return found
+def result_place(folder: Path, index: int) -> Path:
+    """Where the packed result of a program is written."""
+    return folder / f"{index}.result"

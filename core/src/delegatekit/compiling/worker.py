@@ -2,8 +2,8 @@
 
     python -m delegatekit.compiling.worker FOLDER
 
-Reads `request.json` and `constants.bin`; writes `results.bin`, or `error.json` if the backend refuses or fails. What a
-compiler prints is not read here.
+Reads `request.json` and `constants.bin`; writes a `.result` for each partition, or `error.json` if the backend refuses
+or fails. What a compiler prints is not read here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .constants import map_constants
 from .hooks import compile_here
 from .packed import pack
 from .plain_program import PlainProgram
-from .request import CONSTANTS, ERROR, RESULTS, Request, write_results
+from .request import CONSTANTS, ERROR, Request, result_place
 
 
 def main(folder: str) -> None:
@@ -35,8 +35,8 @@ def main(folder: str) -> None:
         backend = get_backend(request.backend)
         options = backend.make_options(request.options)
         results = compile_here(backend, [item.program() for item in programs], options, request.places)
-        packed = [pack(result, item.constants) for result, item in zip(results, programs, strict=True)]
-        write_results(place / RESULTS, packed)
+        for index, (result, item) in enumerate(zip(results, programs, strict=True)):
+            result_place(place, index).write_bytes(pack(result, item.constants))
     except BaseException as error:
         (place / ERROR).write_text(to_json(described(error)), "utf-8")
         status = 1

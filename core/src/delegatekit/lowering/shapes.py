@@ -16,7 +16,7 @@ from torch.fx import Node
 
 from delegatekit_api import ExecutionError, PartitionProgram, UnsupportedError
 
-from ..edge.sizes import SYMBOLIC, Size, expression, known_true
+from ..edge.sizes import SYMBOLIC, Size, affine, expression, known_true
 
 
 class DelegateShapes:
@@ -98,13 +98,10 @@ class DelegateShapes:
         found: set[sympy.Symbol] = set()
         # Sizes that are a symbol themselves first: nothing must be divided there.
         for position, axis, expr in sorted(self._changing, key=lambda item: not item[2].is_Symbol):
-            (symbol,) = expr.free_symbols if len(expr.free_symbols) == 1 else (None,)
-            if symbol is None or symbol in found or not expr.is_polynomial(symbol):
-                continue
-            factors = sympy.Poly(expr, symbol).all_coeffs()
-            if len(factors) == 2 and all(number.is_Integer for number in factors):
-                found.add(symbol)
-                yield symbol, (position, axis, int(factors[0]), int(factors[1]))
+            terms = affine(expr)
+            if terms is not None and terms[0] not in found:
+                found.add(terms[0])
+                yield terms[0], (position, axis, *terms[1:])
         if wanted - found:
             names = ", ".join(sorted(map(str, wanted - found)))
             raise UnsupportedError(
