@@ -1,4 +1,4 @@
-"""Calls and operands: arguments by name, what is known of tensors, and quantization; on both kinds of graphs."""
+"""Calls and operands: arguments by name, facts about tensors, and quantization; on both kinds of graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options from Python values and from the command line's strings: what is converted, what is refused and how."""
+"""Options from Python values and from the command line's strings: conversions, and errors for bad values."""
 
 from __future__ import annotations
 

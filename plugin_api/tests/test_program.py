@@ -1,4 +1,4 @@
-"""What a backend learns about nodes and programs: names, places in the user's source, constants."""
+"""Facts about nodes and programs that backends read: names, source locations, constants."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def model() -> Model:
 @pytest.fixture(scope="module")
 def program(model: Model) -> torch.export.ExportedProgram:
     exported = torch.export.export(model, (torch.ones(2, 4), torch.ones(2, 4)), strict=False)
-    return exported.run_decompositions({})  # makes it functional: only then is it known what is written
+    return exported.run_decompositions({})  # functionalizes, which finds the buffers that are written
 
 
 def find(program: torch.export.ExportedProgram, name: str) -> Any:
@@ -72,7 +72,7 @@ def test_a_node_is_described_with_its_module_and_source_line(program: torch.expo
 
 
 def test_a_line_of_the_user_is_preferred_to_one_inside_torch(program: torch.export.ExportedProgram) -> None:
-    # nn.Linear.forward is torch's; the call of the layer is the user's.
+    # nn.Linear.forward is torch's code; the call of the layer is the user's.
     assert (source_line(find(program, "aten.linear.default")) or "").endswith(": `x = layer(x)`")
 
 
@@ -98,7 +98,7 @@ GENERATED = '  File "<eval_with_key>.3", line 9, in forward\n'
         (TORCH, "/lib/python3/site-packages/torch/nn/modules/linear.py:134: `return F.linear()`"),
         (BARE, "model.py:12"),
         (GENERATED, "<eval_with_key>.3:9"),
-        # A frame without source text (generated code) takes up one line, not two.
+        # A frame without source text (generated code) takes one line, not two.
         (GENERATED + USER, "model.py:12: `x = a + b`"),
         (BARE + INNER, "block.py:7: `return a * b`"),
         (INNER + BARE, "model.py:12"),

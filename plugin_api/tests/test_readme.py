@@ -1,4 +1,4 @@
-"""The package's page: it has every hook that a backend may implement, with the arguments that the hook has."""
+"""The README lists every hook that a backend may implement, with the arguments of the hook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule that decides which plugins a core can talk to."""
+"""The rule for which plugins a core can load."""
 
 from __future__ import annotations
 

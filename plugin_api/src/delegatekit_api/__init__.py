@@ -1,10 +1,10 @@
-"""What a backend plugin and the DelegateKit core say to each other.
+"""The interface between backend plugins and the DelegateKit core.
 
 A plugin is a module (or object) named by a `delegatekit.backends` entry point whose functions are marked
 with `hookimpl`; the hooks are listed in `BackendSpec`. Importing this package never imports torch.
 
 Here is what every backend needs. The rest is in modules: `quantization` (schemes), `devices` (targets and estimates),
-`blobs` (what is in them), `profiling`, `documentation`, `observers`, `versions`, and `nodes` for those who work on
+`blobs` (their operators), `profiling`, `documentation`, `observers`, `versions`, and `nodes` for code that works on
 graphs.
 """
 

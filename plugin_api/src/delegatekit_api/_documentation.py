@@ -1,4 +1,4 @@
-"""What a backend says for the pages of the documentation: its operators, and whatever else its users must know."""
+"""A backend's contribution to the documentation pages: its operators, and whatever else its users must know."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class OperatorEntry:
-    """One operator that a backend takes, as its users read about it."""
+    """One operator that a backend supports, as documented for its users."""
 
     #: The full name of an overload: "aten.add.Tensor".
     operator: str
     #: The conditions, in sentences, for each column of the table; "" where there are none.
     conditions: tuple[str, ...]
-    #: Whether the backend asks the core not to decompose it.
+    #: True if the backend asks the core not to decompose it.
     whole: bool = False
-    #: Whether it is taken only together with an operator that is not a passenger; None if that depends on the call.
+    #: True if it is taken only together with an operator that is not a passenger; None if that depends on the call.
     passenger: bool | None = False
 
 
 @dataclass(frozen=True)
 class OperatorTable:
-    """The operators that a backend takes. Raises ValueError if an entry has not one text for each column."""
+    """The operators that a backend supports. Raises ValueError for an entry without one text per column."""
 
     entries: tuple[OperatorEntry, ...]
-    #: The titles of the columns of conditions: one for each family of devices if these differ in what they take.
+    #: The titles of the columns of conditions: one for each family of devices if their support differs.
     columns: tuple[str, ...] = ("conditions",)
     #: Conditions for every operator, a sentence each.
     common: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class OperatorTable:
 
 @dataclass(frozen=True)
 class BackendDocumentation:
-    """What a backend's page has beside its description and its options, which the core knows already."""
+    """The sections of a backend's page besides its description and its options, which the core knows already."""
 
     operators: OperatorTable | None = None
     #: Further sections: heading -> Markdown.

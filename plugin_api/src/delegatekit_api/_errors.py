@@ -1,4 +1,4 @@
-"""The family of errors: each message says what was wrong, where, and what to do."""
+"""The exception hierarchy: each message says what was wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DelegateKitError(Exception):
 
 
 class PluginError(DelegateKitError):
-    """A plugin is missing, could not be loaded, or answered something that the border does not allow."""
+    """A plugin is missing, could not be loaded, or returned something that the API does not allow."""
 
 
 class OptionError(DelegateKitError):
@@ -34,15 +34,15 @@ class UnsupportedError(LoweringError):
 
 
 class QuantizationError(DelegateKitError):
-    """The model could not be quantized as it was asked."""
+    """The model could not be quantized as requested."""
 
 
 class FormatError(DelegateKitError):
-    """A file or blob is not what its format demands."""
+    """A file or blob violates its format."""
 
 
 class RuntimeUnavailableError(DelegateKitError):
-    """A delegate's runtime is not installed or cannot work on this machine."""
+    """A delegate's runtime is not installed or does not work on this machine."""
 
 
 class ExecutionError(DelegateKitError):

@@ -1,4 +1,4 @@
-"""What a delegate is expected to cost on its device: figures of the vendor's compiler, not measurements."""
+"""The expected cost of a delegate on its device: figures of the vendor's compiler, not measurements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 class LayerEstimate:
     """One step of a delegate, as the vendor's compiler sees it."""
 
-    #: The node that it computes; several steps may compute one.
+    #: The node that it computes; several steps may compute the same one.
     name: str
     #: The vendor's name of the operation.
     operator: str
@@ -18,29 +18,29 @@ class LayerEstimate:
     latency: float
     #: Clock cycles, where the vendor counts them.
     cycles: int | None = None
-    #: Multiplications, and the part of the multipliers' time that they fill, 0 to 1.
+    #: Number of multiplications, and the utilization of the multipliers, 0 to 1.
     macs: int = 0
     utilization: float = 0.0
-    #: Memory -> bytes in use meanwhile.
+    #: Memory -> bytes in use during the step.
     memory: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one call of a delegate takes, and what it keeps.
+    """The expected time of one call of a delegate, and its memory.
 
     The names of memories are the vendor's ("sram", "dram", "flash"); budgets use them, and "latency".
     """
 
-    #: Who says so, for what: "compiler 2.1 for chip-x".
+    #: The source of the figures and the device: "compiler 2.1 for chip-x".
     source: str
     #: Seconds of one call.
     latency: float | None = None
     cycles: int | None = None
     macs: int | None = None
-    #: Memory -> bytes needed while it runs: delegates take turns, so the largest counts.
+    #: Memory -> bytes needed while it runs: delegates run in turn, so the largest counts.
     memory: Mapping[str, int] = field(default_factory=dict)
-    #: Memory -> bytes that it keeps: all delegates together count.
+    #: Memory -> bytes that it keeps: the sum over all delegates counts.
     storage: Mapping[str, int] = field(default_factory=dict)
     #: The steps in order.
     layers: tuple[LayerEstimate, ...] = ()
@@ -51,9 +51,9 @@ class TargetInfo:
     """A device that a backend compiles for."""
 
     name: str
-    #: What a user wants to know of it, in one line.
+    #: A description for users, in one line.
     summary: str
-    #: The options that choose it.
+    #: The options that select it.
     options: Mapping[str, str] = field(default_factory=dict)
-    #: Options beside these with which a host runs what is compiled for it: for verification, where a device needs none.
+    #: Further options with which a host runs the compiled blobs, for verification, where a device needs none.
     on_host: Mapping[str, str] = field(default_factory=dict)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 #: pluggy's project name; also the prefix of the entry-point groups `delegatekit.backends` and `delegatekit.observers`.
 PROJECT: Final = "delegatekit"
 
-#: A pass: called with a program that it may change, it returns what it changed. `delegatekit_toolkit.passes.Pass` is
-#: the base class; this package knows the shape alone, since it imports neither the toolkit nor torch.
+#: A pass: called with a program that it may change, it returns its changes. `delegatekit_toolkit.passes.Pass` is
+#: the base class; this package defines the signature only, since it imports neither the toolkit nor torch.
 ProgramPass: TypeAlias = Callable[..., Any]
 
 _hookspec: Final = pluggy.HookspecMarker(PROJECT)
@@ -32,11 +32,11 @@ hookimpl: Final = pluggy.HookimplMarker(PROJECT)
 
 
 class BackendSpec:
-    """The hooks of a backend. Only `describe_backend` is required; what has no hook the backend cannot do."""
+    """The hooks of a backend. Only `describe_backend` is required; a feature without its hook is not supported."""
 
     @_hookspec(firstresult=True)
     def describe_backend(self) -> BackendDescription:  # type: ignore[empty-body]
-        """Who the backend is. Called first; must not need torch or the vendor's tool."""
+        """The description of the backend. Called first; must not need torch or the vendor's tool."""
 
     @_hookspec(firstresult=True)
     def compute_precision(self, options: BackendOptions) -> str:  # type: ignore[empty-body]
@@ -51,24 +51,24 @@ class BackendSpec:
 
     @_hookspec(firstresult=True)
     def passes(self, options: BackendOptions) -> Sequence[ProgramPass]:  # type: ignore[empty-body]
-        """What is changed in a program before partitioners are asked about it, in order: passes of
-        `delegatekit_toolkit.passes`. They see the whole program, and what they write may run on another backend or on
-        the runtime's own operators: so it means the same there. Since API version 2.1.
+        """The passes that change a program before partitioners are asked about it, in order: passes of
+        `delegatekit_toolkit.passes`. They see the whole program, and their results may run on another backend or on
+        the runtime's own operators: so they must mean the same there. Since API version 2.1.
         """
 
     @_hookspec(firstresult=True)
     def compiler_availability(self, options: BackendOptions) -> Availability:  # type: ignore[empty-body]
-        """Whether `preprocess` can work here with these options; if not, what is missing and what to do.
+        """The availability of `preprocess` with these options; if it cannot work, what is missing and what to do.
 
-        Lowering asks it before any work, and refuses with the reason; without the hook nothing is missing. It should
-        be cheap, and load nothing into this process: look whether the vendor's tool is there; one that may be there
-        and not work is tried in another process.
+        Lowering calls it first, and fails with the reason; without the hook nothing is missing. It should
+        be cheap, and load nothing into this process: check that the vendor's tool exists; one that may exist
+        but not work is tried in another process.
         """
 
     @_hookspec(firstresult=True)
     def verification(self, options: BackendOptions) -> Verification:  # type: ignore[empty-body]
-        """The vendor's tool, if there is one, that checks the compiled partitions on the host, and whether it does so
-        with these options: reports name it among the judges. Since API version 2.3.
+        """The vendor's tool, if there is one, that checks the compiled partitions on the host, and whether it is used
+        with these options: reports list it among the verifiers. Since API version 2.3.
         """
 
     @_hookspec(firstresult=True)
@@ -85,23 +85,23 @@ class BackendSpec:
 
     @_hookspec(firstresult=True)
     def compiles_together(self, options: BackendOptions) -> bool:  # type: ignore[empty-body]
-        """Whether a backend that has both forms compiles with `preprocess_methods`, with these options. If not,
-        partitions go to `preprocess`: several at a time, and each kept by itself. Without the hook they go together.
+        """True if a backend that has both forms compiles with `preprocess_methods`, with these options. Otherwise
+        partitions go to `preprocess`: several at a time, each cached separately. Without the hook they go together.
         """
 
     @_hookspec(firstresult=True)
     def compiler_version(self, options: BackendOptions) -> str:  # type: ignore[empty-body]
         """Name and version of the vendor's tool that `preprocess` uses with these options: "compiler 5.1.0".
 
-        With it, compiled partitions are kept and used again as long as nothing that they depend on has changed: for
+        With it, compiled partitions are cached and reused as long as nothing that they depend on has changed: for
         compilers that take longer than reading the constants once. The bytes must not depend on anything else.
         """
 
     @_hookspec(firstresult=True)
     def quantization_schemes(self, options: BackendOptions) -> Sequence[QuantizationScheme]:  # type: ignore[empty-body]
-        """The schemes that the backend's compiler understands, with these options: devices differ in what they can do.
-        With the default options it should be what all devices can, under the same names. An implementation may
-        leave the argument out.
+        """The schemes that the backend's compiler supports, with these options: devices differ in what they can do.
+        The default options should give what all devices support, under the same names. An implementation may
+        omit the argument.
         """
 
     @_hookspec(firstresult=True)
@@ -114,7 +114,7 @@ class BackendSpec:
 
     @_hookspec(firstresult=True)
     def documentation(self) -> BackendDocumentation:  # type: ignore[empty-body]
-        """What users must know beside the description and the options: the operators that are taken, and more."""
+        """Documentation for users beyond the description and the options: the supported operators, and more."""
 
     @_hookspec(firstresult=True)
     def create_runtime(self) -> DelegateRuntime:  # type: ignore[empty-body]
@@ -125,16 +125,16 @@ class BackendSpec:
         self, blob: memoryview, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, memoryview], method: str
     ) -> Sequence[BlobOperator]:
         """The operators in a blob, in the order in which they run, also in blobs that other tools made for this
-        delegate id. Arguments are those of `DelegatePayload`; an implementation may leave some out.
+        delegate id. Arguments are those of `DelegatePayload`; an implementation may omit some.
 
-        Needs neither the vendor's tool nor a device. Raises FormatError for a damaged blob, and for one whose inside
-        cannot be told. Since API version 2.2.
+        Needs neither the vendor's tool nor a device. Raises FormatError for a damaged blob, and for one whose content
+        cannot be determined. Since API version 2.2.
         """
 
 
 @dataclass(frozen=True)
 class StageEvent:
-    """Something that happened on the way: a stage began, moved on, or ended."""
+    """An event of lowering: a stage began, moved on, or ended."""
 
     #: "export", "edge", "partition", "lower", "emit", "write".
     stage: str
@@ -148,7 +148,7 @@ class StageEvent:
 
 
 class ObserverSpec:
-    """Hooks that every observer plugin hears. A failing observer is reported and ignored."""
+    """Hooks called on every observer plugin. A failing observer is reported and ignored."""
 
     @_hookspec
     def on_stage(self, event: StageEvent) -> None:
@@ -156,7 +156,7 @@ class ObserverSpec:
 
 
 class SuiteSpec:
-    """Hooks of observer plugins that the conformance suite asks."""
+    """Hooks of observer plugins called by the conformance suite."""
 
     @_hookspec
     def conformance_cases(self, backend: str) -> Sequence[Any]:  # type: ignore[empty-body]

@@ -1,4 +1,4 @@
-"""What an fx node says: its operator, its arguments by name, its sizes, and its place in the user's source."""
+"""Reading fx nodes: operator, arguments by name, sizes, and source location."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _MISSING: Final = object()
 
 
 class _Target:
-    """What is known of what a call_function node calls."""
+    """The name and the parameters of a call_function node's target."""
 
     __slots__ = ("name", "parameters", "target")
 
     def __init__(self, target: Any) -> None:
         has_schema = hasattr(target, "_schema")
-        #: Kept, so that its id stays its own.
+        #: Kept alive, so that its id stays unique.
         self.target = target
         # An OpOverload's str is its qualified name; a Python function has only __name__.
         self.name = str(target) if has_schema else str(getattr(target, "__name__", target))
@@ -77,7 +77,7 @@ def argument(node: Node, name: str) -> Any:
 
 
 def is_dynamic(value: Any) -> bool:
-    """Whether a value (a fake tensor, a number or a tuple of these) has a size that changes from call to call."""
+    """True if a value (a fake tensor, a number or a tuple of these) has a size that changes from call to call."""
     if isinstance(value, tuple | list):
         return any(map(is_dynamic, value))
     if hasattr(value, "shape"):
@@ -86,7 +86,7 @@ def is_dynamic(value: Any) -> bool:
 
 
 def dynamic_operand(node: Node) -> str | None:
-    """The first operand or result of `node` with a size that changes from call to call, in words; None if all stay."""
+    """The first operand or result of `node` with a size that changes from call to call, in words; None if none has."""
     for operand in (*node.all_input_nodes, node):
         value: Any = operand.meta.get("val")
         if is_dynamic(value):
@@ -109,7 +109,7 @@ def describe_node(node: Node) -> str:
 def source_line(node: Node) -> str | None:
     """The user's innermost source line, "file.py:12: `code`", from the trace that torch.export recorded.
 
-    Frames inside torch itself (nn.Linear.forward) and in generated code are passed over if there is any other.
+    Frames inside torch itself (nn.Linear.forward) and in generated code are skipped if there is any other.
     """
     frames = source_frames(node)
     if not frames:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, Union, get_args, get_origin
 
 from ._errors import OptionError
 
-#: What the command line may say for a bool.
+#: The command line's spellings of a bool.
 _TRUTH: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 _Options = TypeVar("_Options", bound="BackendOptions")

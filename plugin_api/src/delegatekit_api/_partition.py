@@ -1,4 +1,4 @@
-"""What goes to a backend's `preprocess` and what comes back."""
+"""The input and the output of a backend's `preprocess`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CompileSpec:
 
 @dataclass(frozen=True)
 class NamedData:
-    """Data that the runtime asks for by key. Equal keys must mean equal bytes: core stores each key once per file."""
+    """Data that the runtime looks up by key. Equal keys must mean equal bytes: core stores each key once per file."""
 
     key: str
     data: Data
@@ -59,7 +59,7 @@ class PartitionProgram:
 
 @dataclass(frozen=True)
 class PreprocessResult:
-    """What a backend made of a partition."""
+    """The result of compiling a partition."""
 
     #: The delegate's payload as the runtime on the device expects it.
     blob: bytes | bytearray | memoryview | Sequence[bytes | bytearray | memoryview]
@@ -68,5 +68,5 @@ class PreprocessResult:
     #: Backend-internal id (an instruction, a node of the blob) -> debug handles of the nodes it came from. Ids that are
     #: numbers are in the order of execution.
     debug_handle_map: Mapping[int | str, tuple[int, ...]] = field(default_factory=dict)
-    #: What it is expected to cost on its device: `inspect` shows it, and budgets are held against it.
+    #: The expected cost on its device: `inspect` shows it, and budgets are checked against it.
     estimate: Estimate | None = None

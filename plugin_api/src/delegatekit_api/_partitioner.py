@@ -1,4 +1,4 @@
-"""What a backend answers about calls, and the protocols of what answers."""
+"""A backend's verdicts about calls, and the partitioner protocols."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Verdict:
     """A backend's answer about one node.
 
-    A refusal always has a reason in words. A `passenger` is taken only in the company of a node that is not one: a
-    reshape alone is not worth a delegate call. `group` names further nodes that stand or fall with this one (the
+    A refusal always has a reason in words. A `passenger` is taken only together with a node that is not one: a
+    reshape alone is not worth a delegate call. `group` names further nodes to take or refuse with this one (the
     quantize and dequantize around an operator).
     """
 
@@ -48,7 +48,7 @@ class Partitioner(Protocol):
         ...
 
     def check(self, call: Call) -> Verdict:
-        """Whether the backend takes a call of the edge program. Must not change anything."""
+        """The verdict on a call of the edge program. Must not change anything."""
         ...
 
     def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
@@ -64,24 +64,24 @@ class StatePartitioner(Partitioner, Protocol):
     """
 
     def state_reason(self, program: ProgramView, buffer: Node) -> str | None:
-        """Why a delegate cannot keep a buffer of `program.buffers`; None if it can.
+        """The reason why a delegate cannot keep a buffer of `program.buffers`; None if it can.
 
-        Asked about buffers that one partition of the backend alone reads and updates, and no other method.
+        Asked about buffers that only one partition of the backend, and no other method, reads and updates.
         """
         ...
 
 
 @runtime_checkable
 class IntegerPartitioner(Partitioner, Protocol):
-    """A partitioner of a backend that also takes quantized layers that it then computes in float.
+    """A partitioner of a backend that may compute some quantized layers in float.
 
     Optional: without it, what is taken between a dequantize and a quantize counts as computed on integers.
     """
 
     def float_reason(self, layer: Sequence[Call]) -> str | None:
-        """Why a layer would be computed in float; None if it is on the integers.
+        """The reason why a layer would be computed in float; None if it is computed on integers.
 
         `layer` are calls that the backend takes, in graph order: the dequantizes of the operands, operators, and the
-        quantizes of the results. `quantize` asks, to leave the layer as it is: rounding it would gain nothing.
+        quantizes of the results. `quantize` asks this, and leaves the layer in float: quantizing it would gain nothing.
         """
         ...

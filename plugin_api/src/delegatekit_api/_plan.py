@@ -1,4 +1,4 @@
-"""What partitioning leaves to a backend of a method, and the protocol of what may refuse it."""
+"""The plan of a method as one backend sees it, and the protocol of partitioners that may refuse it."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from ._partitioner import Partitioner
 if TYPE_CHECKING:
     from torch.fx import Node
 
-#: How many nodes a text names.
+#: The number of nodes that a message names.
 _NAMED: Final = 5
 
 
 @final
 @dataclass(frozen=True)
 class MethodPlan:
-    """What becomes of a method, as one backend sees it, once every node has something that runs it."""
+    """The partitioning of a method as one backend sees it, after every node is assigned."""
 
     method: str
-    #: How many delegates of the backend it has, those in graphs of control flow included.
+    #: Number of the backend's delegates, those in graphs of control flow included.
     delegates: int
-    #: The operators that are in none of them, in the order of execution -> why.
+    #: The operators outside these delegates, in the order of execution -> reason.
     outside: Mapping[Node, str] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
-        """Whether the method is one delegate of the backend and nothing else."""
+        """True if the method is one delegate of the backend and nothing else."""
         return self.delegates == 1 and not self.outside
 
     @property
     def left(self) -> str:
-        """What is outside, in words: "2 operators: aten.sort.default (sort): it has no row; ..."; "" if nothing is."""
+        """The operators outside, as text: "2 operators: aten.sort.default (sort): it has no row; ..."; "" if none."""
         if not self.outside:
             return ""
         named = "; ".join(f"{describe_node(node)}: {why}" for node, why in list(self.outside.items())[:_NAMED])
@@ -45,13 +45,13 @@ class MethodPlan:
 
 @runtime_checkable
 class PlanPartitioner(Partitioner, Protocol):
-    """A partitioner of a backend that may refuse a method for how it is planned.
+    """A partitioner of a backend that may refuse a method because of its plan.
 
     Optional: without it, every plan is lowered.
     """
 
     def plan_reason(self, plan: MethodPlan) -> str | None:
-        """Why a method must not be lowered as planned; None if it may.
+        """The reason why a method must not be lowered as planned; None if it may.
 
         Asked once for each method, before anything is compiled: `lower` raises the reason as an UnsupportedError,
         `explain` shows it.

@@ -1,6 +1,6 @@
-"""What backends read while they check and lower: a program's graph, its operator calls, and their operands.
+"""Read-only views for checking and lowering: a program's graph, its operator calls, and their operands.
 
-The same view serves the graph of an exported program and the edge dialect. Everything here is read-only.
+The same view serves the graph of an exported program and the edge dialect.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class MutableState:
 
 @runtime_checkable
 class _Releasable(Protocol):
-    """Constants of which some are computed when they are first read."""
+    """Constants, some of which are computed when they are first read."""
 
     def release(self, key: Node) -> bool: ...
 
 
 @dataclass(frozen=True)
 class ProgramView:
-    """A graph in the edge dialect and where its inputs come from.
+    """A graph in the edge dialect and the sources of its inputs.
 
     The graph is functional: views are `*_copy`, nothing mutates, and each node's `meta["val"]` is a FakeTensor (or a
-    number, or a tuple of these) of which only sizes and dtype count: every value is dense and contiguous.
+    number, or a tuple of these) of which only sizes and dtype are valid: every value is dense and contiguous.
 
     A size that changes from call to call is a torch.SymInt in a value's shape; where an operator gets such a size as
     an argument, the argument is a node (`aten.sym_size.int`, or arithmetic on these) whose value is the SymInt: `Call`
@@ -49,7 +49,7 @@ class ProgramView:
     """
 
     graph: Graph
-    #: Placeholders whose value is known at lowering time (parameters, buffers that are not written, lifted constants).
+    #: Placeholders with values known at lowering time (parameters, buffers that are not written, lifted constants).
     constants: Mapping[Node, torch.Tensor]
     #: Placeholders that the caller fills, in calling order.
     inputs: tuple[Node, ...]
@@ -88,10 +88,10 @@ class ProgramView:
         return self.constants.get(node)
 
     def release(self, node: Node) -> bool:
-        """Say that a constant was read and written elsewhere in another form: its memory may be used for others.
+        """Declare that a constant was read and written elsewhere in another form: its memory may be reused.
 
-        Returns whether it was computed for the partition (a weight with a batch norm folded into it) and is given up:
-        from now on another tensor may have its address, and who reads it again gets a new tensor with the same
+        Returns whether it was computed for the partition (a weight with a batch norm folded into it) and is freed:
+        from now on another tensor may have its address, and a later read gets a new tensor with the same
         elements. All other constants belong to the user's model and stay where they are. Calling this is never needed:
         what is not released stays in memory as long as the view.
         """
@@ -99,7 +99,7 @@ class ProgramView:
         return isinstance(constants, _Releasable) and constants.release(node)
 
     def is_constant(self, node: Any) -> bool:
-        """Whether the node is a placeholder with a value known at lowering time."""
+        """True if the node is a placeholder with a value known at lowering time."""
         return node in self.constants
 
     def calls(self) -> Iterator[Call]:
@@ -113,13 +113,13 @@ class ProgramView:
                 yield Call(node, self)
 
     def operand(self, node: Node) -> Operand:
-        """What is known of a node's tensor: of an input, a constant, or a result."""
+        """The operand of a node's tensor: an input, a constant, or a result."""
         return Operand(node, self)
 
 
 @final
 class Operand:
-    """A tensor that a call reads or makes, as far as it is known at lowering time.
+    """A tensor that a call reads or makes, with what is known at lowering time.
 
     Two operands are equal if they are the same value of the same graph: they may be keys of a dict.
     """
@@ -130,7 +130,7 @@ class Operand:
         #: The node that has the value.
         self.node: Final = node
         self.program: Final = program
-        #: Which of the node's results it is, where the node has several; else None.
+        #: The index among the node's results, if the node has several; else None.
         self.index: Final = index
         self._shape: tuple[Any, ...] | None = None
 
@@ -155,7 +155,7 @@ class Operand:
 
     @property
     def value(self) -> Any:
-        """The FakeTensor: its shape and dtype count, and nothing else."""
+        """The FakeTensor, of which only shape and dtype are valid."""
         found = self.node.meta["val"]
         return found if self.index is None else found[self.index]
 
@@ -184,7 +184,7 @@ class Operand:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether a size changes from call to call."""
+        """True if a size changes from call to call."""
         return any(not isinstance(size, int) for size in self.shape)
 
     @property
@@ -194,12 +194,12 @@ class Operand:
 
     @property
     def is_constant(self) -> bool:
-        """Whether the elements are known at lowering time."""
+        """True if the elements are known at lowering time."""
         return self.program.is_constant(self.node)
 
     @property
     def is_known(self) -> bool:
-        """Whether it is a constant, or constant integers that a dequantize makes numbers of."""
+        """True if it is a constant, or dequantized from constant integers."""
         integers = self.integers
         return self.is_constant or (integers is not None and integers.is_constant and self.quantization is not None)
 
@@ -215,7 +215,7 @@ class Operand:
 
     @property
     def integers(self) -> Operand | None:
-        """The integers that a static dequantize makes this operand of; None if no dequantize makes it."""
+        """The integers from which a static dequantize makes this operand; None if no dequantize makes it."""
         if operator_name(self.node) not in DEQUANTIZE:
             return None
         found = Call(self.node, self.program)["input"]
@@ -223,7 +223,7 @@ class Operand:
 
     @property
     def quantization(self) -> Quantization | None:
-        """How integers stand for its numbers.
+        """The quantization of its integers.
 
         That of the dequantize that makes it, or of the quantize calls that read it, if nothing else does and they
         agree. None where it is not quantized or where the parameters are computed while the program runs.
@@ -243,8 +243,8 @@ class Call:
     """One operator call, read-only: `call["dilation"]` is an argument by its name in the schema.
 
     Arguments have their defaults filled in. A tensor is an `Operand`, a list of tensors a tuple of `Operand` (or None
-    where an index is left out); a size that the program computes is a torch.SymInt; everything else is as it was
-    written. Works alike on an exported graph and on the edge program, and costs nothing until it is asked. Operands
+    where an index is left out); a size that the program computes is a torch.SymInt; everything else is as
+    written. Works on exported graphs and edge programs alike, and is evaluated lazily. Operands
     and results are looked up once: after a change of the graph, take a new Call.
     """
 
@@ -280,7 +280,7 @@ class Call:
         return self[name] if self.has(name) else default
 
     def has(self, name: str) -> bool:
-        """Whether the operator has an argument called `name`."""
+        """True if the operator has an argument called `name`."""
         return name in argument_names(self.node)
 
     @property
@@ -332,12 +332,12 @@ class Call:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether an operand or a result has a size that changes from call to call."""
+        """True if an operand or a result has a size that changes from call to call."""
         return any(operand.is_dynamic for operand in self.tensors) or bool(self.sizes)
 
     @property
     def quantization(self) -> Quantization | None:
-        """What a static quantize or dequantize says; None for other calls and for parameters that are computed."""
+        """The parameters of a static quantize or dequantize; None for other calls and for computed parameters."""
         return read_quantization(self)
 
     @property
@@ -364,11 +364,11 @@ class Call:
 
 
 def _computes_size(node: Node) -> bool:
-    """Whether a call_function node computes a number from shapes or from such numbers."""
+    """True if a call_function node computes a number from shapes or from such numbers."""
     return _is_number(node) and (not argument_names(node) or operator_name(node).startswith("aten.sym_"))
 
 
 def _is_number(node: Node) -> bool:
-    """Whether a node's value is a number: a size, or arithmetic on sizes."""
+    """True if a node's value is a number: a size, or arithmetic on sizes."""
     value = node.meta.get("val")
     return value is not None and not hasattr(value, "dtype") and not isinstance(value, tuple | list)

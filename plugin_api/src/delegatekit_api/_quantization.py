@@ -1,4 +1,4 @@
-"""Reading quantized programs: what the static quantize and dequantize operators of a graph say, as plain data.
+"""Reading quantized programs: the static quantize and dequantize operators of a graph, as plain data.
 
 A quantized program has its numbers as integers between a quantize and a dequantize, and its weights as constants that
 a dequantize reads. torchao spells that in several ways; all of them are read here, so that no backend has to.
@@ -28,7 +28,7 @@ DYNAMIC: Final = frozenset({"torchao.choose_qparams_affine.default", "torchao.qu
 
 
 class _Call(Protocol):
-    """What is read of a `Call`, which is defined on top of this module."""
+    """The interface of a `Call`, which is defined on top of this module."""
 
     @property
     def operator(self) -> str: ...
@@ -38,7 +38,7 @@ class _Call(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Quantization:
-    """How integers stand for numbers: real = scale * (integer - zero_point).
+    """The parameters of integers that stand for numbers: real = scale * (integer - zero_point).
 
     `scale` and `zero_point` are numbers for a whole tensor, or tensors: of shape (n,) for one pair for each index along
     `axis`; of shape (rows, columns / group) for one pair for each `group` neighbors along the last axis of a matrix.
@@ -54,7 +54,7 @@ class Quantization:
     group: int | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same integers stand for the same numbers."""
+        """True if the same integers stand for the same numbers."""
         if not isinstance(other, Quantization):
             return NotImplemented
         plain = ("dtype", "minimum", "maximum", "axis", "group")
@@ -67,12 +67,12 @@ class Quantization:
 
     @property
     def is_per_tensor(self) -> bool:
-        """Whether one scale and one zero point hold for all elements."""
+        """True if one scale and one zero point hold for all elements."""
         return self.axis is None and self.group is None
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether the integer 0 stands for 0 everywhere."""
+        """True if the integer 0 stands for 0 everywhere."""
         zero_point: Any = self.zero_point
         return zero_point == 0 if isinstance(zero_point, int) else not bool(zero_point.any())
 
@@ -84,7 +84,7 @@ def _same(left: Any, right: Any) -> bool:
 
 
 def read_quantization(call: _Call) -> Quantization | None:
-    """What a static quantize or dequantize says; None for other calls and for parameters that are computed."""
+    """The parameters of a static quantize or dequantize; None for other calls and for computed parameters."""
     name = call.operator
     if name.startswith("quantized_decomposed.") and name.endswith("quantize_per_tensor.default"):
         return Quantization(*_bounds(call, "dtype"), call["scale"], call["zero_point"])

@@ -26,7 +26,7 @@ INTEGER_RANGES: Final = {
     "int32": (-(1 << 31), (1 << 31) - 1),
 }
 
-#: How the range of a tensor is found from the values seen: their minimum and maximum, a moving average of these, or
+#: The estimators of a tensor's range from the values seen: their minimum and maximum, a moving average of these, or
 #: the cut of their histogram with the least squared error.
 OBSERVERS: Final = ("minmax", "moving-average", "histogram")
 
@@ -66,7 +66,7 @@ MOVING_OPERATORS: Final = (
     "dropout",
 )
 
-#: Why a scheme, by its own choice, does not quantize a call of the exported graph by a rule; None if it does.
+#: The reason why a scheme, by choice, does not quantize a call of the exported graph by a rule; None if it does.
 Decline = Callable[["Call"], "str | None"]
 
 _OPERATOR_NAME = re.compile(r"\w+(\.\w+){0,2}")
@@ -74,13 +74,13 @@ _OPERATOR_NAME = re.compile(r"\w+(\.\w+){0,2}")
 
 @dataclass(frozen=True)
 class Granularity:
-    """What has a scale of its own: the "tensor", each "channel", each "group" of a channel, each "token" or "sample".
+    """The unit that has a scale of its own: the "tensor", a "channel", a "group" of a channel, a "token" or "sample".
 
     `axis` is a channel's dimension; None means the operator's output channels (dimension 0 of a linear's or a
     convolution's weight, 1 of a transposed convolution's). `group` is the number of values of a group, along the input
     channels. A token is all input channels at one place: a row of a linear's input (..., C), a pixel of a convolution's
-    input (N, C, ...). A sample is all that has the same index along the first dimension. Raises ValueError for what
-    does not go together.
+    input (N, C, ...). A sample is all with the same index along the first dimension. Raises ValueError for values that
+    do not go together.
     """
 
     kind: str = "tensor"
@@ -116,13 +116,13 @@ def per_group(size: int) -> Granularity:
 
 @dataclass(frozen=True)
 class TensorQuantization:
-    """How a tensor is quantized: real = scale * (integer - zero point), with the integer within `low` and `high`.
+    """The quantization of a tensor: real = scale * (integer - zero point), with the integer within `low` and `high`.
 
     `dtype` is a key of `INTEGER_RANGES`, whose range `low` and `high` may narrow. `symmetric` fixes the zero point to
     the middle of the dtype (0 for signed types). `dynamic` tensors get their scale from their values at run time,
     others from calibration, by an observer of the kind `observer`; no scale is smaller than `eps`. `scale` and
     `zero_point`, given both, are fixed by the hardware (outputs of sigmoid: 1/256 and -128) and nothing is calibrated.
-    Raises ValueError for what does not go together.
+    Raises ValueError for values that do not go together.
     """
 
     dtype: str = "int8"
@@ -187,7 +187,7 @@ class TensorQuantization:
 
 @dataclass(frozen=True)
 class QuantizationRule:
-    """How some operators are quantized.
+    """The quantization of some operators.
 
     `operators` are names as in the exported graph: "linear", "conv2d", "add", or with the overload, "aten.mean.dim"; an
     operator's in-place form goes with it. `input` is for each tensor that is computed, `weight` for the constant weight
@@ -195,19 +195,19 @@ class QuantizationRule:
     int32 (scale of the input times scale of the weight), `output` for the result; None is float. The constant weight
     and bias of a layer, group, instance or RMS norm stay float.
 
-    `fused` are activations ("relu", "hardtanh", ...) that the backend runs in one with the operator: nothing is
+    `fused` are activations ("relu", "hardtanh", ...) that the backend fuses with the operator: nothing is
     quantized in between, and `output` is for the result of the last. Batch norm after a convolution or linear is
-    folded before.
+    folded first.
 
     `shares`: all inputs and the output have the same parameters (cat, pools, views). Such operators take part only
     where one of their inputs is quantized already. `follows` asks this of other operators, too; for them an input of
     the program counts as well. `numbers`: operands that are Python numbers become constants, quantized as inputs.
 
-    `declines` are for what the backend could do and the scheme would rather not, most of all for accuracy: functions of
+    `declines` are for what the backend can do and the scheme prefers to avoid, mostly for accuracy: functions of
     the exported call, each of which returns the reason, or None. What the backend cannot do is not repeated here: its
     partitioner is asked about each layer as if it were quantized, and where it refuses, the next rule is tried.
 
-    Raises ValueError for what does not go together.
+    Raises ValueError for values that do not go together.
     """
 
     operators: tuple[str, ...]
@@ -262,17 +262,17 @@ class QuantizationScheme:
     """One way to quantize for a backend.
 
     `kind` is "static" (scales of activations from calibration), "dynamic" (scales of activations at run time) or
-    "weight-only". Of the rules that name an operator, the first counts that does not decline and whose layer the
+    "weight-only". Of the rules that name an operator, the first applies that does not decline and whose layer the
     backend takes. Without rules the plugin brings a Quantizer of its own by the hook `create_quantizer`. `qat` offers
     training with quantization.
 
-    `takes_apart` names operators whose parts are quantized, each by the rules for it, instead of the whole: of
+    `takes_apart` names operators whose parts are quantized, each by the rules for it, instead of the whole: for
     "scaled_dot_product_attention" the products (`matmul`), the scaling (`mul` by a number) and the `softmax`. They are
     taken apart before layers are found, unless the user keeps them in float. Attention with a constant mask is if a
     rule for `masked_fill` has `softmax` fused to it; with a mask that is computed it stays whole.
 
-    `relative_error` says how far a layer's results may be from the exact ones, relative to the largest of them, before
-    they are rounded to steps: 0 for a device that adds integers exactly. Conformance allows so much.
+    `relative_error` is the largest error of a layer's results, relative to the largest of them, before
+    they are rounded to steps: 0 for a device that adds integers exactly. Conformance allows this much.
 
     Raises ValueError where rules and kind contradict each other.
     """

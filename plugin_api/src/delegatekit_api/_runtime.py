@@ -1,4 +1,4 @@
-"""How a delegate's blob is run in this process: the Runtime protocol and what it is given."""
+"""Running a delegate's blob in this process: the runtime protocol and its inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether a runtime or a compiler can work here, and if not, why and what to install."""
+    """The availability of a runtime or a compiler here; if it cannot work, the reason and what to install."""
 
     available: bool
     reason: str = ""
@@ -22,9 +22,9 @@ class Availability:
 
 @dataclass(frozen=True)
 class Verification:
-    """A tool that is not the plugin's own, and checks what `preprocess` made before it is handed on.
+    """A tool, not the plugin's own, that checks the result of `preprocess` before it is used.
 
-    `used` says whether it does so here, with the options at hand; if not, `reason` says why, and what to do.
+    `used` is true if it runs here with the current options; if not, `reason` says why, and what to do.
     """
 
     #: "Acme's instruction set simulator".
@@ -39,7 +39,7 @@ class TensorSpec:
 
     dtype: str
     shape: tuple[int, ...]
-    #: Whether sizes may be smaller than `shape` at run time.
+    #: True if sizes may be smaller than `shape` at run time.
     dynamic: bool = False
     #: The axes in the order in which they lie in memory, outermost first; empty if that is the order of `shape`.
     dim_order: tuple[int, ...] = field(default=(), repr=False)
@@ -54,38 +54,38 @@ class DelegatePayload:
     compile_specs: tuple[CompileSpec, ...]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    #: Named data of the file, by key.
+    #: The file's named data, by key.
     named_data: Mapping[str, memoryview]
-    #: The delegate alone as a complete .pte with one method, `method`, for runtimes that only take whole files; its
+    #: The delegate alone as a complete .pte with one method, `method`, for runtimes that accept only whole files; its
     #: argument are the keys of the named data to put in. Inputs and outputs are not memory-planned: the runtime points
     #: at the caller's tensors.
     as_program: Callable[[Collection[str]], bytes]
-    #: Where among the arguments of the file's call (inputs, then outputs) numbers stand, which are not given to
+    #: Positions among the arguments of the file's call (inputs, then outputs) of numbers, which are not given to
     #: `execute`: stock ExecuTorch passes them where a delegate's program names sizes.
     numbers: tuple[int, ...] = ()
-    #: Name of the method that calls the delegate.
+    #: Name of the calling method.
     method: str = "forward"
 
 
 class DelegateRuntime(Protocol):
     """Executes a backend's blobs.
 
-    A handle is used by one thread at a time, but not always by the same: it may be made, executed and destroyed in
+    A handle is used by one thread at a time, but not always by the same one: it may be made, executed and destroyed in
     different threads. Several handles are used at the same time. No method changes settings of the process.
     """
 
     def is_available(self) -> Availability:
-        """Whether blobs can be executed in this process. Must not raise."""
+        """The availability of the runtime in this process. Must not raise."""
         ...
 
     def init(self, payload: DelegatePayload) -> Any:
-        """Prepare a blob and return a handle. Raises FormatError for a blob that it cannot take."""
+        """Prepare a blob and return a handle. Raises FormatError for a blob that it cannot load."""
         ...
 
     def execute(self, handle: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once: results are written into `outputs`. Raises ExecutionError.
 
-        All tensors are dense, their axes in the `dim_order` of their specs: contiguous, where there is none.
+        All tensors are dense, their axes in the `dim_order` of their specs: contiguous, if there is none.
         Inputs have the sizes of this call. An output whose spec is `dynamic` comes with the largest sizes: the runtime
         resizes it (`Tensor.resize_`, never beyond them) to those of the result.
         """

@@ -1,4 +1,4 @@
-"""The version of the plugin border and the rule that decides which plugins this core can talk to."""
+"""The version of the plugin API and the rule for which plugins this core can load."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class ApiVersion:
         return f"{self.major}.{self.minor}"
 
 
-#: The version that this release of delegatekit-api speaks.
+#: The version that this release of delegatekit-api implements.
 API_VERSION = ApiVersion(2, 3)
 
 
 def incompatibility(plugin: ApiVersion, core: ApiVersion = API_VERSION) -> str | None:
-    """Why a plugin written for API version `plugin` cannot be used by a core that speaks `core`; None if it can.
+    """The reason why a plugin written for API version `plugin` cannot be used by a core with `core`; None if it can.
 
     The majors must be equal, and the plugin's minor must not be newer than the core's: the core then offers every
     hook argument and field that the plugin may use.

@@ -1,4 +1,4 @@
-"""What a backend tells about the inside of its delegates' blobs, for people and viewers. Answer of `blob_operators`."""
+"""The content of delegates' blobs, for people and viewers: the answer of the hook `blob_operators`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class BlobOperator:
     A value that no operator makes is an input, a constant or a state of the delegate.
     """
 
-    #: The backend's own name for it: "Conv2d".
+    #: The backend's own name of the operator: "Conv2d".
     name: str
     #: The values that it reads, in the order of its arguments. None is made by itself or by a later operator.
     reads: tuple[str, ...]
-    #: The values that it makes. What overwrites a value in place makes a new one: "cache, written by 3".
+    #: The values that it makes. An in-place update makes a new one: "cache, written by 3".
     makes: tuple[str, ...]
-    #: What else people want to know, in few words: {"result": "float32[1, 8, 8, 16]", "kernel": "3x3"}.
+    #: Further attributes for people, in few words: {"result": "float32[1, 8, 8, 16]", "kernel": "3x3"}.
     facts: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The devices that a backend compiles for, what its delegates are expected to cost there, and who verifies them."""
+"""The devices that a backend compiles for, the expected cost of delegates there, and the verifying tools."""
 
 from __future__ import annotations
 

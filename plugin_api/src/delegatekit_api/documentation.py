@@ -1,4 +1,4 @@
-"""What a backend says for its page of the documentation."""
+"""The backend's part of its documentation page."""
 
 from __future__ import annotations
 

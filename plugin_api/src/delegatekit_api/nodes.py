@@ -1,4 +1,4 @@
-"""What an fx node says, for those who work on graphs: its operator, its arguments, its place in the source.
+"""Reading fx nodes, for code that works on graphs: operator, arguments, source location.
 
 Backends read a `Call` instead.
 """

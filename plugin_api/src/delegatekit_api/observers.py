@@ -1,4 +1,4 @@
-"""Plugins that listen: the hooks of the group `delegatekit.observers`, and what they hear."""
+"""Observer plugins: the hooks of the group `delegatekit.observers`, and their events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a runtime tells about the time that a delegate's operators take. A runtime without it is timed as a whole."""
+"""The times of the operators inside a delegate. A runtime without this protocol is timed as a whole."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ __all__ = ["OperatorTime", "ProfilingRuntime"]
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """How long one operator inside a delegate took, in one call."""
+    """The time of one operator inside a delegate, in one call."""
 
-    #: What the backend calls it: "conv2d".
+    #: The backend's name of the operator: "conv2d".
     name: str
     seconds: float
-    #: Its key in `PreprocessResult.debug_handle_map`, by which it is traced back to source lines. None, and a key that
-    #: the map lacks: it comes from no operator of the program.
+    #: Its key in `PreprocessResult.debug_handle_map`, which maps it to source lines. None, or a key that
+    #: the map lacks, if it comes from no operator of the program.
     key: int | str | None = None
 
 
 @runtime_checkable
 class ProfilingRuntime(DelegateRuntime, Protocol):
-    """A runtime that can tell how long the operators inside a delegate take."""
+    """A runtime that can measure the time of the operators inside a delegate."""
 
     def profile(
         self, handle: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
     ) -> Sequence[OperatorTime]:
-        """Run once, as `execute` does, and return what each operator took, in the order in which they ran.
+        """Run once, as `execute` does, and return the time of each operator, in the order of execution.
 
-        An operator that runs several times, or as several pieces, is there several times. Raises ExecutionError.
+        An operator that runs several times, or as several pieces, is listed several times. Raises ExecutionError.
         """
         ...
