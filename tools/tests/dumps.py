@@ -1,4 +1,4 @@
-"""ETDumps as ExecuTorch's runtime writes them, made by hand."""
+"""ETDumps in the format of ExecuTorch's runtime, made by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from delegatekit_toolkit.flatbuffer import serialize
 
 
 def operator(position: int, kernel: str, start: int, end: int) -> list[ProfileEvent]:
-    """What is told of an instruction that calls a kernel: "atan.out"."""
+    """The event of an instruction that calls a kernel: "atan.out"."""
     return [
         ProfileEvent(f"native_call_{kernel}", 0, position, start_time=start + 1, end_time=end - 1),
         ProfileEvent("OPERATOR_CALL", 0, position, start_time=start, end_time=end),
@@ -18,7 +18,7 @@ def operator(position: int, kernel: str, start: int, end: int) -> list[ProfileEv
 
 
 def delegate(position: int, start: int, end: int, **inside: tuple[int, int]) -> list[ProfileEvent]:
-    """What is told of an instruction that calls a delegate, with the operators inside: "7" has a number as its id."""
+    """The event of an instruction that calls a delegate, with the operators inside: "7" has a number as its id."""
     return [
         *(
             ProfileEvent("conv", 0, position, int(name[1:]), start_time=first, end_time=last)

@@ -68,7 +68,7 @@ class BackendSpec:
     @_hookspec(firstresult=True)
     def verification(self, options: BackendOptions) -> Verification:  # type: ignore[empty-body]
         """The vendor's tool, if there is one, that checks the compiled partitions on the host, and whether it is used
-        with these options: reports list it among the verifiers. Since API version 2.3.
+        with these options: reports list it among the judges. Since API version 2.3.
         """
 
     @_hookspec(firstresult=True)

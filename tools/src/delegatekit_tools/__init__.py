@@ -1,7 +1,7 @@
-"""What looks at programs: reports, comparison with eager, profiles, sweeps over targets, placement, viewers.
+"""Analysis tools for programs: reports, comparison with eager, profiles, sweeps over targets, placement, viewers.
 
-Everything here is written on the core's reading API. The names are used as those of `delegatekit`, which loads them
-when they are first used: `delegatekit.compare`, `delegatekit.sweep`.
+Everything here uses the core's reading API. The names are available as those of `delegatekit`, which loads them
+on first use: `delegatekit.compare`, `delegatekit.sweep`.
 """
 
 from __future__ import annotations

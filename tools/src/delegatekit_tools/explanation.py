@@ -1,6 +1,6 @@
-"""Explains partitioning: who runs each node, and why the backends that do not take it leave it.
+"""Explains partitioning: what runs each node, and why other backends do not take it.
 
-Nodes that were decomposed because nothing runs them whole are told, too, with the reasons of the round in which they
+Nodes that were decomposed because nothing runs them whole are included, with the reasons of the round in which they
 were refused.
 """
 
@@ -26,8 +26,8 @@ class Explanation:
     """All nodes of all methods, in graph order.
 
     `rows` are the nodes of the program that is lowered; `decomposed` those that were asked about before and then
-    decomposed, because no backend took them and the runtime cannot run them, in the order of the rounds; `refused` says
-    which backends refuse the whole, and why: lowering would raise an error; `changes` what passes changed before.
+    decomposed, because no backend took them and the runtime cannot run them, in the order of the rounds; `refused` has
+    the backends that refuse the whole, and why: lowering would fail; `changes` are those made by passes before.
     """
 
     rows: tuple[ExplainRow, ...]
@@ -35,16 +35,16 @@ class Explanation:
     decomposed: tuple[ExplainRow, ...] = ()
     refused: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
-    #: What the page draws.
+    #: The drawing of the page.
     methods: Mapping[str, PartitionedMethod] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def unsupported(self) -> tuple[ExplainRow, ...]:
-        """The nodes that nothing can run: lowering would refuse the program because of them."""
+        """The nodes that nothing can run: lowering would fail because of them."""
         return tuple(row for row in self.rows if not row.runnable)
 
     def html(self, title: str = "Delegation report") -> str:
-        """The delegation report: one page with the graph, who runs what, and why; it needs no network."""
+        """The delegation report: one page with the graph, what runs each operator, and why; it needs no network."""
         return page(title, self.methods, self.refused)
 
     def __str__(self) -> str:
@@ -68,9 +68,9 @@ def explain(
     partition: PartitionFunction | None = None,
     passes: Sequence[ProgramPassLike] | None = None,
 ) -> Explanation:
-    """Tell for every node who would run it, and why each backend that does not take it leaves it. Compiles nothing.
+    """Show for every node what would run it, and why each other backend does not take it. Compiles nothing.
 
-    The arguments are those of `lower`. Raises as `lower` does; what backends refuse is told in `Explanation.refused`.
+    The arguments are those of `lower`. Raises as `lower` does; refusals of backends are in `Explanation.refused`.
     """
     planned = plan(
         model,

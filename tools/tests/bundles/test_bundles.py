@@ -1,4 +1,4 @@
-"""Bundles: what is put in comes out, is compared as it is said to be, and damage is one clear error."""
+"""Bundles: cases round-trip, comparisons are accurate, and damage is one clear error."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_channels_last_inputs_are_stored_in_the_order_of_the_program() -> None:
 
 
 def verified(got: torch.Tensor, want: Any, **bounds: float) -> dk.Verification:
-    """A bundle of a program that returns its input, of which something else is expected."""
+    """A bundle of a program that returns its input, with a different expected output."""
 
     class Same(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

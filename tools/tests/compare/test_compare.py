@@ -1,4 +1,4 @@
-"""Compare: seeded faults are found and nothing else is, snippets show what they say, wrong use is told."""
+"""Compare: seeded faults are found and nothing else is, snippets reproduce them, misuse is reported."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import delegatekit as dk
 from delegatekit.errors.misuse import UnknownMethodError, WrongArgumentError
 from delegatekit_api import Availability, DelegateKitError, RuntimeUnavailableError
 
-#: Says what is wrong with the backend.
+#: The seeded fault of the backend.
 Faulty: TypeAlias = Callable[[str], None]
 
 
 @pytest.fixture
 def faulty(install_plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Faulty:
-    """Makes the backend "crooked" wrong in this way."""
+    """Injects a fault into the backend "crooked"."""
     install_plugin("crooked", PLUGIN)
     return lambda fault: monkeypatch.setenv("CROOKED", fault)
 
@@ -119,7 +119,7 @@ def test_where_a_program_fails_is_found(faulty: Faulty) -> None:
         exec(compile(found.first.snippet, "snippet", "exec"), {"__name__": "snippet"})
 
 
-# -- faults that need company ------------------------------------------------------------------------------------------
+# -- faults of neighbors -----------------------------------------------------------------------------------------------
 
 
 def test_a_fault_of_two_neighbors_is_traced_to_both(faulty: Faulty) -> None:
@@ -166,7 +166,7 @@ def test_what_is_too_much_for_a_snippet_goes_to_a_file(faulty: Faulty) -> None:
     assert f'tensors["{name}"]' in found.first.snippet and found.first.tensors[name].shape == (300, 400)
 
 
-# -- what else a program may have --------------------------------------------------------------------------------------
+# -- other features of programs ----------------------------------------------------------------------------------------
 
 
 class Odd(nn.Module):

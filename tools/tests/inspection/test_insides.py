@@ -1,4 +1,4 @@
-"""What plugins tell of the inside of blobs: asked only if it is wanted, checked, and never the end of an inspection."""
+"""The hook `blob_operators`: called only on request, its answers are checked, its failures end no inspection."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TWO = (
     BlobOperator("conv", ("input 0", "weight"), ("v1",), {"kernel": "3x3", "clamp": "0 to 6"}),
     BlobOperator("add", ("v1", "input 0"), ("v2",)),
 )
-#: Answers that the border does not allow -> what is said of them.
+#: Answers that the API does not allow -> the expected message.
 WRONG = {
     "return None": "blob_operators returned None",
     "return 7": "blob_operators is 7, not a list of BlobOperator",
@@ -54,7 +54,7 @@ WRONG = {
 
 @pytest.fixture
 def install(install_plugin: Any) -> Callable[[str], Path]:
-    """Installs the backend acme whose hook does this."""
+    """Installs the backend acme whose hook has this body."""
     return lambda body: install_plugin("acme", TELLING.format(body=body))
 
 

@@ -1,4 +1,4 @@
-"""What `inspect` says about a file: it needs neither plugins nor runtimes, and believes no damaged file."""
+"""Tests of `inspect`: it needs neither plugins nor runtimes, and trusts no damaged file."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_missing_or_damaged_manifest_leaves_owners_unknown(manifest: bytes | N
 
 
 def _changing_image(axes: Any) -> PteImage:
-    """One input of at most 2 x 5, of which the manifest says `axes`."""
+    """One input of at most 2 x 5, whose changing axes the manifest declares as `axes`."""
     tensor = schema.Tensor(6, sizes=[2, 5], dim_order=b"\0\1", shape_dynamism=schema.TensorShapeDynamism.DYNAMIC_BOUND)
     plan = handmade.plan([schema.EValue(tensor)], [0], [], [])
     manifest = json.dumps({"axes": axes}).encode()

@@ -1,4 +1,4 @@
-"""Files as graphs: every instruction is a box, its edges are the file's, and delegates open."""
+"""Files as graphs: every instruction is a box, its edges are the file's, and delegates expand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cheapest owners of units, against all owners that there are."""
+"""The cheapest owners of units, against all possible owners."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_of_three_runners_none_alone_is_cheaper_and_few_mixtures_are(seed: int) 
     for runner in ("", "one", "two"):
         alone = [runner if runner in costs else min(costs, key=costs.__getitem__) for costs in problem.seconds]
         assert problem.cost(owners) <= problem.cost(alone) + 1e-11
-    # The bound of alpha expansion, of costs that begin at zero.
+    # The bound of alpha expansion, for costs that begin at zero.
     floor = sum(
         min(taken - borders_of(problem, unit) * problem.border.get(name, 0.0) / 2 for name, taken in costs.items())
         for unit, costs in enumerate(problem.seconds)

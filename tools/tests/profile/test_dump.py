@@ -1,4 +1,4 @@
-"""ETDumps of users' devices: shown as profiles, and refused where they are of another program or damaged."""
+"""ETDumps of users' devices: shown as profiles, and refused if they are damaged or of another program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles: what runs is what is told, times are traced back to lines, and files are as their readers want them."""
+"""Profiles: reported instructions are those that ran, times map to lines, and files suit their readers."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_what_a_full_disk_leaves_is_the_file_before(tmp_path: Path, monkeypatch:
 
 
 def test_results_take_the_place_of_regular_files_only(tmp_path: Path) -> None:
-    # A link of the name that unfinished files once had is somebody else's.
+    # A link with the former name of unfinished files belongs to somebody else.
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / ".r.jsonl.part").symlink_to(victim)

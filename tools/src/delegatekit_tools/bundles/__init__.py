@@ -1,4 +1,4 @@
-"""Programs together with inputs and expected outputs, in ExecuTorch's format: made, and verified on the engine."""
+"""Programs bundled with inputs and expected outputs, in ExecuTorch's format: created, and verified on the engine."""
 
 from __future__ import annotations
 

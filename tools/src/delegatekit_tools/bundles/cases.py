@@ -1,4 +1,4 @@
-"""One call of a method with what it is to return, and whether a method takes it."""
+"""One call of a method with its expected outputs, checked against the method's signature."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from delegatekit_api import ExecutionError, TensorSpec
 from . import schema as tables
 from .values import to_value
 
-#: What a value of the file is for the caller; None has no value in a bundle's inputs.
+#: The field of each kind of stored value; None has no value in a bundle's inputs.
 _KINDS = {schema.Int: "int_val", schema.Bool: "bool_val", schema.Double: "double_val", schema.String: "string_val"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call: the module's own arguments, and what it returns for them, in the structure that it returns it.
+    """One call: the module's own arguments, and its results for them, in the structure that it returns.
 
-    `expected` None is what the Python engine computes; an empty tuple is nothing: the case is only run.
+    `expected` None: the Python engine computes it; an empty tuple: nothing is expected, the case is only run.
     """
 
     args: Sequence[Any]
@@ -35,7 +35,7 @@ class Case:
 
 
 class Signature:
-    """What a method of a file takes and returns, told without making its delegates ready."""
+    """The inputs and outputs of a method of a file, read without preparing its delegates."""
 
     def __init__(self, file: PteFile, name: str) -> None:
         """Raises UnknownMethodError if the file has no such method."""
@@ -64,7 +64,7 @@ class Signature:
 
     @property
     def output_count(self) -> int:
-        """How many flat outputs the method has."""
+        """Number of flat outputs of the method."""
         return len(self._outputs)
 
     def unflatten(self, flat: Sequence[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -77,7 +77,7 @@ class Signature:
         return args, kwargs
 
     def table(self, case: Case, expected: Sequence[Any], where: str) -> tables.TestCase:
-        """A case as it is stored. Raises ExecutionError for arguments that the method does not take."""
+        """The stored form of a case. Raises ExecutionError for arguments that the method does not accept."""
         flat = self.flatten(case)
         self._check(flat, where)
         if expected and len(expected) != len(self._outputs):

@@ -1,4 +1,4 @@
-"""What a model returns in eager mode: the outputs that are expected of the program that it was lowered to."""
+"""A model's results in eager mode: the expected outputs of the program that it was lowered to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .cases import Case
 
 
 class Eager:
-    """One method of a model, given as `lower` takes it. Each call begins with the model's own buffers."""
+    """One method of a model, given as `lower` takes it. Each call starts from the model's own buffers."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Eager:
         return tuple(self._inputs), dict(self._kwargs or {})
 
     def case(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Case:
-        """A call with what the model returns for it. Raises ExecutionError if it raises anything."""
+        """A call with the model's results for it. Raises ExecutionError if it raises anything."""
         with as_ours(lambda fault: ExecutionError(fault, where=self._where)), torch.no_grad():
             is_program = isinstance(self._model, ExportedProgram)
             module = self._model.module() if is_program else copy.deepcopy(self._model)

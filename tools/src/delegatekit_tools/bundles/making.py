@@ -1,4 +1,4 @@
-"""Makes a bundle of a program and cases, with what the engine computes where nothing is expected yet."""
+"""Makes a bundle of a program and cases; the engine computes the outputs of cases without expected ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BundledProgram:
 
     @property
     def buffer(self) -> bytes:
-        """The .bpte as bytes. For large programs `save` is better: it never holds the file in memory."""
+        """The .bpte as bytes. For large programs use `save`: it never holds the file in memory."""
         file = io.BytesIO()
         write_bundle(self._content, file)
         return file.getvalue()
@@ -52,10 +52,10 @@ def bundle(
 ) -> BundledProgram:
     """A program (.pte) with cases for its methods, by the methods' names.
 
-    Cases that do not say what is expected get what the Python engine computes from the buffers' initial values; only
-    for these are the delegates' runtimes needed, and `data`, `backends` and `isolate` are as `load` takes them. A
-    program that is a bundle already keeps its cases, and gets these in addition. Raises FormatError for a damaged file,
-    UnknownMethodError, and ExecutionError for arguments that a method does not take.
+    Cases without expected outputs get those that the Python engine computes from the buffers' initial values; only
+    these need the delegates' runtimes, and `data`, `backends` and `isolate` are as for `load`. A
+    program that is already a bundle keeps its cases, and these are added. Raises FormatError for a damaged file,
+    UnknownMethodError, and ExecutionError for arguments that a method does not accept.
     """
     file = read(program)
     with naming(program):

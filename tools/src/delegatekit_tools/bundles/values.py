@@ -17,7 +17,7 @@ from . import schema as tables
 def to_value(item: Any, order: Sequence[int] | None, where: str) -> tables.Value:
     """An input or output as a table; `order` is the dim order in which a tensor's content is written.
 
-    Raises FormatError for what a bundle has no value for: texts, and tensors that are not dense.
+    Raises FormatError for values that a bundle cannot hold: strings, and tensors that are not dense.
     """
     if item is None:
         return tables.Value(None)
@@ -38,7 +38,7 @@ def to_value(item: Any, order: Sequence[int] | None, where: str) -> tables.Value
 
 
 def from_value(value: tables.Value, where: str) -> Any:
-    """What a table stands for. Tensors are copies. Raises FormatError for element types that PyTorch has not."""
+    """The value of a table. Tensors are copies. Raises FormatError for element types that PyTorch lacks."""
     found = value.val
     if not isinstance(found, tables.Tensor):
         return None if found is None else next(iter(vars(found).values()))

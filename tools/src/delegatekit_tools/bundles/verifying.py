@@ -1,4 +1,4 @@
-"""Runs the cases of a bundle on the engine, and compares what comes out with what is expected."""
+"""Runs the cases of a bundle on the engine, and compares the results with the expected outputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .values import from_value
 
 @dataclass(frozen=True)
 class Difference:
-    """An output that is not as expected."""
+    """An output that differs from the expected one."""
 
     output: int
     #: "0.5 instead of 0.7 at [0, 3]; 2 of 8 values differ, by 0.2 at most"
@@ -31,21 +31,21 @@ class Difference:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What became of one case."""
+    """The result of one case."""
 
     method: str
     case: int
-    #: The largest difference of a number from what is expected; None if there is no number to compare.
+    #: The largest absolute difference of a number from the expected one; None if there is no number to compare.
     largest: float | None = None
     differences: tuple[Difference, ...] = ()
-    #: Why it could not be run, if it could not.
+    #: The reason why it could not be run; empty if it could.
     error: str | None = None
-    #: Whether anything is expected of it.
+    #: True if outputs are expected of it.
     expects: bool = True
 
     @property
     def passes(self) -> bool:
-        """Whether it ran and nothing differs."""
+        """True if it ran and nothing differs."""
         return self.error is None and not self.differences
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Verification:
-    """What became of all cases."""
+    """The results of all cases."""
 
     results: tuple[CaseResult, ...]
     rtol: float
@@ -69,7 +69,7 @@ class Verification:
 
     @property
     def passes(self) -> bool:
-        """Whether every case passes."""
+        """True if every case passes."""
         return all(item.passes for item in self.results)
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ def verify(
     """Run each case of a bundle (.bpte) on the Python engine, from the buffers' initial values, and compare.
 
     A float may differ by `atol + rtol * |expected|`, an integer by `atol`; NaN equals NaN. `methods` are those whose
-    cases are run, by default all; the rest is as `load` takes it. Raises FormatError for a damaged file,
+    cases are run, by default all; the rest is as for `load`. Raises FormatError for a damaged file,
     UnknownMethodError, and what `load` raises; a case that the method refuses, or that fails while it runs, is a
     result.
     """
@@ -142,7 +142,7 @@ def _values(values: Iterable[tables.Value] | None, where: str) -> list[Any]:
 
 
 def _compared(got: Any, want: Any, rtol: float, atol: float) -> tuple[float | None, str]:
-    """The largest difference of two outputs, and what is wrong with it, "" if nothing is."""
+    """The largest difference of two outputs, and a description of the fault, "" if there is none."""
     if isinstance(got, torch.Tensor) and isinstance(want, torch.Tensor):
         if got.dtype != want.dtype or got.shape != want.shape:
             return None, f"{_kind(got)} instead of {_kind(want)}"

@@ -1,4 +1,4 @@
-"""`delegatekit bundle`: put inputs and expected outputs beside a program."""
+"""`delegatekit bundle`: attach inputs and expected outputs to a program."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def bundle(
             "input files the case is its own example. Without this, the Python engine computes them."
         ),
     ] = None,
-    cases: Annotated[int | None, typer.Option(min=1, max=100_000, help="So many cases of random inputs.")] = None,
+    cases: Annotated[int | None, typer.Option(min=1, max=100_000, help="Number of cases of random inputs.")] = None,
     seed: SeedOption = 0,
     data: DataOption = [],  # noqa: B006
     backend: RunnerOption = [],  # noqa: B006
@@ -61,7 +61,7 @@ def bundle(
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a bundled program (.bpte): a .pte with inputs of a method and the outputs that are expected of it."""
+    """Write a bundled program (.bpte): a .pte with inputs of a method and its expected outputs."""
     from delegatekit import bundle as make
     from delegatekit.files import BPTE, check_outputs
     from delegatekit.pte import read

@@ -84,7 +84,7 @@ def compare(
         Path | None, typer.Option(help="Write the program that shows the divergence to this .py file.")
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Partitions to compile in parallel.")] = 1,
-    cache: Annotated[bool, typer.Option(help="Use what was compiled before.")] = True,
+    cache: Annotated[bool, typer.Option(help="Reuse cached compilations.")] = True,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -133,7 +133,7 @@ def compare(
 
 
 def _write(found: Comparison, place: Path | None) -> tuple[Path, ...]:
-    """Write the snippet, and beside it what it reads; returns the paths. Nothing where nothing diverges."""
+    """Write the snippet, and its data file beside it; returns the paths. Nothing if nothing diverges."""
     import torch
 
     from delegatekit.files import shielded, write_files

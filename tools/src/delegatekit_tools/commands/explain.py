@@ -1,4 +1,4 @@
-"""`delegatekit explain`: explain who would run each operator."""
+"""`delegatekit explain`: show what runs each operator."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def explain(
     only: OnlyOption = [],  # noqa: B006
     skip: SkipOption = [],  # noqa: B006
     passes: PassOption = [],  # noqa: B006
-    every: Annotated[bool, typer.Option("--all", help="Also list the operators that a backend takes.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also list the delegated operators.")] = False,
     html: Annotated[
-        Path | None, typer.Option(help="Write a page that shows the graph, who would run what and why, and weights.")
+        Path | None, typer.Option(help="Write a page with the graph, what runs each operator and why, and weights.")
     ] = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell who would run each operator, and for each that no backend takes, every backend's reason."""
+    """Show what would run each operator, and for each that no backend takes, every backend's reason."""
     from delegatekit import explain as explain_model
     from delegatekit.files import HTML, check_outputs, write_text
 

@@ -1,4 +1,4 @@
-"""`delegatekit inspect`: show what is in a file."""
+"""`delegatekit inspect`: show the contents of a file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def inspect(
         bool, typer.Option("--layers", help="Show all layers of estimates, not the longest only.")
     ] = False,
     operators: Annotated[
-        bool, typer.Option("--operators", help="Show the operators inside delegates, which their plugins tell.")
+        bool, typer.Option("--operators", help="Show the operators inside delegates, as decoded by their plugins.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what is in a .pte, .bpte or .ptd file: methods, delegates with their owners, operators, memory, segments."""
+    """Show the contents of a .pte, .bpte or .ptd file: methods, delegates and owners, operators, memory, segments."""
     from delegatekit.files import open_view
     from delegatekit.pte import PTD_IDENTIFIER
 

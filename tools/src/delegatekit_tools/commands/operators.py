@@ -16,7 +16,7 @@ def operators(
         typer.Option(
             "--backend",
             "-b",
-            help="Mark what is in this backend's table (+), and name what in it cannot occur.",
+            help="Mark operators in this backend's table (+), and list names in it that cannot occur.",
             autocompletion=installed_backends,
         ),
     ] = None,
@@ -25,7 +25,7 @@ def operators(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the operators of the edge dialect: all that can reach a backend, and what no conformance example brings."""
+    """List the operators of the edge dialect: all that can reach a backend, and those without a conformance example."""
     from delegatekit.plugins import get_backend
 
     from ..dialect import operators as list_operators

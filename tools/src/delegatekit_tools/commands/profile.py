@@ -1,4 +1,4 @@
-"""`delegatekit profile`: where the time of a method goes."""
+"""`delegatekit profile`: the time of a method by instruction and operator."""
 
 from __future__ import annotations
 
@@ -47,27 +47,27 @@ def profile(
     backend: RunnerOption = [],  # noqa: B006
     isolate: IsolateOption = [],  # noqa: B006
     seed: SeedOption = 0,
-    runs: Annotated[int, typer.Option(min=1, max=100_000, help="Calls that are measured, of each kind.")] = 20,
-    warm_up: Annotated[int, typer.Option(min=0, max=100_000, help="Calls before them, reported apart.")] = 3,
+    runs: Annotated[int, typer.Option(min=1, max=100_000, help="Measured calls, of each kind.")] = 20,
+    warm_up: Annotated[int, typer.Option(min=0, max=100_000, help="Warm-up calls, reported separately.")] = 3,
     debug_map: Annotated[
         Path | None, typer.Option(help="The JSON that `lower --debug-map` wrote: shows modules and source lines.")
     ] = None,
     etdump: Annotated[
         Path | None,
-        typer.Option(help="Show what ExecuTorch told on a device (an ETDump); nothing is run."),
+        typer.Option(help="Show an ETDump that ExecuTorch recorded on a device; nothing is run."),
     ] = None,
     ticks: Annotated[
         float, typer.Option(min=1e-3, help="With --etdump: ticks of the device's clock in a second.")
     ] = 1e9,
     rows: Annotated[int, typer.Option(min=0, help="Rows of the table; 0 for all.")] = 30,
-    in_order: Annotated[bool, typer.Option("--in-order", help="As they run, not the longest first.")] = False,
+    in_order: Annotated[bool, typer.Option("--in-order", help="In execution order, not the longest first.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto to this .json file.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write a table to this .csv file.")] = None,
     time_limit: TimeLimitOption = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where the time of a method goes, by instruction, delegate, operator and source line, here or on a device."""
+    """Show the time of a method by instruction, delegate, operator and source line, here or on a device."""
     from delegatekit.files import CSV, JSON, check_outputs, write_files
 
     from ..profile import files
@@ -123,7 +123,7 @@ def _measured(
 ) -> Profile:
     from delegatekit import profile as measure
 
-    # The limit is a call's; a call that only a signal can end is ended by that.
+    # The limit applies to each call; a call that only a signal can end is ended by one.
     whole = None if time_limit is None else time_limit * (3 * runs + warm_up)
     with ended_after(whole, f"method {method.name}"):
         return measure(method, values, runs=runs, warm_up=warm_up, debug_map=known)

@@ -1,4 +1,4 @@
-"""`delegatekit sweep`: what every target of several backends makes of a model."""
+"""`delegatekit sweep`: lower a model for every target of several backends."""
 
 from __future__ import annotations
 
@@ -62,21 +62,21 @@ def sweep(
     ] = None,
     runs: Annotated[int, typer.Option(min=1, max=100_000, help="Calls that are timed.")] = 10,
     results: Annotated[
-        Path | None, typer.Option(help="A file that keeps the rows: an interrupted sweep goes on where it was.")
+        Path | None, typer.Option(help="A file that keeps the rows: an interrupted sweep resumes.")
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Make rows of the file again that failed.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write the table to this .html file.")] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="So many at a time; by default the CPUs.")
+        int | None, typer.Option("--jobs", "-j", min=1, help="Rows to make in parallel; by default one per CPU.")
     ] = None,
     scheduler: Annotated[
         str, typer.Option(metavar="ADDRESS", help="A Dask cluster whose workers have a resource named as the backend.")
     ] = "",
-    time_limit: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="That one row may take.")] = 600.0,
+    time_limit: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="Time limit of a row.")] = 600.0,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Lower a model for every target of several backends, and tell in one table what each makes of it."""
+    """Lower a model for every target of several backends, and compare the results in one table."""
     from delegatekit import sweep as sweep_model
     from delegatekit.files import HTML, check_outputs, write_text
 

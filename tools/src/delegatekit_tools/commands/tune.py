@@ -45,12 +45,12 @@ def tune(
     ] = None,
     dynamic: DynamicOption = [],  # noqa: B006
     option: SettingOption = [],  # noqa: B006
-    runs: Annotated[int, typer.Option(min=1, max=100_000, help="Calls that are timed; the median counts.")] = 20,
-    warm_up: Annotated[int, typer.Option(min=0, max=100_000, help="Calls before them.")] = 3,
+    runs: Annotated[int, typer.Option(min=1, max=100_000, help="Timed calls, of which the median is used.")] = 20,
+    warm_up: Annotated[int, typer.Option(min=0, max=100_000, help="Warm-up calls.")] = 3,
     clock: Annotated[
         str, typer.Option(help="wall, or CPU: the CPU time of this process, for machines with other work.")
     ] = "wall",
-    units: Annotated[bool, typer.Option("--units", help="Show what each operator takes on each backend.")] = False,
+    units: Annotated[bool, typer.Option("--units", help="Show the time of each operator on each backend.")] = False,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -25,8 +25,8 @@ from delegatekit.cli import (
 def verify(
     file: Annotated[Path, typer.Argument(help="A .bpte file.")],
     method: Annotated[list[str], typer.Option(help="A method whose cases are run, by default all; repeat.")] = [],  # noqa: B006
-    rtol: Annotated[float, typer.Option(min=0.0, help="Floats may differ by so much of what is expected ...")] = 1e-3,
-    atol: Annotated[float, typer.Option(min=0.0, help="... and by so much more; integers by this alone.")] = 1e-5,
+    rtol: Annotated[float, typer.Option(min=0.0, help="Relative tolerance of floats.")] = 1e-3,
+    atol: Annotated[float, typer.Option(min=0.0, help="Absolute tolerance of floats and integers.")] = 1e-5,
     data: DataOption = [],  # noqa: B006
     backend: RunnerOption = [],  # noqa: B006
     isolate: IsolateOption = [],  # noqa: B006

@@ -1,4 +1,4 @@
-"""Eager and lowered program side by side, operator by operator: who diverges first, and what shows it alone."""
+"""Comparison of eager and a lowered program operator by operator: the first divergence, and a program that shows it."""
 
 from __future__ import annotations
 

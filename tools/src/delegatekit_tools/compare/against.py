@@ -1,4 +1,4 @@
-"""Two lowered programs against each other: the first operator whose results differ by more than both may be off."""
+"""Comparison of two lowered programs: the first operator whose results differ by more than both bounds."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import replace
 from .result import Divergence, Operator
 from .sides import Side, Tried
 
-#: What a divergence of a side is told by.
+#: A function that describes the divergence of a side.
 Tell = Callable[[Side, Tried], Divergence]
 
 
 def first_difference(
     one: Side, other: Side, found: Divergence | None, tell: Tell
 ) -> tuple[tuple[Operator, ...], Divergence | None, tuple[str, ...]]:
-    """The operators of both sides, the first that is beyond its bound on either, and remarks.
+    """The operators of both sides, the first that exceeds its bound on either, and remarks.
 
-    Both sides get the same referee's numbers, and whatever is within its bound on both cannot be further apart than
+    Both sides get the same referee values, and results within their bounds on both cannot be further apart than
     both bounds together. So the first operator at which they differ is the first that is wrong on either; graphs that
-    backends keep different operators in are aligned by the exported nodes that the operators come from.
+    backends keep different operators whole in are aligned by the exported nodes that the operators come from.
     """
     operators = tuple(sorted((item.operator for side in (one, other) for item in side.tried), key=_place))
     operators = tuple(replace(item, position=index) for index, item in enumerate(operators))

@@ -33,7 +33,7 @@ _checked = as_ours(lambda fault: ExecutionError(fault, where="compare", hint=UNE
 
 @dataclass(frozen=True)
 class _Order:
-    """What is lowered, for whichever backends."""
+    """The arguments of lowering, for any backends."""
 
     programs: Mapping[str, ExportedProgram]
     options: Mapping[str, Mapping[str, Any]]
@@ -65,17 +65,17 @@ def compare(
     """Lower a model, run it beside PyTorch, and name the first operator that diverges beyond its dtype's bound.
 
     Model and backends are as for `lower`; the backends must be able to run here. `values` are the inputs of the call,
-    flat; without them the example inputs, or random ones by `seed` where a program has none. `method` is the one to
-    look at, where there are several. `scheme` names a quantization scheme of the first backend ("" for its first): the
+    flat; without them the example inputs, or random ones by `seed` if a program has none. `method` is the one to
+    compare, if there are several. `scheme` names a quantization scheme of the first backend ("" for its first): the
     model is quantized with these inputs as calibration, and compared with the fake-quantized model in PyTorch.
 
-    Every operator is judged by what it adds itself: it is lowered, in a delegate with all others of its delegate but
-    cut off from them, and gets the numbers that the referee (PyTorch in double precision) has there, rounded to its
+    Every operator is judged by its own error: it is lowered, in a delegate with all others of its delegate but
+    cut off from them, and gets the values that the referee (PyTorch in double precision) has there, rounded to its
     dtypes. The bounds are those of the conformance suite; `tighten`, 1 or more, divides them. If all are right but the
-    program's outputs are not (or with `thorough` in any case), runs of 2, 4, 8, ... operators are lowered: a fault in
-    what a compiler makes of neighbors. Operators inside control flow get the numbers of its first round.
+    program's outputs are not (or with `thorough` in any case), runs of 2, 4, 8, ... operators are lowered, for faults
+    in the compilation of neighbors. Operators inside control flow get the values of its first iteration.
 
-    With `against`, other backends are lowered to as well, and the first operator is named that is beyond its bound on
+    With `against`, other backends are lowered to as well, and the first operator is named that exceeds its bound on
     either: within their bounds on both, results cannot be further apart than both bounds together.
 
     Buffers that the method updates have their initial values; of such a method, the outputs of two calls are compared.

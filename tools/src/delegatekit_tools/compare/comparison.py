@@ -1,4 +1,4 @@
-"""The result of a comparison, and what it says."""
+"""The result of a comparison, and its text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from .result import Divergence, Operator, Output
 from .text import divergence, skipped, table, words
 
-#: Rows of the table that are shown unless all are wanted: those that come closest to their bounds.
+#: Rows of the table shown by default: those that come closest to their bounds.
 _ROWS: Final = 10
 
 
@@ -18,20 +18,20 @@ class Comparison:
 
     method: str
     backends: tuple[str, ...]
-    #: In the order of the graph; operators of control flow stand before the call of it.
+    #: In the order of the graph; operators of control flow precede its call.
     operators: tuple[Operator, ...]
     outputs: tuple[Output, ...]
     #: None if every operator is within its bound.
     first: Divergence | None
-    #: How often something was compiled, or looked up in the cache.
+    #: Number of compilations, cache hits included.
     lowerings: int
     seconds: float
-    #: What limits the judgment, in words.
+    #: Limits of the judgment, in words.
     remarks: tuple[str, ...] = ()
 
     @property
     def right(self) -> bool:
-        """Whether all operators and all outputs are within their bounds."""
+        """True if all operators and all outputs are within their bounds."""
         return self.first is None and all(output.measured.right for output in self.outputs)
 
     def text(self, *, rows: int | None = _ROWS, snippet: bool = True) -> str:

@@ -1,7 +1,7 @@
-"""A graph cut apart: a program in which each piece has inputs of its own, so that none sees what another computes.
+"""A graph cut apart: a program in which each piece has inputs of its own, so that none reads results of another.
 
-One lowering of such a program tries dozens of operators, each fed with the referee's values, and all of a delegate's
-pieces stay in one delegate. Pieces of one unit try operators; longer ones try what a compiler makes of neighbors.
+One lowering of such a program tries dozens of operators, each given the referee's values, and all of a delegate's
+pieces stay in one delegate. Pieces of one unit try operators; longer ones try the compilation of neighbors.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Piece:
     """Nodes that are connected with one another as in the graph, and with nothing else."""
 
     nodes: tuple[Node, ...]
-    #: Which partition's delegate they are in; None: the runtime's own operators compute them.
+    #: The partition whose delegate they are in; None: the runtime's own operators compute them.
     partition: int | None
-    #: Those of its values that anything outside reads, or that nothing reads at all.
+    #: Its values that are read outside, or never read.
     outputs: tuple[Node, ...]
 
     @classmethod
@@ -51,7 +51,7 @@ class CutProgram:
 
 
 class RefusedError(LoweringError):
-    """Nodes that their backend does not take when they are cut off from what is around them: node -> why."""
+    """Nodes that their backend does not take when they are cut off from their neighbors: node -> reason."""
 
     def __init__(self, reasons: Mapping[Node, str]) -> None:
         node, reason = next(iter(reasons.items()))
@@ -66,9 +66,9 @@ def cut(
     partitioners: Mapping[str, Partitioner],
     descriptions: Mapping[str, BackendDescription],
 ) -> CutProgram:
-    """The program of these pieces, each node on what the plan gives it to.
+    """The program of these pieces, each node on the runner that the plan assigns.
 
-    Raises RefusedError for nodes that their backend does not take so, LoweringError for sizes that no piece knows.
+    Raises RefusedError for nodes that their backend does not take that way, LoweringError for unknown sizes.
     """
     writer = _Writer(edge)
     copies = writer.write(pieces)
@@ -128,7 +128,7 @@ class _Writer:
         self.constants: list[Node] = []
         self.inputs: list[Node] = []
         self._sizes = SizeNodes(self._size)
-        #: Where the node comes from that reads the sizes.
+        #: The origin of the node that reads the sizes.
         self._reader: dict[str, Any] = {}
 
     def write(self, pieces: Sequence[Piece]) -> dict[Node, Node]:

@@ -56,7 +56,7 @@ class Judge:
         }
 
     def _read(self, piece: Piece, change: Callable[[Any], Any]) -> dict[Node, Any]:
-        """The values that a piece reads, changed."""
+        """The values that a piece reads, transformed."""
         read = {item for node in piece.nodes for item in node.all_input_nodes}
         return {node: change(self._values[node]) for node in read if node in self._values}
 
@@ -65,9 +65,9 @@ class Judge:
         native = _native(node, reference)
         found = measured(result, widened(reference), native, precision, accuracy, widened(moved), self._tighten)
         if not found.right and isinstance(result, torch.Tensor) and result.shape == reference.shape:
-            # Eager's own kernel decides where there are NaNs and infinities; what the piece reads that is beyond the
-            # range of what it computes in (a mask of -1e30) is infinite there, or the largest number, which is not the
-            # piece's own doing.
+            # Eager's own kernel decides where there are NaNs and infinities; inputs of the piece that are beyond the
+            # range of its precision (a mask of -1e30) are infinite there, or the largest number, which is not the
+            # piece's own fault.
             held = {**self._values, **self._read(piece, lambda value: _held(value, precision))}
             exact = evaluate(self._edge, piece.nodes, held, _narrow)[node]
             result = torch.where(_saturated(result, exact, precision), exact, result)
@@ -76,7 +76,7 @@ class Judge:
 
 
 def accuracy_of(edge: EdgeMethod, nodes: Sequence[Node], values: Values) -> Accuracy:
-    """How exact nodes that are computed together can be; `values` tell how often loops among them go round."""
+    """The accuracy of nodes that are computed together; `values` give the trip counts of loops among them."""
     rounding = longest_way(nodes, partial(_roundings, edge, values))
     quantizes = [node for node in nodes if is_quantize(node)]
     if not quantizes:
@@ -90,7 +90,7 @@ def _roundings(edge: EdgeMethod, values: Values, node: Node) -> int:
 
 
 def _roundings_inside(edge: EdgeMethod, node: Node, values: Values) -> int:
-    """Roundings inside a call of control flow, in all its rounds."""
+    """Roundings inside a call of control flow, in all its iterations."""
     regions = edge.regions.get(node, ())
     if not regions:
         return 0
@@ -123,7 +123,7 @@ def measured(
     moved: torch.Tensor | None,
     tighten: float = 1.0,
 ) -> Measured:
-    """A tensor against the referee's in double precision; `moved` is what a rounding of the inputs makes of that."""
+    """A tensor against the referee's in double precision; `moved` is the reference after a rounding of the inputs."""
     found = compare([result], [reference], [native], precision, accuracy, None if moved is None else [moved])
     difference = found.difference.removeprefix("output 0: ").removeprefix("output 0 ")
     bound = found.tolerance
@@ -145,21 +145,21 @@ def measured(
 
 
 def _native(node: Node, reference: Any) -> torch.Tensor:
-    """The reference as the dtype that the graph declares can hold it."""
+    """The reference as representable in the dtype that the graph declares."""
     declared = node.meta["val"]
     found: torch.Tensor = reference.to(declared.dtype)
     return found
 
 
 def _held(value: Any, precision: str) -> Any:
-    """What a program that computes in a precision holds of a value."""
+    """A value as represented by a program that computes in a precision."""
     if not isinstance(value, torch.Tensor) or value.dtype != torch.float32 or precision == "float64":
         return value
     return value.to(getattr(torch, precision)).float()
 
 
 def _saturated(result: torch.Tensor, exact: torch.Tensor, precision: str) -> torch.Tensor:
-    """Where a result is the largest number of a precision in place of an infinity."""
+    """Positions where a result is the largest number of a precision in place of an infinity."""
     if result.dtype != torch.float32 or precision == "float64":
         return torch.zeros_like(result, dtype=torch.bool)
     largest = torch.finfo(getattr(torch, precision)).max

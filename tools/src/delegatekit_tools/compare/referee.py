@@ -1,11 +1,11 @@
-"""The referee: what PyTorch eager computes of an edge graph, in double precision.
+"""The referee: an edge graph evaluated by PyTorch eager, in double precision.
 
-Each operator gets what the lowered program would hold if everything before were right: the referee's own results,
-rounded to the dtypes of the graph (and to what a backend computes in, where that is coarser). Were it fed with what
+Each operator gets the values that the lowered program would hold if everything before were right: the referee's own
+results, rounded to the dtypes of the graph (and to the precision of a backend, if coarser). Given the values that
 the lowered program really computed, one wrong operator would feed wrong inputs to all operators downstream, and hide
-behind a NaN what comes after. The first operator that diverges is the same for both, since
-everything before it is right; with the referee's own numbers all others can be judged, too, one does not need to look
-into a delegate to know what an operator in it was given, and the same numbers go into the snippet.
+later errors behind a NaN. The first operator that diverges is the same in both cases, since
+everything before it is right; with the referee's own values all others can be judged, too, one need not look
+into a delegate to know the inputs of an operator in it, and the same values go into the snippet.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from delegatekit_toolkit.accuracy import widened
 
 #: Values of nodes: tensors, numbers, or lists of these.
 Values: TypeAlias = Mapping[Node, Any]
-#: What is done with a result before others read it.
+#: A transformation of a result before others read it.
 Round: TypeAlias = Callable[[Node, Any], Any]
 
-#: Rounds that a loop may take: the referee must come to an end where the program does not.
+#: Limit of a loop's iterations: the referee must terminate where the program does not.
 _LONGEST_LOOP: Final = 1_000_000
 
 
@@ -41,9 +41,9 @@ def values_of(edge: EdgeMethod, inputs: Sequence[Any], precision: str = "float32
 
 
 def outputs_of(edge: EdgeMethod, inputs: Sequence[Any], state: Mapping[str, Any] | None = None) -> list[Any]:
-    """What the graph returns, computed in double precision throughout; then the new values of its buffers.
+    """The graph's results, computed in double precision throughout; then the new values of its buffers.
 
-    `state` has the buffers' values by name, where they are not the initial ones.
+    `state` has the buffers' values by name, if they are not the initial ones.
     """
     known: dict[Node, Any] = _given(edge, inputs)
     known |= {node: (state or {}).get(buffer.name, buffer.initial) for node, buffer in edge.buffers.items()}
@@ -74,7 +74,7 @@ def evaluate(
 
 
 def first_round(node: Node, region: int, value_of: Callable[[Any], Any]) -> list[Any] | None:
-    """What a graph of a control flow call gets when it is first entered; None if the call never enters it."""
+    """The inputs of a control flow graph at its first iteration; None if the call never enters it."""
     name = _kind(node)
     if name == "cond":
         predicate, _, operands = node.args
@@ -90,7 +90,7 @@ def first_round(node: Node, region: int, value_of: Callable[[Any], Any]) -> list
 
 
 def rounds_of(edge: EdgeMethod, node: Node, values: Values) -> int:
-    """How often a loop goes round with these values; 1 for what is no loop, or stands inside of another graph."""
+    """The trip count of a loop with these values; 1 for anything else, or inside another graph."""
     if _kind(node) != "while_loop" or any(item not in values for item in node.all_input_nodes):
         return 1
     rounds = [0]
@@ -147,7 +147,7 @@ def _narrow(node: Node, value: Any, precision: str) -> Any:
 
 
 def _coarse(value: Any, precision: str) -> Any:
-    """A float32 tensor of numbers that a coarser precision has, except where they are beyond its range."""
+    """A float32 tensor rounded to a coarser precision, except where it exceeds its range."""
     coarse = getattr(torch, precision)
     if not isinstance(value, torch.Tensor) or value.dtype != torch.float32 or coarse.itemsize >= 4:
         return value
@@ -182,7 +182,7 @@ def _control_flow(node: Node, regions: tuple[EdgeMethod, ...], args: Any) -> Any
 
 
 def _loop(node: Node, regions: tuple[EdgeMethod, ...], args: Any, rounds: list[int]) -> list[Any]:
-    """What a loop ends with; its rounds are counted."""
+    """The final values of a loop; its iterations are counted."""
     condition, body = regions
     first, operands = args
     state = list(first)

@@ -1,4 +1,4 @@
-"""What a comparison found, as plain data."""
+"""The findings of a comparison, as plain data."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import torch
 
 @dataclass(frozen=True)
 class Measured:
-    """How far a tensor is from the referee's, and how far it may be."""
+    """The error of a tensor against the referee's, and its bound."""
 
-    #: Largest error relative to the largest value, and the bound of that; in steps for quantized integers. None where
+    #: Largest error relative to the largest value, and its bound; in steps for quantized integers. None if
     #: it could not be measured.
     error: float | None = None
     bound: float | None = None
-    #: Largest absolute error; largest error relative to the element itself, of those of some size.
+    #: Largest absolute error; largest error relative to the element itself, of elements that are not tiny.
     absolute: float | None = None
     relative: float | None = None
     #: Signal to quantization noise ratio in dB: infinite without an error.
     sqnr: float | None = None
-    #: What no bound excuses, in words; empty if it is right.
+    #: A fault that no bound excuses, in words; empty if there is none.
     difference: str = ""
-    #: Whether there is no tensor, since lowering or running failed.
+    #: True if there is no tensor, since lowering or running failed.
     fails: bool = False
 
     @property
     def right(self) -> bool:
-        """Whether it is within its bound."""
+        """True if it is within its bound."""
         return not self.difference
 
     @property
     def share(self) -> float:
-        """How much of the bound the error takes."""
+        """The error as a fraction of the bound."""
         if not self.error:
             return 0.0
         return self.error / self.bound if self.bound else float("inf")
@@ -41,9 +41,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator of the lowered program, or several that are lowered together, and how it was judged."""
+    """An operator of the lowered program, or several that are lowered together, and its judgment."""
 
-    #: Names of what computes, in order: "aten.linear.default".
+    #: Names of the computing operators, in order: "aten.linear.default".
     operators: tuple[str, ...]
     #: Name of the node in the graph, its place there, and the debug handle: the exported node that it comes from.
     node: str
@@ -54,7 +54,7 @@ class Operator:
     #: "acme, delegate 0" or "runtime".
     place: str
     measured: Measured = Measured()
-    #: Why it was not compared; empty if it was.
+    #: The reason why it was not compared; empty if it was.
     skipped: str = ""
 
     @property
@@ -76,12 +76,12 @@ class Divergence:
     """The first operator that diverges."""
 
     operator: Operator
-    #: "alone": lowered by itself it is wrong, or fails. "context": it is right by itself, and wrong together with the
+    #: "alone": lowered by itself it is wrong, or fails. "context": it is right by itself, but wrong together with the
     #: others of `run`, the smallest run of operators that was found to show it.
     kind: str
     run: tuple[Operator, ...]
-    #: A Python program that shows it with torch and DelegateKit alone; empty, with the reason, where there is none.
+    #: A Python program that shows it with torch and DelegateKit alone; empty, with the reason, if there is none.
     snippet: str = ""
     no_snippet: str = ""
-    #: What the snippet reads from a file beside it: too much to be written out.
+    #: The data that the snippet reads from a file beside it: too large to be written inline.
     tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)

@@ -25,16 +25,16 @@ from .result import Measured
 from .units import Unit, joined, units_of
 
 _Item = TypeVar("_Item")
-#: Pieces of one lowering. A compiler that plans memory takes long for many values that are alive at once.
+#: Pieces of one lowering. A compiler's memory planning is slow for many values that are alive at once.
 _AT_ONCE: Final = 32
 
 
 @dataclass
 class Lowerings:
-    """The backends, and how often they compiled."""
+    """The backends, and a count of their compilations."""
 
     chosen: Mapping[str, ChosenBackend]
-    #: What each computes float32 in.
+    #: The precision of float32 on each.
     precisions: Mapping[str, str]
     compiling: Compiling | None = None
     count: int = 0
@@ -45,7 +45,7 @@ class Lowerings:
         return {name: choice.backend.create_partitioner(choice.options) for name, choice in self.chosen.items()}
 
     def run(self, method: PartitionedMethod, inputs: Sequence[Any]) -> list[Any]:
-        """What a method of this plan returns. Raises what compiling, loading and running raise."""
+        """The results of a method with this plan. Raises what compiling, loading and running raise."""
         self.count += 1
         name = method.edge.name
         program = compiled({name: method}, self.chosen, compiling=self.compiling)
@@ -60,7 +60,7 @@ def coarsest_of(precisions: Iterable[str]) -> str:
 
 
 def batches(items: Sequence[_Item]) -> list[Sequence[_Item]]:
-    """What is lowered at once.
+    """The items in batches of one lowering.
 
     >>> [len(batch) for batch in batches(range(70))]
     [32, 32, 6]
@@ -70,20 +70,20 @@ def batches(items: Sequence[_Item]) -> list[Sequence[_Item]]:
 
 @dataclass(frozen=True)
 class Judged:
-    """A piece that ran, or why it did not."""
+    """A piece that ran, or the reason why not."""
 
     measured: Mapping[Node, Measured]
-    #: Why it could not be lowered, or run, though its backend takes it.
+    #: The reason why it could not be lowered, or run, though its backend takes it.
     failure: str = ""
 
     @property
     def wrong(self) -> bool:
-        """Whether an output is beyond its bound."""
+        """True if an output is beyond its bound."""
         return any(not item.right for item in self.measured.values())
 
 
 class Graph:
-    """A graph whose pieces can be tried: the plan says on what each node runs, the values are the referee's."""
+    """A graph whose pieces can be tried: the plan assigns each node, the values are the referee's."""
 
     def __init__(
         self, edge: EdgeMethod, plan: PartitionPlan, values: Values, lowerings: Lowerings, tighten: float
@@ -114,24 +114,24 @@ class Graph:
                 alone = {unit.nodes[0]: alone[unit.nodes[0]] for unit in units if unit.nodes[0] in alone}
 
     def piece(self, units: Sequence[Unit]) -> Piece:
-        """The piece of units that follow one another."""
+        """The piece of consecutive units."""
         nodes = sorted((node for unit in units for node in unit.nodes), key=self._position.__getitem__)
         return Piece.of(nodes, units[0].partition, self._returned)
 
     def precision(self, piece: Piece) -> str:
-        """What the piece is computed in."""
+        """The precision of the piece."""
         if any(node in self.edge.regions for node in piece.nodes):
-            return coarsest_of(self._lowerings.precisions.values())  # of what is inside
+            return coarsest_of(self._lowerings.precisions.values())  # of the nodes inside
         if piece.partition is None:
             return "float64"  # in the dtypes of the graph
         return self._lowerings.precisions[self.plan.partitions[piece.partition].backend]
 
     def attempt(self, pieces: Sequence[Piece]) -> list[Judged]:
-        """The pieces judged, so many as `batches` says lowered side by side."""
+        """The pieces judged, lowered side by side in `batches`."""
         return [judged for batch in batches(pieces) for judged in self._attempt(batch)]
 
     def _attempt(self, pieces: Sequence[Piece]) -> list[Judged]:
-        """The pieces judged, lowered side by side; in halves where that fails, down to the one to blame."""
+        """The pieces judged, lowered side by side; in halves if that fails, down to the one at fault."""
         try:
             results = self.results(pieces)
         except RuntimeUnavailableError:
@@ -144,7 +144,7 @@ class Graph:
         return [Judged(self._judge.piece(piece, results, self.precision(piece))) for piece in pieces]
 
     def results(self, pieces: Sequence[Piece]) -> dict[Node, Any]:
-        """What the pieces' outputs are when they are lowered side by side."""
+        """The pieces' outputs when they are lowered side by side."""
         program = self.cut(pieces)
         inputs = [self.values[node] for node in program.inputs]
         found = self._lowerings.run(PartitionedMethod(program.method, program.plan), inputs)

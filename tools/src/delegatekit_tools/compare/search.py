@@ -1,4 +1,4 @@
-"""Finds the smallest run of operators that shows a fault which none of them shows by itself."""
+"""Finds the smallest run of operators with a fault that none of them shows by itself."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .units import Unit
 
 
 def faulty_run(graph: Graph, units: Sequence[Unit]) -> tuple[Unit, ...]:
-    """The smallest run found of units, next to one another in one delegate, that is wrong; () if there is none.
+    """The smallest run found of consecutive units in one delegate that is wrong; () if there is none.
 
-    Runs of 2, 4, 8 ... units are tried, those of one length side by side. The first that is wrong is then made shorter
+    Runs of 2, 4, 8 ... units are tried, those of one length side by side. The first wrong one is then shortened
     from both ends, by halves.
     """
     parts = [[unit for unit in units if unit.partition == number] for number in range(len(graph.plan.partitions))]
@@ -43,7 +43,7 @@ def company_of(graph: Graph, units: Sequence[Unit], culprit: Unit) -> tuple[Unit
 
 
 def shortened(run: Sequence[Unit], is_wrong: Callable[[Sequence[Unit]], bool]) -> tuple[Unit, ...]:
-    """A run that is wrong, as short as leaving out its end, and then its beginning, makes it.
+    """A wrong run, shortened first at its end, then at its beginning.
 
     >>> shortened("abcdefgh", lambda run: "c" in run and "e" in run)
     ('c', 'd', 'e')
@@ -54,7 +54,7 @@ def shortened(run: Sequence[Unit], is_wrong: Callable[[Sequence[Unit]], bool]) -
 
 
 def _least(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The smallest number that a condition holds for, which holds for all larger ones and for `high`."""
+    """The smallest number that satisfies a condition, which holds for all larger ones and for `high`."""
     while low < high:
         middle = (low + high) // 2
         if holds(middle):

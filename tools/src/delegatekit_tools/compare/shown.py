@@ -26,9 +26,9 @@ def shown(
     *,
     fails: bool = False,
 ) -> Snippet:
-    """A program that was seen to show that one of the pieces is wrong, or fails; or why there is none.
+    """A program, verified to show that one of the pieces is wrong, or fails; or the reason why there is none.
 
-    Where random inputs like the real ones show it, they are what it computes with; else the real ones are in it.
+    If random inputs like the real ones show it, it computes with them; else it contains the real ones.
     """
     nodes = [node for piece in pieces for node in piece.nodes]
     reason = why_none(graph.edge, nodes)
@@ -56,7 +56,7 @@ def _wrong(
     lowerings: Lowerings,
     options: Mapping[str, Mapping[str, Any]],
 ) -> Measured | None:
-    """What is wrong with the module when it is lowered with these values; None for nothing."""
+    """The fault of the module when it is lowered with these values; None if there is none."""
     given = tuple(values[node] for node in inputs)
     lowerings.count += 1
     try:

@@ -27,7 +27,7 @@ from .whole import outputs_as_they_are
 
 @dataclass(frozen=True)
 class Tried:
-    """A unit of a graph, what was found about it, and how it is told."""
+    """A unit of a graph, the findings about it, and its description."""
 
     graph: Graph
     unit: Unit
@@ -38,7 +38,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Side:
-    """A lowered program with everything that was tried of it."""
+    """A lowered program with all units that were tried."""
 
     program: LoweredProgram
     method: str
@@ -48,19 +48,19 @@ class Side:
     #: The graphs that were tried: the method's, and those of control flow, with their units.
     graphs: tuple[tuple[Graph, tuple[Unit, ...]], ...]
 
-    #: Whether the program as it is cannot be run.
+    #: True if the program as it is cannot be run.
     fails: bool = False
 
     @property
     def wrong(self) -> Tried | None:
-        """The first that is beyond its bound, or at which a program fails that fails as a whole."""
+        """The first that exceeds its bound, or at which a program fails that fails as a whole."""
         return next((item for item in self.tried if item.judged.wrong or (self.fails and item.judged.failure)), None)
 
 
 def try_side(
     program: LoweredProgram, method: str, inputs: Sequence[Any], lowerings: Lowerings, precision: str, tighten: float
 ) -> Side:
-    """Judge a lowered method on these flat inputs: operator by operator, and as it is.
+    """Judge a lowered method on these flat inputs: operator by operator, and as a whole.
 
     `precision` is the coarsest of all sides.
     """
@@ -119,7 +119,7 @@ def _tried(
 
 
 def described(unit: Unit, plan: PartitionPlan, judged: Judged, skipped: str = "") -> Operator:
-    """How a unit is told; `skipped` says why it was not judged."""
+    """The description of a unit; `skipped` is the reason why it was not judged."""
     last = unit.last
     work = [node for node in unit.nodes if not is_conversion(node) and operator_name(node) != "getitem"]
     stack = last.meta.get("nn_module_stack")
@@ -141,7 +141,7 @@ def described(unit: Unit, plan: PartitionPlan, judged: Judged, skipped: str = ""
 
 
 def _why_not(graph: Graph, unit: Unit, refused: Mapping[Node, str], piece: Piece) -> str:
-    """Why a unit cannot be judged; empty if it can."""
+    """The reason why a unit cannot be judged; empty if it can."""
     if unit.nodes[0] in refused:
         return f"cannot be lowered by itself: {refused[unit.nodes[0]]}"
     if any(map(is_precompiled, unit.nodes)):
@@ -152,7 +152,7 @@ def _why_not(graph: Graph, unit: Unit, refused: Mapping[Node, str], piece: Piece
 
 
 def _is_random(graph: Graph, unit: Unit) -> bool:
-    """Whether another call may give other results: the operator says that it may be random, and is."""
+    """True if another call may give other results: the operator is tagged as random, and is."""
     if not any(torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) for node in unit.nodes):
         return False
     first, second = (evaluate(graph.edge, unit.nodes, graph.values) for _ in range(2))

@@ -21,10 +21,10 @@ from .cut import CutProgram
 from .referee import Values
 from .result import Measured
 
-#: Tensors of more elements are written as packed bytes, of more bytes (all together) into a file beside the program.
+#: Tensors of more elements are written as packed bytes, of more bytes (in total) into a file beside the program.
 _WRITTEN_OUT: Final = 24
 _PACKED: Final = 60_000
-#: Where operators come from that torch does not register by itself.
+#: Modules that register operators which torch does not register by itself.
 _IMPORTS: Final[Mapping[str, str]] = {
     "quantized_decomposed": "import torch.ao.quantization.fx._decomposed",
     "torchao": "import torchao.quantization.quant_primitives",
@@ -35,7 +35,7 @@ TENSORS: Final = "tensors.pt"
 
 @dataclass(frozen=True)
 class Snippet:
-    """The program, or why there is none, and what it reads from a file beside it."""
+    """The program, or the reason why there is none, and the contents of its data file."""
 
     text: str
     reason: str
@@ -43,7 +43,7 @@ class Snippet:
 
 
 def why_none(edge: EdgeMethod, nodes: Sequence[Node]) -> str:
-    """Why there can be no program of these nodes by themselves; empty if there can."""
+    """The reason why there can be no program of these nodes by themselves; empty if there can."""
     if any(node in edge.regions for node in nodes):
         return "control flow is not shown by itself"
     if any(is_size_node(item) for node in nodes for item in node.all_input_nodes):
@@ -52,7 +52,7 @@ def why_none(edge: EdgeMethod, nodes: Sequence[Node]) -> str:
 
 
 def module_of(program: CutProgram) -> torch.nn.Module:
-    """The cut program as a module: what its snippet spells out."""
+    """The cut program as a module, which its snippet prints."""
     graph = torch.fx.Graph()
     copies: dict[Node, Any] = {}
     root = torch.nn.Module()
@@ -68,7 +68,7 @@ def module_of(program: CutProgram) -> torch.nn.Module:
 
 
 def stand_ins(values: Values, nodes: Sequence[Node]) -> dict[Node, torch.Tensor]:
-    """Random tensors like the values of these nodes, which a line of code can make: same type, place and spread."""
+    """Random tensors like the values of these nodes, made by a line of code: same dtype, mean and spread."""
     return {node: _drawn(values[node], *_spread(values[node]), seed) for seed, node in enumerate(nodes)}
 
 
@@ -80,9 +80,9 @@ def write(
     options: Mapping[str, Mapping[str, Any]],
     measured: Measured,
 ) -> Snippet:
-    """The program that was seen to show `measured`.
+    """The program that was verified to show `measured`.
 
-    `values` are those of the graph that was cut; of the inputs in `drawn` stand-ins are shown.
+    `values` are those of the graph that was cut; the inputs in `drawn` are shown as stand-ins.
     """
     method = program.method
     constants = list(method.constants)
@@ -143,7 +143,7 @@ def _reference(spaces: set[str]) -> list[str]:
 
 
 class _Codes:
-    """Python expressions of tensors; what is too much to be written out goes to a file."""
+    """Python expressions of tensors; those too large to be written inline go to a file."""
 
     def __init__(self) -> None:
         self.files: dict[str, torch.Tensor] = {}
@@ -159,7 +159,7 @@ class _Codes:
         return f"torch.randint({int(low)}, {int(high) + 1}, {shape}, {maker}).to({dtype})"
 
     def tensor(self, name: str, value: torch.Tensor) -> str:
-        """Code that makes just this tensor."""
+        """Code that makes exactly this tensor."""
         value = value.detach().contiguous()
         if value.numel() <= _WRITTEN_OUT:
             if not value.numel():

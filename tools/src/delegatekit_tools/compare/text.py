@@ -11,14 +11,14 @@ from ..text import aligned
 from .result import Divergence, Measured, Operator
 
 _HEADERS: Final = ("of bound", "error", "bound", "SQNR dB", "operator", "runs on", "module", "source")
-#: So many of these columns are numbers.
+#: The number of leading columns that are numbers.
 _NUMBERS: Final = 4
-#: Operators of a run, and reasons why some were not compared, that are listed.
+#: The number of operators of a run, and of reasons for operators not compared, that are listed.
 _LISTED: Final = 8
 
 
 def divergence(first: Divergence) -> list[str]:
-    """What is known of the first operator that diverges."""
+    """The facts about the first operator that diverges."""
     item = first.operator
     lines = [f"first operator that diverges: {item.name} ({item.node}), on {item.place}"]
     lines += [f"  {what}: {text}" for what, text in (("module", item.module), ("source", item.source)) if text]
@@ -36,7 +36,7 @@ def divergence(first: Divergence) -> list[str]:
 
 
 def words(measured: Measured) -> str:
-    """How far a tensor is from the referee's."""
+    """The error of a tensor against the referee's."""
     parts = [measured.difference or "right"]
     if measured.error is not None and measured.right:
         parts.append(f"relative error {measured.error:.3g} (bound {measured.bound:.3g})")

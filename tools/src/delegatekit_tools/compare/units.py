@@ -1,7 +1,7 @@
 """A graph as the smallest runs of nodes that can be lowered by themselves: mostly one operator each.
 
-What belongs together stays together: an operator and the picks of its results, a quantized layer with the conversions
-around it, and what a backend takes only as a group.
+Nodes that belong together stay together: an operator and the `getitem`s of its results, a quantized layer with the
+conversions around it, and nodes that a backend takes only as a group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from delegatekit.edge import EdgeMethod, is_size, is_size_node
 from delegatekit.partition import PartitionPlan
 from delegatekit_api.nodes import operator_name
 
-#: How many operators between a dequantize and a quantize are looked at to find a layer: it, and what is fused to it.
+#: The number of operators between a dequantize and a quantize that are searched for a layer: it, and fused ones.
 _LAYER: Final = 4
 
 
@@ -26,12 +26,12 @@ class Unit:
     """Nodes that are lowered together, in the order of the graph."""
 
     nodes: tuple[Node, ...]
-    #: Which of the plan's partitions they are part of; None: the runtime's own operators compute them.
+    #: The plan's partition that they are part of; None: the runtime's own operators compute them.
     partition: int | None
 
     @property
     def last(self) -> Node:
-        """The node that gives the unit its name: the last one that computes something and converts nothing."""
+        """The node that gives the unit its name: the last one that computes something and is no conversion."""
         work = [node for node in self.nodes if node.target is not operator.getitem]
         return next((node for node in reversed(work) if not is_conversion(node)), work[-1])
 
@@ -49,7 +49,7 @@ def units_of(edge: EdgeMethod, plan: PartitionPlan) -> list[Unit]:
 
 
 def joined(units: Sequence[Unit], edge: EdgeMethod, refused: Iterable[Node]) -> list[Unit]:
-    """The units, with those of refused nodes joined to the units of the same partition that they read, or feed.
+    """The units, with those of refused nodes joined to adjacent units of the same partition.
 
     A unit without such a neighbor stays as it is.
     """
@@ -72,33 +72,33 @@ def joined(units: Sequence[Unit], edge: EdgeMethod, refused: Iterable[Node]) -> 
 
 
 def is_quantize(node: Node) -> bool:
-    """Whether a node makes integers of numbers."""
+    """True if a node makes integers of numbers."""
     name = operator_name(node)
     return "quantize_" in name and "dequantize_" not in name and "choose" not in name
 
 
 def is_dequantize(node: Node) -> bool:
-    """Whether a node makes numbers of integers."""
+    """True if a node makes numbers of integers."""
     return "dequantize_" in operator_name(node)
 
 
 def is_conversion(node: Node) -> bool:
-    """Whether a node only goes between numbers and integers, or says how."""
+    """True if a node only converts between numbers and integers, or gives the parameters."""
     return is_quantize(node) or is_dequantize(node) or "choose_qparams" in operator_name(node)
 
 
 def _companions(node: Node, plan: PartitionPlan) -> Iterable[Node]:
-    """What must be lowered together with a node."""
+    """The nodes that must be lowered together with a node."""
     yield from _group(node, plan)
     if node.target is operator.getitem or is_size(node.meta.get("val")):
-        # A number that is read out of a tensor is no value that can be handed over.
+        # A number that is read out of a tensor cannot be passed between pieces.
         yield from (node.args[0],) if isinstance(node.args[0], Node) else ()
         yield from node.users if is_size(node.meta.get("val")) else ()
     if is_dequantize(node):
         yield from node.users
         yield from (item for item in node.all_input_nodes if is_quantize(item) and _computed(item))
     if is_quantize(node):
-        if _computed(node):  # by scales that are found in each call
+        if _computed(node):  # with dynamic scales
             yield from node.all_input_nodes[1:]
             yield from node.users
         else:
@@ -112,7 +112,7 @@ def _group(node: Node, plan: PartitionPlan) -> Iterable[Node]:
 
 
 def _computed(quantize: Node) -> bool:
-    """Whether the parameters are computed in the graph."""
+    """True if the parameters are computed in the graph."""
     return any(item.op == "call_function" for item in quantize.all_input_nodes[1:])
 
 
@@ -132,7 +132,7 @@ def _layer_before(quantize: Node) -> list[Node]:
 
 
 class _Sets:
-    """Sets of nodes that grow together."""
+    """Disjoint sets of nodes, to be joined."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._position = {node: index for index, node in enumerate(nodes)}

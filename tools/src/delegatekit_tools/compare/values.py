@@ -1,4 +1,4 @@
-"""The call that is compared: which method, and with which inputs."""
+"""The compared call: its method and its inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def wanted_method(programs: Mapping[str, ExportedProgram], method: str | None) -
 
 
 def specs_of(program: ExportedProgram) -> tuple[TensorSpec | None, ...]:
-    """The flat inputs that a program takes, changing sizes as the example has them; None for what is no tensor."""
+    """The flat inputs of a program, changing sizes as in the example; None for inputs that are not tensors."""
     return tuple(
         TensorSpec(str(value.dtype).removeprefix("torch."), tuple(map(_example, value.shape)))
         if isinstance(value, torch.Tensor)
@@ -39,7 +39,7 @@ def specs_of(program: ExportedProgram) -> tuple[TensorSpec | None, ...]:
 def flat_values(program: ExportedProgram, values: Sequence[Any] | None, seed: int) -> list[Any]:
     """The flat inputs of the call: those given, the program's examples, or random ones.
 
-    Raises WrongArgumentError for inputs that the program does not take.
+    Raises WrongArgumentError for inputs that the program does not accept.
     """
     wanted = _wanted(program)
     if values is None and program.example_inputs is not None:

@@ -1,4 +1,4 @@
-"""A lowered method as it is, not cut apart: its outputs, and its buffers after the call, judged as a whole."""
+"""A lowered method as a whole, not cut apart: its outputs, and its buffers after the call, judged."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .running import Lowerings, coarsest_of
 def outputs_as_they_are(
     program: LoweredProgram, method: str, inputs: Sequence[Any], values: Values, lowerings: Lowerings, tighten: float
 ) -> tuple[Output, ...]:
-    """What the method returns for these inputs, from its initial state on; two calls if it updates buffers.
+    """The method's results for these inputs, from its initial state on; two calls if it updates buffers.
 
-    A buffer that a delegate keeps inside is judged by what the second call makes of it.
+    A buffer that a delegate keeps inside is judged by the results of the second call.
     """
     edge = program.methods[method].edge
     coarsest = coarsest_of(lowerings.precisions[name] for name in program.backends)
@@ -51,7 +51,7 @@ def outputs_as_they_are(
 
 
 def _named(edge: EdgeMethod, call: int) -> list[tuple[str, Any]]:
-    """What is judged after a call, by name: outputs, then buffers."""
+    """The values to judge after a call, by name: outputs, then buffers."""
     prefix = f"call {call + 1}, " if edge.buffers else ""
     found = [(f"{prefix}output {index}", item) for index, item in enumerate(edge.outputs)]
     return found + [(f"{prefix}buffer {buffer.name}", buffer.updated) for buffer in edge.buffers.values()]

@@ -1,4 +1,4 @@
-"""The operators of the edge dialect, and what a backend's support table makes of them: the command `operators`."""
+"""The operators of the edge dialect, compared with a backend's support table: the command `operators`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class OperatorListing:
 
     operators: tuple[DialectOperator, ...]
     backend: str = ""
-    #: The names of the backend's table that are in the set, and among them those that it asks to keep whole. None if
-    #: the plugin does not tell its rows.
+    #: The names of the backend's table that are in the set, and among them those that it asks not to decompose. None if
+    #: the plugin does not list its rows.
     rows: frozenset[str] | None = None
     whole: frozenset[str] = frozenset()
     #: Names of the table that cannot occur in a program, with the reason.
     impossible: tuple[tuple[str, str], ...] = ()
-    #: The operators that examples of a suite bring; None if no suite is installed.
+    #: The operators in examples of a suite; None if no suite is installed.
     examples: frozenset[str] | None = None
 
     @property
     def without_example(self) -> tuple[str, ...]:
-        """The operators of the set (with a backend: of its table) that no example brings."""
+        """The operators of the set (with a backend: of its table) that no example contains."""
         if self.examples is None:
             return ()
         # Quantized programs are made by a backend's schemes, not drawn.
@@ -40,7 +40,7 @@ class OperatorListing:
         return tuple(name for name in wanted if name not in self.examples)
 
     def text(self, *, schemas: bool = False) -> str:
-        """The operators by group, with their schemas if that is wanted, and what is to be said of the backend."""
+        """The operators by group, optionally with their schemas, and remarks about the backend."""
         parts = []
         for group, title in GROUPS.items():
             found = [item for item in self.operators if item.group == group and self._is_shown(item)]
@@ -82,7 +82,7 @@ class OperatorListing:
 
 
 def operators(backend: LoadedBackend | None = None) -> OperatorListing:
-    """The dialect, with a backend's table if one is given. Raises PluginError for a plugin that answers wrongly."""
+    """The dialect, with a backend's table if one is given. Raises PluginError for a plugin with invalid answers."""
     found = tuple(dialect_operators().values())
     examples = _examples()
     if backend is None:
@@ -102,7 +102,7 @@ def operators(backend: LoadedBackend | None = None) -> OperatorListing:
 
 
 def _examples() -> frozenset[str] | None:
-    """What the installed suites have examples of: functions of the entry points say so. None without any."""
+    """The operators in examples of the installed suites, from functions of the entry points. None without any."""
     found: set[str] = set()
     points = entry_points(EXAMPLES_GROUP)
     for point in points:

@@ -1,4 +1,4 @@
-"""ETRecords: what ExecuTorch's Inspector needs to lead events of a runtime back to operators and source lines."""
+"""ETRecords, with which ExecuTorch's Inspector maps runtime events to operators and source lines."""
 
 from __future__ import annotations
 

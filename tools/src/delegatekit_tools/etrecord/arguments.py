@@ -13,7 +13,7 @@ from delegatekit.edge import expression, is_size
 #: Version of the schema.
 SCHEMA_VERSION: Final = (5, 4)
 
-#: Codes of element types. The last ones have none: they are shown as others of their size.
+#: Codes of element types. The last ones have none: they are shown as types of the same size.
 _DTYPES: Final[Mapping[torch.dtype, int]] = {
     torch.uint8: 1,
     torch.int8: 2,
@@ -47,7 +47,7 @@ _CPU: Final[Mapping[str, Any]] = {"type": "cpu", "index": None}
 
 
 class Argument:
-    """Turns arguments of calls into JSON; `names` are those of the nodes that are values of the stored graph."""
+    """Turns arguments of calls into JSON; `names` are those of nodes that are values of the stored graph."""
 
     def __init__(self, names: Mapping[Node, str]) -> None:
         self._names = names
@@ -87,7 +87,7 @@ class Argument:
 
 
 def tensor_meta(value: torch.Tensor) -> dict[str, Any]:
-    """Element type, sizes and strides of a value, as contiguous as all values are."""
+    """Element type, sizes and strides of a value; all values are contiguous."""
     strides: list[Any] = []
     step: Any = 1
     for size in reversed(value.shape):

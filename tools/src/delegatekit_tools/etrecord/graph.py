@@ -1,7 +1,7 @@
 """The edge program of a method in the JSON by which ExecuTorch 1.5 stores exported programs.
 
-Graphs of control flow stand after their call, in line: its Inspector looks for debug handles in the outermost graph
-only. The call itself is a function that the Inspector does not know, whose results are as large as they are.
+Graphs of control flow are inlined after their call: the Inspector looks for debug handles in the outermost graph
+only. The call itself is a function that the Inspector does not know, with the call's result shapes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _SIZE_FUNCTIONS: Final = {
     )},
     **{getattr(torch, name): f"torch.{name}" for name in ("sym_max", "sym_min", "sym_not")},
 }  # fmt: skip
-#: What separates modules in `nn_module_stack`, and their parts.
+#: The separators of modules in `nn_module_stack`, and of their parts.
 _SEPARATORS: Final = frozenset(";,()[]")
 
 
 @dataclass(frozen=True)
 class StoredProgram:
-    """A program as ExecuTorch stores it: the JSON, and tensors by name, those of the module and others."""
+    """A program as ExecuTorch stores it: the JSON, and tensors by name, those of the module and constants."""
 
     program: dict[str, Any]
     state: Mapping[str, torch.Tensor]
@@ -57,7 +57,7 @@ class _Storing:
         self._ranges: dict[str, dict[str, int]] = {}
 
     def finish(self) -> StoredProgram:
-        """All of it."""
+        """The finished program."""
         edge = self._edge
         for node in (*edge.constants, *edge.buffers, *_region_constants(edge)):
             self._data(node)
@@ -126,7 +126,7 @@ class _Storing:
         for item in self._edge.outputs:
             found = self._argument.of(item)
             if not {"as_tensor", "as_sym_int", "as_sym_bool"} & found.keys():
-                found = {"as_none": []}  # the Inspector knows no literal results
+                found = {"as_none": []}  # the Inspector has no literal results
             arguments.append(found)
             specs.append({"user_output": {"arg": found}})
         return arguments, specs
@@ -163,14 +163,14 @@ class _Storing:
                 self._calls(region)
 
     def _item(self, node: Node) -> None:
-        """One of several results: its name was given where these are made."""
+        """One of several results: its name was assigned by the call."""
         source, index = node.args
         self._names[node] = f"{self._names[source]}_{index}"  # type: ignore[index]
 
     def _call(self, node: Node) -> None:
         value = node.meta["val"]
         if isinstance(value, int | float | torch.SymFloat) and not isinstance(value, torch.SymInt):
-            return  # a number of which the schema has no values; its example stands where it is used
+            return  # the schema has no such number values; its example is inlined at its uses
         name = self._names[node] = self._unique(node.name)
         target, inputs = self._called(node)
         self._nodes.append({

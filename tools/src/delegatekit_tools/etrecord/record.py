@@ -1,4 +1,4 @@
-"""Writes an ETRecord as ExecuTorch 1.5 reads it: a zip archive of programs and of instructions' debug handles."""
+"""Writes an ETRecord for ExecuTorch 1.5: a zip archive of programs and of instructions' debug handles."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from delegatekit_toolkit.json_text import to_json
 
 from .graph import StoredProgram, stored_program
 
-#: The member that says what the archive is.
+#: The member that identifies the archive.
 _IDENTIFIER: Final = "ETRECORD_V0"
 _EDGE: Final = "edge_dialect_exported_program"
-#: Archives have the same bytes whenever they are written.
+#: Fixed timestamp: archives are reproducible.
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class _RecordedMethod:
-    """A method as it was lowered, as it is in the file, and the debug handles of its instructions."""
+    """A method as lowered and as in the file, and the debug handles of its instructions."""
 
     lowered: LoweredMethod
     plan: schema.ExecutionPlan
@@ -36,9 +36,9 @@ class _RecordedMethod:
 
 
 def etrecord(program: LoweredProgram) -> Callable[[BinaryIO], None]:
-    """What writes the ETRecord of a lowered program: `program.save("net.pte", beside={"net.etrecord": ...})`.
+    """The writer of a lowered program's ETRecord: `program.save("net.pte", beside={"net.etrecord": ...})`.
 
-    It leads from events of ExecuTorch's runtime to operators and source lines; it has the weights, too.
+    It maps events of ExecuTorch's runtime to operators and source lines; it contains the weights, too.
     """
     plans = {str(plan.name): plan for plan in program.image.plans}
     methods = {
@@ -49,9 +49,9 @@ def etrecord(program: LoweredProgram) -> Callable[[BinaryIO], None]:
 
 
 def _write(methods: Mapping[str, _RecordedMethod], file: BinaryIO) -> None:
-    """Write the archive. Its members have weights: tensors are written from where they are, one program at a time.
+    """Write the archive. Weights are streamed from their storage, one program at a time.
 
-    ExecuTorch's Inspector knows one edge program, that of "forward" (or of the only method): others are beside it, as
+    ExecuTorch's Inspector supports one edge program, that of "forward" (or of the only method): others are stored as
     `methods/NAME`.
     """
     main = "forward" if "forward" in methods else next(iter(methods))
@@ -73,8 +73,8 @@ def _handles(method: _RecordedMethod) -> dict[int, list[int]]:
 def _delegates(method: _RecordedMethod) -> dict[int, dict[str, Any]]:
     """Delegate id, and debug handles by the backend's own ids, for each instruction that calls a delegate.
 
-    The Inspector takes an id for found if it is part of an event's name: so longer ones come last, which count, and
-    numbers, which are parts of names by accident ("Transpose (ND, X32) #1"), are left out.
+    The Inspector matches an id that is a substring of an event's name, and the last match counts: so longer ones come
+    last, and numbers, which match by accident ("Transpose (ND, X32) #1"), are left out.
     """
     found = {}
     for index, call in enumerate(calls(method.plan)):
@@ -101,7 +101,7 @@ def _output_counts(method: _RecordedMethod) -> dict[int, int]:
 
 
 def _add_program(archive: zipfile.ZipFile, name: str, stored: StoredProgram) -> None:
-    # PyTorch reads infinities as the numbers that Python writes, which JSON itself lacks.
+    # PyTorch reads infinities as Python spells them, which JSON itself lacks.
     _add(archive, name, json.dumps(stored.program).encode())
     _add_tensors(archive, f"{name}_state_dict", stored.state)
     _add_tensors(archive, f"{name}_constants", stored.constants)

@@ -1,4 +1,4 @@
-"""What is in a file, without running it: methods, delegates and their operators, memory, segments, data."""
+"""The contents of a file, without running it: methods, delegates and their operators, memory, segments, data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is inside a delegate of a file, told by the plugin that owns it: its operators, or why they are not known."""
+"""The operators inside a delegate of a file, decoded by the plugin that owns it, or the reason for their absence."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from delegatekit_api.blobs import BlobOperator
 
 @dataclass(frozen=True)
 class Insides:
-    """The operators of a delegate in the order in which they run."""
+    """The operators of a delegate in execution order."""
 
     operators: tuple[BlobOperator, ...] = ()
-    #: Why they are not known; empty if they are.
+    #: The reason why they are not known; empty if they are.
     unknown: str = ""
 
 
 def insides(delegate: FileDelegate, named_data: Mapping[str, memoryview]) -> Insides:
-    """What is inside a delegate. Imports the plugin that runs it, as `run` does, and asks neither tool nor device.
+    """The operators inside a delegate. Imports the plugin that runs it, as `run` does; needs neither tool nor device.
 
-    Never raises: a plugin that is missing, does not tell, or refuses the blob is a reason in `Insides.unknown`.
+    Never raises: a plugin that is missing, has no such hook, or refuses the blob is a reason in `Insides.unknown`.
     """
     try:
         backend = find_by_delegate_id(delegate.id, delegate.owner.known)

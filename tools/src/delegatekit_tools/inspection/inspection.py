@@ -18,20 +18,20 @@ from ..text import layer_lines, summary
 from .insides import Insides, insides
 from .operators import operator_lines
 
-#: What a data file has that is no tensor.
+#: The type of an entry of a data file that is no tensor.
 _OF_A_BACKEND: Final = "data of a backend"
 
 
 @dataclass(frozen=True)
 class ValueInfo:
-    """An input or output: "float32[1, 3, 224, 224]", or the kind and value of what is not a tensor.
+    """An input or output: "float32[1, 3, 224, 224]", or kind and value if it is not a tensor.
 
     Sizes that may change from call to call are shown as upper bounds: "float32[<=8, 3, 32]". Of files of other writers,
-    and of outputs, it is known only whether any size changes: "float32[<=8, <=3, <=32]".
+    and of outputs, only the fact that some size changes is known: "float32[<=8, <=3, <=32]".
     """
 
     text: str
-    #: Bytes; 0 for what is not a tensor.
+    #: Bytes; 0 for values that are not tensors.
     size: int
 
 
@@ -45,15 +45,15 @@ class DelegateInfo:
     distribution: str
     version: str
     api_version: str
-    #: What its backend expects it to cost on its device.
+    #: Its expected cost on its device.
     estimate: Estimate | None = None
-    #: Its operators, if they were asked for.
+    #: Its operators, if requested.
     insides: Insides | None = None
 
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """One method. `memory` lists the planned buffers in bytes, `constants` the bytes of constants that it uses."""
+    """One method. `memory` lists the planned buffers in bytes, `constants` the bytes of its constants."""
 
     name: str
     inputs: tuple[ValueInfo, ...]
@@ -68,7 +68,7 @@ class MethodInfo:
 
 @dataclass(frozen=True)
 class SegmentInfo:
-    """A data segment: what it holds and how many bytes."""
+    """A data segment: its contents and size in bytes."""
 
     index: int
     kind: str
@@ -77,7 +77,7 @@ class SegmentInfo:
 
 @dataclass(frozen=True)
 class KeyInfo:
-    """What belongs to a key of a data file: "float32[8, 4]", or "data of a backend"."""
+    """The value of a key of a data file: "float32[8, 4]", or "data of a backend"."""
 
     key: str
     text: str
@@ -90,7 +90,7 @@ class KeyInfo:
 
 @dataclass(frozen=True)
 class DataInspection:
-    """What is in a data file (.ptd)."""
+    """The contents of a data file (.ptd)."""
 
     size: int
     keys: tuple[KeyInfo, ...]
@@ -101,7 +101,7 @@ class DataInspection:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is in a file. `producer` is the tool that wrote it, as far as it says so."""
+    """The contents of a file. `producer` is the tool that wrote it, if recorded."""
 
     size: int
     program_size: int
@@ -109,9 +109,9 @@ class Inspection:
     methods: tuple[MethodInfo, ...]
     segments: tuple[SegmentInfo, ...]
     named_data: Mapping[str, int]
-    #: What the program needs from data files.
+    #: The entries that the program needs from data files.
     external: tuple[KeyInfo, ...] = ()
-    #: Names of the data files that were written with it, without ".ptd"; "" is the one that is named as the .pte.
+    #: Names of the data files that were written with it, without ".ptd"; "" is the one named like the .pte.
     data_files: tuple[str, ...] = ()
     #: Of a bundle: method -> number of its cases.
     cases: Mapping[str, int] = field(default_factory=dict)
@@ -120,9 +120,9 @@ class Inspection:
         return self.text()
 
     def text(self, *, layers: bool = False, narrow: bool = False) -> str:
-        """The inspection as text; with `layers`, all layers of estimates instead of those that take longest.
+        """The inspection as text; with `layers`, all layers of estimates instead of the longest.
 
-        If `narrow`, layers and operators are told in short lines instead of a table.
+        If `narrow`, layers and operators are shown in short lines instead of a table.
         """
         lines = [f"{human_size(self.size)} (program {human_size(self.program_size)}), written by {self.producer}"]
         if self.cases:
@@ -169,7 +169,7 @@ def inspect(source: Source, *, operators: bool = False) -> Inspection:
     """Describe a .pte or .bpte; with `operators`, also the operators of its delegates. Raises FormatError.
 
     Needs neither plugins, their runtimes, nor data files. Only for `operators` the plugins that own the delegates are
-    imported; where one cannot tell, `Insides.unknown` says why.
+    imported; where one cannot decode a blob, `Insides.unknown` says why.
     """
     program = open_program(source)
     header = program.file.header

@@ -1,4 +1,4 @@
-"""The operators inside a delegate as people read them."""
+"""The operators inside a delegate as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .insides import Insides
 
 
 def operator_lines(found: Insides, *, narrow: bool = False) -> Iterator[str]:
-    """A line for each operator, "0 Conv2d -> value 3 (kernel 3x3)"; if `narrow`, facts have their own. Or why none."""
+    """A line per operator, "0 Conv2d -> value 3 (kernel 3x3)"; if `narrow`, facts have their own. Or the reason."""
     if found.unknown:
         yield f"operators not known: {found.unknown}"
         return

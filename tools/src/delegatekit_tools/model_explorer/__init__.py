@@ -1,4 +1,4 @@
-"""Our files as graphs for Google's Model Explorer.
+"""Program files as graphs for Google's Model Explorer.
 
 `model-explorer net.pte --extensions=delegatekit_tools.model_explorer` shows them. Importing this package does not
 import Model Explorer: only `main`, which it loads, does.

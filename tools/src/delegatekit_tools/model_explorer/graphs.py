@@ -1,7 +1,7 @@
 """The methods of a file as graphs of boxes, and the insides of each delegate as a graph of its own.
 
-What is inside says an ETRecord beside the file (its operators, modules and lines); without one, the plugin that made
-the delegate; if that is not installed or does not tell, the layers of the backend's estimate, which are in the file.
+The insides come from an ETRecord beside the file (its operators, modules and lines); without one, from the plugin
+that made the delegate; without that, from the layers of the backend's estimate, which are in the file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Box:
 
     id: str
     label: str
-    #: Where it belongs: "layers/0/attention".
+    #: Its namespace: "layers/0/attention".
     group: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
     #: Boxes whose results it reads.
@@ -47,10 +47,10 @@ class Drawing:
 
 
 def drawings(path: Path) -> list[Drawing]:
-    """The graphs of a .pte or .bpte: each method, and after it each of its delegates that something is known of.
+    """The graphs of a .pte or .bpte: each method, and after it each of its delegates with known insides.
 
-    An ETRecord with the file's name (`net.etrecord`) is read, too. Raises FormatError for damaged files, but not for
-    blobs that a plugin refuses.
+    An ETRecord with the file's name (`net.etrecord`) is also read. Raises FormatError for damaged files, but not for
+    blobs that a plugin rejects.
     """
     program, beside = open_program(path), path.with_suffix(".etrecord")
     record = Record(beside) if beside.is_file() else None
@@ -98,7 +98,7 @@ def _method(method: FileMethod, inside: Mapping[int, Sequence[Box]]) -> Drawing:
 
 
 def _inside(program: FileProgram, record: Record | None, delegate: FileDelegate, position: int) -> tuple[Box, ...]:
-    """What is known of the inside of the delegate that the instruction at a position calls."""
+    """The insides of the delegate that the instruction at a position calls."""
     nodes = record.inside(delegate.method, position) if record is not None else ()
     if nodes:
         return tuple(_recorded(nodes))
@@ -107,7 +107,7 @@ def _inside(program: FileProgram, record: Record | None, delegate: FileDelegate,
 
 
 def _told(operators: Sequence[BlobOperator]) -> Iterator[Box]:
-    """Operators in the backend's own words."""
+    """The operators as named by the backend."""
     made = {value: str(number) for number, operator in enumerate(operators) for value in operator.makes}
     for number, operator in enumerate(operators):
         outside = [value for value in operator.reads if value not in made]
@@ -123,7 +123,7 @@ def _layers(estimate: Estimate | None) -> Iterator[Box]:
 
 
 def _recorded(nodes: Sequence[RecordedNode]) -> Iterator[Box]:
-    """Operators in the record's own words, with the modules that they belong to as groups."""
+    """The operators as named in the record, grouped by their modules."""
     made = {name: node.name for node in nodes for name in _names(node.outputs)}
     for node in nodes:
         modules = node.metadata.get("nn_module_stack", "").rpartition(";")[2].split(",")
@@ -138,7 +138,7 @@ def _recorded(nodes: Sequence[RecordedNode]) -> Iterator[Box]:
 
 
 def _names(item: Any) -> Iterator[str]:
-    """The names of values in arguments or results, however deep."""
+    """The names of values in arguments or results, at any depth."""
     if isinstance(item, dict):
         for key, value in item.items():
             if key in ("as_tensor", "as_sym_int", "as_sym_bool") and isinstance(value, dict):

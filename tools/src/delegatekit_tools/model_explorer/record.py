@@ -1,4 +1,4 @@
-"""What an ETRecord beside a program tells about the insides of its delegates."""
+"""The insides of delegates from an ETRecord beside a program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HINT: Final = "`lower --etrecord` writes one"
 
 @dataclass(frozen=True)
 class RecordedNode:
-    """A node of an edge program, as torch.export writes it; what else that writes is left out."""
+    """A node of an edge program, as torch.export writes it, with the other fields left out."""
 
     name: str
     target: str
@@ -30,7 +30,7 @@ class Record:
     """The nodes of each method's edge program, by the instruction that computes them."""
 
     def __init__(self, path: Path) -> None:
-        """Raises FormatError for what is no ETRecord."""
+        """Raises FormatError for anything but an ETRecord."""
         self._where = str(path)
         with open_archive(path, "ETRecord", hint=_HINT) as archive:
             handles = self._parsed(archive, "debug_handle_map")
@@ -48,7 +48,7 @@ class Record:
             raise FormatError(f"is of another program: method {method.name} differs", where=self._where, hint=hint)
 
     def inside(self, method: str, instruction: int) -> Sequence[RecordedNode]:
-        """The nodes that an instruction computes, as the record has them; none if it does not know."""
+        """The nodes that an instruction computes, according to the record; none if it lacks the instruction."""
         handles = self._handles.get(method, {}).get(str(instruction), [])
         wanted = {str(handle) for handle in (handles if isinstance(handles, list) else [handles])}
         return [node for node in self._nodes.get(method, ()) if node.metadata.get("debug_handle") in wanted]

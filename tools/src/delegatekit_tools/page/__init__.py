@@ -1,6 +1,6 @@
-"""The delegation report: one page of HTML that shows who runs what of a program, and why.
+"""The delegation report: one page of HTML with what runs each operator of a program, and why.
 
-It needs nothing beside itself and no network. The same program and backends give the same bytes.
+It is self-contained and needs no network. The same program and backends give the same bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .shell import embedded, shell, text
 
 @dataclass(frozen=True)
 class Compiled:
-    """What lowering adds to a plan."""
+    """The additions of lowering to a plan."""
 
     report: Report
     #: Method -> its planned values.
@@ -37,7 +37,7 @@ class Compiled:
 
 
 def html(program: LoweredProgram, title: str = "Delegation report") -> str:
-    """The delegation report of a lowered program: the graph, who runs what and why, estimates, memory, weights.
+    """The report of a lowered program: the graph, what runs each operator and why, estimates, memory, weights.
 
     One page, which needs no network; the same program gives the same page.
     """
@@ -50,7 +50,7 @@ def page(
     refused: Sequence[str] = (),
     compiled: Compiled | None = None,
 ) -> str:
-    """The page of a program as it is planned, or as it was `compiled`; `refused` is what backends say against it."""
+    """The page of a program as planned, or as `compiled`; `refused` are the refusals of backends."""
     drawings = [draw(method) for method in methods.values()]
     reports = {} if compiled is None else {method.name: method for method in compiled.report.methods}
     notes = [[_note(item) for item in _delegates(reports, drawing)] for drawing in drawings]
@@ -76,7 +76,7 @@ def _sections(
     reports: Mapping[str, MethodReport],
     compiled: Compiled | None,
 ) -> Iterator[tuple[str, Iterator[str]]]:
-    """Headings, and what stands below."""
+    """Headings, and the contents of their sections."""
     yield "Delegates", _each(drawings, lambda item: tables.delegates(item, _delegates(reports, item)))
     yield "Left to the runtime", _each(drawings, tables.left)
     if found := [decomposed_row(name, item) for name, method in methods.items() for item in method.decompositions]:
@@ -92,7 +92,7 @@ def _sections(
 
 
 def _each(drawings: Sequence[Drawing], tell: Callable[[Drawing], Iterator[str]]) -> Iterator[str]:
-    """A part for each method, which is named if there are several."""
+    """A part for each method, named if there are several."""
     for drawing in drawings:
         if len(drawings) > 1:
             yield f"<h3>{text(drawing.method)}</h3>"
@@ -109,7 +109,7 @@ def _delegates(reports: Mapping[str, MethodReport], drawing: Drawing) -> Sequenc
 
 
 def _note(report: DelegateReport) -> str:
-    """What is told of a delegate beside its box."""
+    """The note beside a delegate's box."""
     said = f"blob {human_size(report.blob_size)}"
     return said if report.estimate is None else f"{said}; estimated {summary(report.estimate)}"
 

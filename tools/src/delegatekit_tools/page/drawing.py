@@ -1,4 +1,4 @@
-"""Drawings as the page's script reads them: JSON in which each text stands once."""
+"""Drawings as the page's script reads them: JSON in which each text occurs once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .graph import MODULE, Drawing, Item, Leaf, Operator
 
 @dataclass
 class _Texts:
-    """Texts by their numbers."""
+    """Texts by index."""
 
     numbers: dict[str, int] = field(default_factory=dict)
 
@@ -22,11 +22,11 @@ class _Texts:
 
 
 def graph_data(drawings: Sequence[Drawing], notes: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """What the script draws. `notes` has for each drawing a text for each of its delegates.
+    """The data for the script. `notes` has for each drawing a text for each of its delegates.
 
     An operator is a list: name, kind, operator, module, source line, taker, kernel, values, size of weights, and pairs
-    of who leaves it and why; all texts are numbers in `texts`. An arrow is two numbers of operators in `arrows`. An
-    item is the number of an operator, or a box.
+    of backend and reason for refusing it; texts are indices into `texts`. An arrow is two operator indices in `arrows`.
+    An item is the index of an operator, or a box.
     """
     texts = _Texts()
     methods = [

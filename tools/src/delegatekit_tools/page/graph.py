@@ -1,7 +1,7 @@
-"""A method as a graph to draw: operators, and the boxes that they lie in: modules, delegates, control flow.
+"""A method as a graph to draw: operators, and the boxes that contain them: modules, delegates, control flow.
 
-Operators stand in the order of execution, and a box holds operators that follow one another. So every arrow goes from
-an earlier operator or box to a later one, whichever boxes are open: the drawing has no circles.
+Operators are in the order of execution, and a box holds consecutive operators. So every arrow goes from
+an earlier operator or box to a later one, whichever boxes are open: the drawing has no cycles.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from delegatekit_toolkit.dtypes import dtype_name
 
 from ..report.rows import ExplainRow, rows_of
 
-#: A box with more than so many things in it gets boxes of neighbors.
+#: A box with more items than this gets boxes of neighbors.
 _MOST: Final = 100
 _NEIGHBORS: Final = 50
 #: Parts of a module's path that become boxes.
@@ -38,20 +38,20 @@ class Operator:
     #: None for inputs, buffers and the output, whose kind is `kind`.
     row: ExplainRow | None
     kind: str
-    #: What it makes: "float32[1, 8]", several parted by "; ".
+    #: Its results: "float32[1, 8]", several separated by "; ".
     values: str
     #: Bytes of the weights that it reads, as the program has them.
     weights: int = 0
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The modules that it lies in, the outermost first."""
+        """The modules that contain it, the outermost first."""
         return tuple(self.row.module.split(".")[:_DEEPEST]) if self.row is not None and self.row.module else ()
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """An operator by its number in the drawing."""
+    """An operator by its index in the drawing."""
 
     number: int
     path: tuple[str, ...] = ()
@@ -59,13 +59,13 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Box:
-    """Things that follow one another, as one."""
+    """Consecutive items, as one."""
 
     label: str
     kind: str
     items: tuple[Item, ...]
     path: tuple[str, ...] = ()
-    #: Of a delegate: its number among the method's delegates, in the order of their calls.
+    #: Of a delegate: its index among the method's delegates, in the order of their calls.
     delegate: int | None = None
 
 
@@ -78,7 +78,7 @@ class Drawing:
 
     method: str
     operators: tuple[Operator, ...]
-    #: Pairs of numbers: the second operator reads what the first makes.
+    #: Pairs of indices: the second operator reads a result of the first.
     arrows: tuple[tuple[int, int], ...]
     items: tuple[Item, ...]
 
@@ -152,7 +152,7 @@ class _Pen:
 
 
 def nested(items: Sequence[Item], depth: int = 0) -> list[Item]:
-    """The same things, neighbors of one module in a box; and boxes of neighbors where there are too many."""
+    """The same items, neighbors of one module in a box; and boxes of neighbors where there are too many."""
     found: list[Item] = []
     for part, run in groupby(items, lambda item: item.path[depth] if len(item.path) > depth else None):
         members = list(run)
@@ -172,7 +172,7 @@ def nested(items: Sequence[Item], depth: int = 0) -> list[Item]:
 
 
 def leaves(items: Iterable[Item]) -> Iterator[int]:
-    """The numbers of all operators, in order."""
+    """The indices of all operators, in order."""
     for item in items:
         if isinstance(item, Leaf):
             yield item.number
@@ -181,7 +181,7 @@ def leaves(items: Iterable[Item]) -> Iterator[int]:
 
 
 def constants_of(method: PartitionedMethod) -> Mapping[str, tuple[str, int]]:
-    """Weights that something reads: name -> dtype and shape, and bytes as the program has them."""
+    """Weights that are read: name -> dtype and shape, and bytes as in the program."""
     found: dict[str, tuple[str, int]] = {}
     for edge, _ in graphs_of(method.edge, method.plan):
         for node in edge.constants:
@@ -191,7 +191,7 @@ def constants_of(method: PartitionedMethod) -> Mapping[str, tuple[str, int]]:
 
 
 def _common(items: Sequence[Item]) -> tuple[str, ...]:
-    """The modules that all lie in."""
+    """The modules that contain all of them."""
     columns = zip(*(item.path for item in items), strict=False)
     return tuple(column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns))
 

@@ -23,7 +23,7 @@ _KINDS: Final = {"input": "inputs", "output": "outputs", "buffer": "kept from ca
 
 
 def legend() -> Iterator[str]:
-    """What the colors mean."""
+    """The meaning of the colors."""
     items = "".join(f'<li class="{kind}"><i></i>{words}</li>' for kind, words in _KINDS.items())
     yield f'<ul class="legend">{items}<li>line: in use</li></ul>'
 
@@ -31,7 +31,7 @@ def legend() -> Iterator[str]:
 def chart(arena: ArenaReport, placed: Sequence[PlacedValue]) -> Iterator[str]:
     """The chart of one space, with the values of its peak as a table.
 
-    Steps go from left to right, addresses from the bottom up; the line is what is in use.
+    Steps go from left to right, addresses from the bottom up; the line is the memory in use.
     """
     mine = [item for item in placed if item.memory_id == arena.memory_id and item.value.size]
     told = f"space {arena.space}: {human_size(arena.size)}, least possible {human_size(arena.bound)}"

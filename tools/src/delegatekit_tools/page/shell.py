@@ -1,4 +1,4 @@
-"""What every page of ours has: it needs nothing beside itself, asks no network, and runs no script but its own."""
+"""The frame of every page: it is self-contained, needs no network, and runs no script but its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page's sections that need no script: what was delegated, what was left and why, and the weights."""
+"""The page's sections that need no script: delegated operators, the rest and the reasons, and the weights."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..text import summary
 from .graph import DELEGATE, Box, Drawing, Item, constants_of, leaves
 from .shell import text
 
-#: Rows of a table that the page shows; the sum of the rest is said.
+#: Rows of a table that the page shows; the rest is summed up.
 _MOST: Final = 60
 #: Modules named for one reason.
 _NAMED: Final = 3
 
 
 def totals(drawing: Drawing) -> str:
-    """How many operators of a method run where, in words."""
+    """The number of a method's operators on each runner, in words."""
     rows = [item.row for item in drawing.operators if item.row is not None]
     takers = Counter(row.backend for row in rows if row.backend is not None)
     parts = [f"{backend} {count}" for backend, count in takers.items()]
@@ -36,7 +36,7 @@ def totals(drawing: Drawing) -> str:
 
 
 def delegates(drawing: Drawing, reports: Sequence[DelegateReport]) -> Iterator[str]:
-    """The delegates of a method; without reports, as far as they are planned."""
+    """The delegates of a method; without reports, as planned."""
     boxes = list(_delegates(drawing.items))
     if not boxes:
         yield "<p>No delegate.</p>"
@@ -52,7 +52,7 @@ def delegates(drawing: Drawing, reports: Sequence[DelegateReport]) -> Iterator[s
 
 
 def left(drawing: Drawing) -> Iterator[str]:
-    """What no backend takes: operators that have the same reasons are one row."""
+    """The operators that no backend takes, a row for all that have the same reasons."""
     groups: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[ExplainRow]] = {}
     for item in drawing.operators:
         if item.row is not None and item.row.backend is None:
@@ -70,7 +70,7 @@ def left(drawing: Drawing) -> Iterator[str]:
 
 
 def decomposed(rows: Sequence[ExplainRow]) -> Iterator[str]:
-    """What nothing runs whole, and what it became."""
+    """Operators that nothing runs whole, and their decompositions."""
     cells = [
         [text(row.operator), text(", ".join(row.became) or "what was there already"), _reasons(row.reasons)]
         for row in rows
@@ -79,12 +79,12 @@ def decomposed(rows: Sequence[ExplainRow]) -> Iterator[str]:
 
 
 def changes(made: Sequence[Change]) -> Iterator[str]:
-    """What passes changed."""
+    """The changes made by passes."""
     yield f"<ul>{''.join(f'<li>{text(change)}</li>' for change in made)}</ul>"
 
 
 def holdings(report: Report) -> Iterator[str]:
-    """What the file holds."""
+    """The contents of the file."""
     sizes = {"constants of the runtime's operators": report.constant_size}
     for method in report.methods:
         for index, item in enumerate(method.delegates):

@@ -33,7 +33,7 @@ class EngineMeasurer:
         return list(map(self._seconds, found))
 
     def wholes(self, programs: Sequence[LoweredProgram]) -> list[float]:
-        """Seconds of a call of each program, all methods together; the programs are called in turns."""
+        """Seconds of a call of each program, all methods together; the programs are called in turn."""
         loaded = [load(program.buffer) for program in programs]
         try:
             calls = [

@@ -1,8 +1,8 @@
-"""Chooses who computes each unit: the least sum of what units take and of what borders between them cost.
+"""Chooses the runner of each unit: the least sum of the units' times and the costs of borders between them.
 
-Each unit costs what was measured of it alone. Two neighbors on one backend save what a border costs there, since no
+Each unit costs its time measured alone. Two neighbors on one backend save the cost of a border there, since no
 call ends between them and no tensor is copied. That is a labeling of the graph of units with a metric between labels:
-moves that give any set of units to one backend are found by a minimal cut (alpha expansion: Boykov, Veksler and Zabih,
+moves that assign any set of units to one backend are found by a minimum cut (alpha expansion: Boykov, Veksler, Zabih,
 2001). With two runners one such move reaches the optimum, with more the result is at most twice the optimum's cost.
 """
 
@@ -15,19 +15,19 @@ from typing import Any, Final
 
 #: Costs are counted in whole picoseconds: sums do not depend on their order, and cuts are exact.
 _SCALE: Final = 1e12
-#: The two ends of the cut.
+#: The two terminals of the cut.
 _STAYS, _GOES = "stays", "goes"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What there is to choose."""
+    """A labeling problem."""
 
     #: For each unit: runner -> seconds that the unit takes there, alone. "" is the runtime.
     seconds: Sequence[Mapping[str, float]]
-    #: Pairs of units of which the second reads what the first computes.
+    #: Pairs of units of which the second reads a result of the first.
     edges: Sequence[tuple[int, int]]
-    #: Runner -> seconds of a border: what two neighbors save if both are there.
+    #: Runner -> seconds of a border, which two neighbors save if both are there.
     border: Mapping[str, float]
 
     def cost(self, owners: Sequence[str]) -> float:
@@ -37,7 +37,7 @@ class Problem:
 
 
 def choose(problem: Problem) -> tuple[str, ...]:
-    """The runner of each unit. The same for the same problem; equal costs are decided by the runners' names.
+    """The runner of each unit. Deterministic; equal costs are decided by the runners' names.
 
     >>> alone = [{"a": 3.0, "b": 5.0}, {"a": 3.0, "b": 2.0}, {"a": 3.0, "b": 5.0}]
     >>> choose(Problem(alone, [(0, 1), (1, 2)], {"a": 0.1, "b": 0.1}))
@@ -60,7 +60,7 @@ def _quickest(costs: Mapping[str, float]) -> str:
 
 
 def _expanded(problem: Problem, owners: list[str], runners: Sequence[str]) -> list[str]:
-    """The owners after all moves that make it cheaper."""
+    """The owners after all moves that reduce the cost."""
     cost = problem.cost(owners)
     while True:
         before = cost
@@ -73,7 +73,7 @@ def _expanded(problem: Problem, owners: list[str], runners: Sequence[str]) -> li
 
 
 def _move(problem: Problem, owners: Sequence[str], runner: str) -> list[str]:
-    """The best owners if each unit either stays where it is or goes to `runner`.
+    """The best owners if each unit either stays where it is or moves to `runner`.
 
     Energies of pairs become terms of single units and one arc each (Kolmogorov and Zabih, 2004).
     """
@@ -89,7 +89,7 @@ def _move(problem: Problem, owners: Sequence[str], runner: str) -> list[str]:
 
     graph: Any = networkx.DiGraph()
     graph.add_nodes_from((_STAYS, _GOES, *range(len(owners))))
-    extra = [work(unit, runner) - work(unit, owner) for unit, owner in enumerate(owners)]  # what going costs
+    extra = [work(unit, runner) - work(unit, owner) for unit, owner in enumerate(owners)]  # the cost of moving
     for first, second in problem.edges:
         neither = between(owners[first], owners[second])
         first_alone, second_alone = between(runner, owners[second]), between(owners[first], runner)
@@ -97,9 +97,9 @@ def _move(problem: Problem, owners: Sequence[str], runner: str) -> list[str]:
         extra[second] -= first_alone
         _add(graph, first, second, first_alone + second_alone - neither)
     for unit, seconds in enumerate(extra):
-        # An arc is paid where it leads from what stays to what goes.
+        # An arc is paid where it leads from a unit that stays to one that moves.
         if runner not in problem.seconds[unit]:
-            graph.add_edge(_STAYS, unit)  # of no capacity: without end
+            graph.add_edge(_STAYS, unit)  # no capacity attribute: infinite
         elif seconds > 0:
             _add(graph, _STAYS, unit, seconds)
         else:

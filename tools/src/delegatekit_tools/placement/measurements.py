@@ -1,4 +1,4 @@
-"""The file of `delegatekit tune`: what was measured of programs, and which placement of each was the fastest."""
+"""The file of `delegatekit tune`: the measurements of programs, and the fastest placement of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from delegatekit_toolkit.json_text import decoded, parse_object, plain, said, to
 
 #: Version of the file's format.
 FORMAT: Final = 1
-#: A mixture is taken where it is faster than the best of the others by more than this share: less is noise.
+#: A mixture is chosen if it is faster than the best of the others by more than this fraction: less is noise.
 MARGIN: Final = 0.02
 
 _HINT: Final = "`delegatekit tune` writes such files"
@@ -27,7 +27,7 @@ _HINT: Final = "`delegatekit tune` writes such files"
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to place a program, and what a call took."""
+    """One way to place a program, and the time of a call."""
 
     #: "NAME alone", "NAME, then OTHER", "runtime alone", "mixture 1".
     name: str
@@ -35,15 +35,15 @@ class Candidate:
     backends: tuple[str, ...]
     #: Seconds of a call of each method, summed up: the median of the calls.
     seconds: float
-    #: Method -> node -> backend; None for what lowering with the backends gives by itself.
+    #: Method -> node -> backend; None for the default placement of lowering with the backends.
     placement: Mapping[str, Mapping[str, str]] | None = None
-    #: The operators that stay whole, or backends whose wishes count; None for all.
+    #: The operators that are not decomposed, or backends whose requests apply; None for all.
     keep: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
 class UnitTimes:
-    """What a unit took alone, on each of its runners ("" is the runtime); equal units of a program are one."""
+    """The time of a unit alone, on each of its runners ("" is the runtime); equal units of a program are one."""
 
     signature: str
     count: int
@@ -52,16 +52,16 @@ class UnitTimes:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was measured of one program."""
+    """The measurements of one program."""
 
     #: Backend -> its distribution and version, and the options that it was measured with.
     versions: Mapping[str, str]
     options: Mapping[str, Mapping[str, Any]]
     candidates: tuple[Candidate, ...]
     units: Mapping[str, UnitTimes] = field(default_factory=dict)
-    #: Backend -> seconds of a border: what two neighbors save if both are there.
+    #: Backend -> seconds of a border, which two neighbors save if both are there.
     borders: Mapping[str, float] = field(default_factory=dict)
-    #: Backend -> why it was left out.
+    #: Backend -> the reason why it was left out.
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -73,11 +73,11 @@ class Tuned:
         return mixture if mixture.seconds < best.seconds * (1 - MARGIN) else best
 
     def among(self, backends: Collection[str]) -> Tuned:
-        """The same with those candidates only that need no other backends."""
+        """The same among those candidates that need no other backends."""
         return replace(self, candidates=tuple(c for c in self.candidates if set(c.backends) <= set(backends)))
 
     def text(self, clock: str) -> str:
-        """The candidates, the fastest first, each beside the chosen one."""
+        """The candidates, the fastest first, each relative to the chosen one."""
         chosen = self.chosen
         lines = []
         for item in sorted(self.candidates, key=lambda item: item.seconds):
@@ -92,7 +92,7 @@ class Tuned:
 class Measurements:
     """Measurements of programs on one machine, by the programs' digests."""
 
-    #: "CPU" or "wall": what the seconds are.
+    #: The clock of the seconds: "CPU" or "wall".
     clock: str
     machine: Mapping[str, str]
     programs: Mapping[str, Tuned]
@@ -101,7 +101,7 @@ class Measurements:
         return "\n".join(tuned.text(self.clock) for tuned in self.programs.values())
 
     def units_text(self) -> str:
-        """What each unit took on each of its runners, the fastest first; those that took longest first."""
+        """The time of each unit on each of its runners, the fastest first; the longest units first."""
         units = [unit for tuned in self.programs.values() for unit in tuned.units.values() if unit.seconds]
         lines = []
         for unit in sorted(units, key=lambda unit: -unit.count * min(unit.seconds.values())):
@@ -111,7 +111,7 @@ class Measurements:
         return "\n".join(lines)
 
     def of(self, digest: str) -> Tuned:
-        """What was measured of a program. Raises FormatError if it was not."""
+        """The measurements of a program. Raises FormatError if there are none."""
         if digest not in self.programs:
             raise FormatError(
                 "the measurements are of other programs: this one (its operators and their shapes) is not "
@@ -155,7 +155,7 @@ class Measurements:
 
 
 def machine_facts() -> dict[str, str]:
-    """What times depend on beside the program."""
+    """The facts besides the program that times depend on."""
     return {
         "system": platform.system(),
         "machine": platform.machine(),
@@ -201,7 +201,7 @@ def _processor() -> str:
 
 
 def _fault(found: Measurements) -> str | None:
-    """What no measuring gives."""
+    """The first value that no measurement gives."""
     if found.clock not in ("CPU", "wall"):
         return f"clock {said(found.clock)}"
     for tuned in found.programs.values():

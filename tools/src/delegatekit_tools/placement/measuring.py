@@ -1,4 +1,4 @@
-"""Which backends are tuned and what of them is measured; and what measurements say of a program."""
+"""The backends to tune and their measurements; and the measurements of a program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .clock import EngineMeasurer
 from .measurements import Measurements, Tuned, check_fitting, machine_facts, version_of
 from .trials import Tuning, example_inputs
 
-#: What seconds can be: those of a clock, or those that this process computed.
+#: The clocks: wall time, or CPU time of this process.
 CLOCKS: Final = ("wall", "CPU")
 
 #: `pipeline.lower`.
@@ -72,10 +72,10 @@ def best(
     names: Sequence[str] | None,
     options: _Options,
 ) -> Tuned:
-    """What was measured of programs, among the backends of these names; `chosen` of it was the fastest.
+    """The measurements of programs, among the backends of these names; `chosen` of it was the fastest.
 
     Raises FormatError for measurements that do not fit the program or the versions, and WrongArgumentError for options
-    or backends that are not those that were measured.
+    or backends other than those that were measured.
     """
     tuned = measurements.of(program_digest(programs, values=False))
     missing = sorted({*(names or ()), *options} - set(tuned.versions))

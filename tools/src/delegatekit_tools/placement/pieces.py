@@ -1,4 +1,4 @@
-"""Measures the pieces of a program: each unit on each of its runners, and what borders between units cost."""
+"""Measures the pieces of a program: each unit on each of its runners, and the cost of borders between units."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ class Measurer(Protocol):
 
 @dataclass
 class _Method:
-    """What is known of one method: its units, and for each the seconds by runner ("" is the runtime)."""
+    """The units of one method, and for each the seconds by runner ("" is the runtime)."""
 
     units: list[Unit]
     seconds: list[dict[str, float]]
 
     @property
     def problem(self) -> list[dict[str, float]]:
-        """The seconds; what could not be measured is left to the runtime."""
+        """The seconds; units that could not be measured are left to the runtime."""
         return [costs or {"": 0.0} for costs in self.seconds]
 
     @property
     def edges(self) -> list[tuple[int, int]]:
-        """Pairs of units of which the second reads the first."""
+        """Pairs of units of which the second reads a result of the first."""
         home = {node: index for index, unit in enumerate(self.units) for node in unit.nodes}
         pairs = {
             (home[source], index): None
@@ -71,7 +71,7 @@ class _Method:
 
 
 class Pieces:
-    """The pieces of a program in one form: `keep` says which operators stay whole, None all that a backend asks for."""
+    """The pieces of a program in one form: `keep` has the operators kept whole, None all that a backend asks for."""
 
     def __init__(
         self, lower: Lowerer, backends: Sequence[str], keep: tuple[str, ...] | None, measurer: Measurer
@@ -85,7 +85,7 @@ class Pieces:
         self.borders: dict[str, float] = {}
 
     def measure_units(self, runner: str) -> None:
-        """What each unit takes on a backend, in a delegate of its own; or on the runtime's kernels."""
+        """The time of each unit on a backend, in a delegate of its own; or on the runtime's kernels."""
         apart = _Apart(self._backends, runner)
         program = self._lower(self._backends, partition=apart, keep=self.keep)
         for name, method in program.methods.items():
@@ -99,7 +99,7 @@ class Pieces:
                     costs[runner] = sum(of_node.get(node.name, 0.0) for node in same.nodes)
 
     def measure_borders(self, backend: str) -> None:
-        """What neighbors on a backend save: its units, each alone, against the same ones joined."""
+        """The savings of neighbors on a backend: its units, each alone, against the same ones joined."""
         owners = {name: [_prefer(backend, costs) for costs in method.problem] for name, method in self.methods.items()}
         program = self._lower(self._backends, partition=self._placement(owners), keep=self.keep)
         saved, edges = 0.0, 0
@@ -112,13 +112,13 @@ class Pieces:
         self.borders[backend] = max(0.0, saved / edges) if edges else 0.0
 
     def mixture(self, scale: float) -> Placement:
-        """The cheapest placement if borders cost so many times what was measured."""
+        """The cheapest placement if borders cost this many times their measured cost."""
         border = {name: scale * seconds for name, seconds in self.borders.items()}
         problems = {name: Problem(method.problem, method.edges, border) for name, method in self.methods.items()}
         return self._placement({name: choose(problem) for name, problem in problems.items()})
 
     def by_source(self) -> dict[str, tuple[float, bool]]:
-        """Exported operator -> seconds of what it became, each on its quickest runner; and whether it stayed whole."""
+        """Exported operator -> seconds of its parts, each on its fastest runner; and whether it stayed whole."""
         found: dict[str, tuple[float, bool]] = {}
         for method in self.methods.values():
             for unit, costs in zip(method.units, method.seconds, strict=True):
@@ -132,7 +132,7 @@ class Pieces:
 
     @property
     def form(self) -> tuple[tuple[str, str], ...]:
-        """The operators: those of two choices of `keep` may be the same."""
+        """The operators: two choices of `keep` may give the same."""
         return tuple(
             (name, "; ".join(f"{node.name} {node.target}" for node in unit.nodes))
             for name, method in self.methods.items()
@@ -164,7 +164,7 @@ class _Apart:
         return [(name, unit.nodes) for unit in units if (name := self.runner(unit))]
 
     def runner(self, unit: Unit) -> str:
-        """Who computes a unit: the wanted one if it can, or else the runtime, or else the first backend that can."""
+        """The runner of a unit: the wanted one if it can, or else the runtime, or else the first backend that can."""
         runners = unit.runners
         return self.wanted if self.wanted in runners else "" if "" in runners else runners[0]
 
@@ -189,9 +189,9 @@ def _callers(program: LoweredProgram, method: str) -> list[Any]:
 
 
 def _seconds_of_nodes(program: LoweredProgram, method: str, times: Sequence[float]) -> dict[str, float]:
-    """What each operator takes; where one instruction computes several, each gets an equal part.
+    """The time of each operator; if one instruction computes several, each gets an equal part.
 
-    Instructions of the runtime know the exported operator that they come from, and which kernel they call.
+    Instructions of the runtime know the exported operator that they come from, and their kernel.
     """
     of_handle: dict[int, list[Node]] = {}
     begun: set[Node] = set()
@@ -206,7 +206,7 @@ def _seconds_of_nodes(program: LoweredProgram, method: str, times: Sequence[floa
             nodes = [node for handle in item["handles"] for node in of_handle.get(handle, ())]
             kernel = item["calls"].partition("::")[2].partition(".")[0]
             of_kernel = [node for node in nodes if operator_name(node).split(".")[1:2] == [kernel]]
-            # Instructions stand in the order of the operators: the next of its kind is the one.
+            # Instructions are in the order of the operators: the next of its kind matches.
             nodes = [node for node in of_kernel if node not in begun][:1] or of_kernel[-1:] or nodes
             begun.update(nodes)
         for node in nodes:
@@ -215,7 +215,7 @@ def _seconds_of_nodes(program: LoweredProgram, method: str, times: Sequence[floa
 
 
 def median_by_signature(pieces: Iterable[Pieces]) -> dict[str, tuple[str, int, dict[str, float]]]:
-    """Key of a unit -> its signature, how many there are, and the median of their seconds by runner."""
+    """Key of a unit -> its signature, count, and median seconds by runner."""
     found: dict[str, tuple[str, list[dict[str, float]]]] = {}
     for one in pieces:
         for method in one.methods.values():

@@ -16,9 +16,9 @@ from delegatekit_api import DelegateKitError
 from .measurements import Candidate, Tuned, UnitTimes
 from .pieces import Lowerer, Measurer, Pieces, median_by_signature
 
-#: By how much borders are dearer or cheaper in the mixtures that are measured: what joining saves is an average.
+#: Factors on the cost of borders in the mixtures that are measured: the savings of joining are an average.
 _SCALES: Final = (1.0, 2.0, 0.5)
-#: What is said of failures that are no backend's own.
+#: The name in messages for failures of no backend.
 _RUNTIME: Final = "the runtime's own operators"
 
 
@@ -61,7 +61,7 @@ class Tuning:
         )
 
     def _all_pieces(self) -> list[Pieces]:
-        """The measured pieces, for each choice of the backends that get operators whole; equal ones once."""
+        """The measured pieces, for each choice of backends whose operators are not decomposed; equal ones once."""
         found: list[Pieces] = []
         choices: list[tuple[str, ...] | None] = [None]
         if len(self._backends) > 1:
@@ -78,7 +78,7 @@ class Tuning:
         return found
 
     def _measure(self, pieces: Pieces, known: Sequence[object]) -> bool:
-        """Measure the pieces, unless they are of a form that is known; whether that was done."""
+        """Measure the pieces, unless their form is known; returns whether it did."""
         what = "" if pieces.keep is None else f" with {', '.join(pieces.keep) or 'none'} whole"
         self._say(f"timing each operator on the runtime{what}")
         if not self._tolerantly(_RUNTIME, partial(pieces.measure_units, "")) or pieces.form in known:
@@ -91,7 +91,7 @@ class Tuning:
         return True
 
     def _candidates(self, pieces: Sequence[Pieces]) -> list[tuple[Candidate, LoweredProgram]]:
-        """All placements that are timed as a whole; of those that give the same file the first."""
+        """All placements that are timed as a whole; of those with the same file the first."""
         usable = tuple(self._usable)
         wanted = [Candidate("runtime alone", (), 0.0)]
         wanted += [Candidate(f"{name} alone", (name,), 0.0) for name in usable]
@@ -117,7 +117,7 @@ class Tuning:
         return list(found.values())
 
     def _quickest_form(self, forms: Sequence[Pieces]) -> tuple[str, ...]:
-        """Of the operators that a backend asks for whole, those that are quicker so in the forms that were measured."""
+        """Of the operators that a backend asks for whole, those that are faster so in the measured forms."""
         told = [pieces.by_source() for pieces in forms]
         found = []
         for source in sorted(self._wishes):
@@ -131,7 +131,7 @@ class Tuning:
         return [name for name in self._backends if name not in self._left_out]
 
     def _tolerantly(self, what: str, action: Callable[[], None]) -> bool:
-        """Do it; a failure is noted under `what`."""
+        """Run it; a failure is recorded under `what`."""
         try:
             action()
         except DelegateKitError as error:

@@ -1,4 +1,4 @@
-"""`tune` measures a model; `placement` gives the arguments of `lower` that place it as was measured."""
+"""`tune` measures a model; `placement` gives the arguments of `lower` that place it accordingly."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def tune(
 ) -> Measurements:
     """Measure a model on backends that run here, to lower it in the fastest way: `lower(..., **placement(...))`.
 
-    Each operator is timed in a delegate of its own on each backend that takes it, and on the runtime's kernels; what a
-    border costs is what joining operators saves. The cheapest mixtures by these figures, each backend alone, all in the
-    given order, and the runtime alone are then timed as a whole, in turns, on the example inputs. A mixture is chosen
-    only if it is faster than all others by 2 %.
+    Each operator is timed in a delegate of its own on each backend that takes it, and on the runtime's kernels; the
+    cost of a border is what joining operators saves. The cheapest mixtures by these figures, each backend alone, all in
+    the given order, and the runtime alone are then timed as a whole, in turn, on the example inputs. A mixture is
+    chosen only if it is faster than all others by 2 %.
 
     `backends` are the candidates, by default all that compile and run here; the other arguments up to `dynamic_shapes`
-    are those of `lower`. `runs` calls are timed, of which the median counts, after `warm_up` others. `clock` is "wall"
-    or "CPU": the CPU seconds of this process, for machines with other work. `say` is told what is done next. Raises as
+    are those of `lower`. `runs` calls are timed, of which the median is used, after `warm_up` others. `clock` is "wall"
+    or "CPU": the CPU seconds of this process, for machines with other work. `say` is called with progress. Raises as
     `lower` does, and LoweringError for a backend that does not run here.
     """
     programs = exported_programs(model, inputs, kwargs, dynamic_shapes, nullcontext())
@@ -57,10 +57,10 @@ def placement(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
 ) -> dict[str, Any]:
-    """The arguments of `lower` that place a model as was measured: `backends`, `options`, `partition` and `keep`.
+    """The arguments of `lower` that place a model as measured: `backends`, `options`, `partition` and `keep`.
 
     `measurements` are those of `tune`, or the file of them. `backends` are those that may be used, by default all that
-    were measured; `options`, where given, must be those that were measured. Lowering with `passes` lowers another
+    were measured; `options`, if given, must be those that were measured. Lowering with `passes` lowers another
     program than the one that was measured. Raises FormatError for measurements of another program or of other versions,
     WrongArgumentError for other backends or options.
     """

@@ -1,7 +1,7 @@
-"""What is placed as one: an operator with its results, its quantization, and what only goes over its result.
+"""The units of placement: an operator with its results, its quantization, and elementwise operators on its result.
 
-An operator alone is not what backends are quick at: they compute a convolution and the activation after it in one go,
-and a quantized one only together with its conversions.
+Backends are not fast at operators alone: they fuse a convolution and the activation after it,
+and compute a quantized one only together with its conversions.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Unit:
     nodes: tuple[Node, ...]
     #: The backends that take all of them, in priority order.
     takers: tuple[str, ...]
-    #: Whether the runtime has kernels for all of them.
+    #: True if the runtime has kernels for all of them.
     kernel: bool
 
     @property
     def signature(self) -> str:
-        """Operators, dtypes, shapes and options, as people read them: equal for layers that are alike."""
+        """Operators, dtypes, shapes and options, as text: equal for layers that are alike."""
         return "; ".join(map(_signature, (node for node in self.nodes if node.target is not operator.getitem)))
 
     @property
@@ -44,7 +44,7 @@ class Unit:
 
     @property
     def runners(self) -> tuple[str, ...]:
-        """Who can compute it: backends, and "" for the runtime's kernels."""
+        """The runners that can compute it: backends, and "" for the runtime's kernels."""
         return (*self.takers, "") if self.kernel or not self.takers else self.takers
 
 
@@ -80,7 +80,7 @@ def units_of(program: ProgramView, backends: Sequence[str], ask: Callable[[str, 
 
 
 def _is_placed(node: Node) -> bool:
-    """Whether it is an operator that backends are asked about, or the result of one."""
+    """True if it is an operator that backends are asked about, or the result of one."""
     node = producer(node)
     return isinstance(node.target, torch._ops.OpOverload) and not is_size_node(node) and not is_precompiled(node)
 
@@ -88,7 +88,7 @@ def _is_placed(node: Node) -> bool:
 def _unit(nodes: Sequence[Node], takers: Mapping[Node, tuple[str, ...]], program: ProgramView) -> Unit:
     first, *others = (takers[node] for node in nodes)
     if lost_in_set(program, nodes):
-        first = ()  # alone, its delegate would not know the sizes
+        first = ()  # alone, its delegate would lack the sizes
     common = tuple(name for name in first if all(name in other for other in others))
     return Unit(tuple(nodes), common, all(refusal(node) is None for node in nodes))
 
@@ -102,9 +102,9 @@ def _only_user(node: Node) -> Node | None:
 def _belong_together(
     node: Node, user: Node, takers: Mapping[Node, tuple[str, ...]], constants: Mapping[Node, Any]
 ) -> bool:
-    """Whether an operator and the only one that reads its result are computed in one go.
+    """True if an operator and the only one that reads its result are computed together.
 
-    Joining what has one reader only to that reader keeps units convex: every path out of it goes through the reader.
+    Joining a value with a single reader to it keeps units convex: every path out of it goes through the reader.
     """
     if _is_conversion(node, "dequantize") or _is_conversion(user, "quantize"):
         return bool(set(takers[node]) & set(takers[user]))

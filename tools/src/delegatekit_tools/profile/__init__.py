@@ -1,4 +1,4 @@
-"""Where the time of a method goes: by instruction, by delegate, and by operator inside delegates."""
+"""The time of a method by instruction, by delegate, and by operator inside delegates."""
 
 from __future__ import annotations
 

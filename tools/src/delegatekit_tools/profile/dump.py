@@ -1,4 +1,4 @@
-"""Reads what ExecuTorch's runtime tells of its runs on a device, an ETDump, as a profile of a method."""
+"""Reads an ETDump, ExecuTorch's trace of its runs on a device, as a profile of a method."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _DELEGATE: Final = "DELEGATE_CALL"
 _OPERATOR: Final = "OPERATOR_CALL"
 _KERNEL: Final = "native_call_"
 _LOAD: Final = "Program::load_method"
-#: Instructions of which the runtime tells nothing.
+#: Instructions without events of the runtime.
 _SILENT: Final = ("MoveCall", "JumpFalseCall", "FreeCall")
 _HINT: Final = "give the program that ran: the very file, or the debug map that was written with it"
 
 
 @dataclass(frozen=True)
 class _Call:
-    """One execution of a method: the event that encloses it, and what was told within, by instruction."""
+    """One execution of a method: the event that encloses it, and the events within, by instruction."""
 
     whole: ProfileEvent
     events: Mapping[int, Sequence[ProfileEvent]]
@@ -41,7 +41,7 @@ class _Call:
 
 @dataclass(frozen=True)
 class _Method:
-    """What is known of a method of the program: what instructions call, who made the delegates, what these may cost."""
+    """The expectations about a method of the program: callees of instructions, makers and estimates of delegates."""
 
     name: str
     calls: tuple[str, ...]
@@ -85,7 +85,7 @@ def read_etdump(
 
 
 def _calls(run: RunData) -> Iterator[_Call]:
-    """The calls of a block. Events are in the order in which they ended."""
+    """The calls of a block. Events are ordered by their end."""
     within: dict[int, list[ProfileEvent]] = {}
     for event in times_of(run):
         if event.end_time < event.start_time:
@@ -122,7 +122,7 @@ def _methods(
 
 
 def _named(found: Sequence[_Call]) -> tuple[str, ...]:
-    """What the instructions call, as far as the dump alone tells."""
+    """The callees of the instructions, as far as the dump alone shows them."""
     names: dict[int, str] = {}
     for call in found:
         for position, events in call.events.items():
@@ -131,7 +131,7 @@ def _named(found: Sequence[_Call]) -> tuple[str, ...]:
                 names[position] = "delegate"
             else:
                 names[position] = kernels[0].removeprefix(_KERNEL) if kernels else names.get(position, "operator")
-    # Each instruction that tells nothing is a jump or a move: of a damaged number there would be very many.
+    # Each instruction without events is a jump or a move: a damaged number would give very many.
     last = max(names, default=-1)
     if last > 1000 + 10 * len(names):
         raise FormatError(f"tells of instruction {last}, but only of {len(names)} in all", hint="it is damaged")
@@ -159,7 +159,7 @@ def _chosen(
 
 
 def _mismatch(call: _Call, method: _Method) -> str | None:
-    """Why a call is none of this method, None if it may be."""
+    """The reason why a call cannot be one of this method, None if it may be."""
     names = method.calls
     for position, events in call.events.items():
         if position >= len(names):
@@ -210,7 +210,7 @@ class _Reader:
         for call in found:
             events = call.events.get(position, ())
             whole = [event for event in events if event.name in (_DELEGATE, _OPERATOR)]
-            # A runtime may tell of kernels alone. What runs several times is summed up.
+            # A runtime may report kernels alone. Repeated runs are summed up.
             whole = whole or [event for event in events if str(event.name or "").startswith(_KERNEL)]
             walls.append(sum(map(self._duration, whole)))
             begin = min((event.start_time for event in whole), default=call.whole.start_time)

@@ -1,4 +1,4 @@
-"""What delegates' runtimes tell of several calls, as one figure series for each operator."""
+"""The times reported by delegates' runtimes over several calls, as one series for each operator."""
 
 from __future__ import annotations
 

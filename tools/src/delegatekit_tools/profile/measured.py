@@ -1,4 +1,4 @@
-"""What was measured of instructions and operators: figures of several calls, with their median and spread."""
+"""The measurements of instructions and operators: figures of several calls, with their median and spread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from delegatekit_api.devices import Estimate
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of one thing, one figure for each call."""
+    """Seconds of one item, one figure for each call."""
 
     wall: tuple[float, ...]
     #: CPU seconds of the whole process, all threads together; empty where they are not known.
@@ -37,7 +37,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where something of the file comes from, as the debug map says; empty without one."""
+    """The source of an item of the file, according to the debug map; empty without one."""
 
     operators: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Origin:
 class OperatorProfile:
     """One operator inside a delegate, measured by the delegate's runtime."""
 
-    #: What the backend calls it.
+    #: The backend's name of it.
     name: str
     times: Times
     #: Its key in the debug map's `operators`, if it has one.
@@ -62,15 +62,15 @@ class InstructionProfile:
     """One instruction of the method."""
 
     position: int
-    #: What it calls: "aten::add.out", "delegate 0", "MoveCall".
+    #: The callee: "aten::add.out", "delegate 0", "MoveCall".
     calls: str
     times: Times
     #: Seconds from the beginning of the call, for each call.
     starts: tuple[float, ...] = ()
-    #: Who made the delegate that it calls: "delegatekit-NAME 0.1.0", or the delegate id; "" for others.
+    #: The maker of the called delegate: "delegatekit-NAME 0.1.0", or the delegate id; "" for others.
     made_by: str = ""
     origin: Origin = field(default_factory=Origin)
-    #: Of the delegate that it calls, in the order in which they run; empty if its runtime does not tell.
+    #: The operators of the called delegate, in execution order; empty if its runtime does not report them.
     operators: tuple[OperatorProfile, ...] = ()
-    #: What the compiler of the delegate that it calls expects on the device; nothing of it was measured.
+    #: The compiler's estimate of the called delegate on the device; nothing of it was measured.
     estimate: Estimate | None = None

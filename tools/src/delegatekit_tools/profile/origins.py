@@ -1,4 +1,4 @@
-"""Traces what was measured back to modules and source lines, by the debug map."""
+"""Traces measurements back to modules and source lines, by the debug map."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class _Method:
 
 
 class Origins:
-    """A debug map of one method; without a map nothing is known."""
+    """A debug map of one method; empty without a map."""
 
     def __init__(self, debug_map: Mapping[str, Any] | None, method: str, calls: Sequence[str]) -> None:
-        """`calls` are what the instructions of the file call. Raises FormatError for a map of something else."""
+        """`calls` are the callees of the file's instructions. Raises FormatError for a map of another file."""
         self._found: _Method | None = None
         if debug_map is None:
             return
@@ -72,19 +72,19 @@ class Origins:
 
     @staticmethod
     def calls_of(debug_map: Mapping[str, Any], method: str) -> tuple[str, ...]:
-        """What the instructions of a method call, as the debug map has it. Raises FormatError for what is none."""
+        """The callees of a method's instructions, according to the debug map. Raises FormatError for an invalid map."""
         return tuple(item.calls for item in _read(debug_map, method).instructions)
 
     def of_instruction(self, position: int) -> Origin:
-        """Where an instruction comes from."""
+        """The origin of an instruction."""
         if self._found is None:
             return Origin()
         return _origin(self._found.instructions[position].handles, self._found.nodes)
 
     def of_operator(self, calls: str, key: int | str | None) -> Origin:
-        """Where an operator of the delegate comes from that an instruction calls ("delegate 0").
+        """The origin of the operator of a delegate that an instruction calls ("delegate 0").
 
-        Raises FormatError if the map does not know the delegate.
+        Raises FormatError if the map lacks the delegate.
         """
         if self._found is None or key is None:
             return Origin()

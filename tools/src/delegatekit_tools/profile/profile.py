@@ -12,16 +12,16 @@ from .text import estimate_lines, milliseconds, rows_of, table_of, times_of
 
 @dataclass(frozen=True)
 class Profile:
-    """Where the time of one method goes."""
+    """The time of one method, by instruction and operator."""
 
     method: str
-    #: Whole calls, without anything measured inside; the first ones apart.
+    #: Whole calls, without measurements inside; the first ones separately.
     total: Times
     warm_up: Times
     instructions: tuple[InstructionProfile, ...]
-    #: The file that tells of the calls, if they were not measured here.
+    #: The file that records the calls, if they were not measured here.
     recorded: str = ""
-    #: How long the method took to be loaded, where that is told.
+    #: The load times of the method, if recorded.
     load: Times = field(default_factory=lambda: Times(()))
 
     @property
@@ -32,7 +32,7 @@ class Profile:
         return Times(tuple(map(sum, walls)), tuple(map(sum, cpus)))
 
     def text(self, *, rows: int | None = 30, in_order: bool = False) -> str:
-        """A table: the longest instructions and operators first, or as they run; the first `rows` of them."""
+        """A table: the longest instructions and operators first, or in execution order; the first `rows` of them."""
         lines = [f"method {self.method}: {times_of(self.total)} a call, {len(self.total.wall)} calls"]
         if self.warm_up.wall:
             lines.append(f"before them: {', '.join(map(milliseconds, self.warm_up.wall))}")

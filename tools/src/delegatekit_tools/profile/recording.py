@@ -1,7 +1,7 @@
-"""Runs a method and measures it: whole calls, calls by instruction, and calls that look into delegates.
+"""Runs a method and measures it: whole calls, calls by instruction, and calls that profile delegates.
 
-Each is measured in calls of its own: looking inside must not change what is told of the outside. The first two take
-turns, so that whatever else the machine does meets both.
+Each is measured in calls of its own: measuring the inside must not change the times outside. The first two
+alternate, so that other load of the machine affects both.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def profile(
     warm_up: int = 3,
     debug_map: Mapping[str, Any] | None = None,
 ) -> Profile:
-    """Where the time of a method goes, on these flat inputs.
+    """The profile of a method, on these flat inputs.
 
     Args:
         method: a method of a loaded program; its buffers are put back to their initial values in the end.
         inputs: as `Method.run` takes them.
         runs: calls of each of the three kinds: whole, by instruction, by operator inside delegates.
-        warm_up: calls before them, which are reported apart: the first ones prepare and allocate.
+        warm_up: calls before them, which are reported separately: the first ones prepare and allocate.
         debug_map: of the same file, as `LoweredProgram.debug_map()` gives it or `lower --debug-map` writes it: with it,
             times are traced back to modules and source lines.
 
@@ -72,7 +72,7 @@ def profile(
 
 
 def instruction_times(method: Method, inputs: Sequence[Any], *, runs: int, warm_up: int) -> list[Times]:
-    """What each instruction of a method takes on these flat inputs, after `warm_up` calls that are not measured."""
+    """The times of each instruction of a method on these flat inputs, after `warm_up` calls that are not measured."""
     for _ in range(warm_up):
         method.run(inputs)
     count = len(method.instructions)
@@ -83,9 +83,9 @@ def instruction_times(method: Method, inputs: Sequence[Any], *, runs: int, warm_
 
 
 def call_times(calls: Sequence[Callable[[], object]], *, runs: int, warm_up: int, seconds: float) -> list[Times]:
-    """What each of these calls takes, in turns, so that whatever else the machine does meets all.
+    """The times of each of these calls, made in turn, so that other load of the machine affects all.
 
-    It is over after `runs` rounds, or when `seconds` have passed and each was measured once.
+    It ends after `runs` rounds, or when `seconds` have passed and each was measured once.
     """
     begin = perf_counter()
     for call in calls:
@@ -116,7 +116,7 @@ def _times(calls: Sequence[tuple[float, float]]) -> Times:
 
 
 def recorded_call(method: Method, inputs: Sequence[Any], count: int) -> tuple[list[float], list[float], list[float]]:
-    """Wall seconds, CPU seconds and first starts of the `count` instructions; what runs several times is summed up."""
+    """Wall seconds, CPU seconds and first starts of the `count` instructions; repeated runs are summed up."""
     walls, cpus, starts = [0.0] * count, [0.0] * count, [0.0] * count
     begin = perf_counter()
 

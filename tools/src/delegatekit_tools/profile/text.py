@@ -1,4 +1,4 @@
-"""What was measured as a table for a terminal."""
+"""The profile as a table for a terminal."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 from ..text import aligned, layer_lines, summary
 from .measured import InstructionProfile, Origin, Times
 
-#: Modules or lines of one row that are named; how many more there are is said.
+#: Modules or lines of one row that are named; the number of others is shown.
 _NAMED: Final = 2
 #: Characters of a module's path that are shown: its end.
 _LONGEST: Final = 40
 _HEADERS: Final = ("share", "ms", "spread", "CPU ms", "what", "module", "source")
-#: So many of these columns are numbers.
+#: The number of leading columns that are numbers.
 _NUMBERS: Final = 4
 
 
@@ -52,7 +52,7 @@ def table_of(rows: Sequence[Row], most: int | None, whole: float) -> list[str]:
 
 
 def estimate_lines(instructions: Iterable[InstructionProfile]) -> list[str]:
-    """What the backends' compilers expect of the delegates on their devices, with the layers that take longest."""
+    """The estimates of the backends' compilers for the delegates on their devices, with the longest layers."""
     lines: list[str] = []
     for item in instructions:
         if item.estimate is not None:

@@ -27,16 +27,16 @@ class DelegateReport:
     backend: str
     nodes: int
     blob_size: int
-    #: What the backend expects it to cost on its device.
+    #: Its expected cost on its device.
     estimate: Estimate | None = None
-    #: Whether sizes in it change from call to call, which its runtime on the device does not take
+    #: True if sizes in it change from call to call, which its runtime on the device does not take
     #: (`BackendDescription.device_dynamic_shapes`).
     only_here: bool = False
 
 
 @dataclass(frozen=True)
 class MethodReport:
-    """One method: what was delegated, what the runtime's own operators do, and the arena in bytes."""
+    """One method: the delegates, the runtime's own operators, and the arena in bytes."""
 
     name: str
     delegates: tuple[DelegateReport, ...]
@@ -59,22 +59,22 @@ class MethodReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What a lowering did. `stages` are CPU seconds, `constant_size` bytes (before identical ones are merged).
+    """The results of a lowering. `stages` are CPU seconds, `constant_size` bytes (before identical ones are merged).
 
-    `named_data_size` are the bytes of the backends' named data: what DelegateKit itself stores is not counted.
+    `named_data_size` are the bytes of the backends' named data: DelegateKit's own are not counted.
     """
 
     methods: tuple[MethodReport, ...]
     constant_size: int
     named_data_size: int
     stages: Mapping[str, float]
-    #: Data files beside the .pte -> bytes of their data; "" is the one that is named as the .pte.
+    #: Data files beside the .pte -> bytes of their data; "" is the one named like the .pte.
     data_files: Mapping[str, int] = field(default_factory=dict)
-    #: Chosen backend that took nothing -> why, in words.
+    #: Chosen backend that took nothing -> the reason, in words.
     idle: Mapping[str, str] = field(default_factory=dict)
 
     def memory(self, *, narrow: bool = False) -> str:
-        """The planned memory of each method and space: its size, the bound, and what is there when most is.
+        """The planned memory of each method and space: its size, the bound, and the values in use at the peak.
 
         If `narrow`, each value gets short lines.
         """
@@ -125,7 +125,7 @@ def _arenas(emitted: Emitted, method: str) -> tuple[ArenaReport, ...]:
 
 
 def report(program: LoweredProgram) -> Report:
-    """What was delegated of a lowered program, what was not, and what its file will need."""
+    """The delegates of a lowered program, the operators left to the runtime, and the needs of its file."""
     methods, image = program.methods, program.image
     reports = []
     for (name, method), plan in zip(methods.items(), image.plans, strict=True):
@@ -170,7 +170,7 @@ def _why_idle(backend: str, plans: Sequence[PartitionPlan]) -> str:
     return reason if not others else f"{reason} ({count} of {len(answers)} operators)"
 
 
-#: So many values of a peak are written out.
+#: The number of values of a peak that are written out.
 _SHOWN = 12
 #: Characters of the bar of the largest value.
 _BAR = 30
@@ -207,7 +207,7 @@ def _memory_lines(method: MethodReport, *, narrow: bool) -> Iterator[str]:
 
 
 def _runs_only_here(delegate: Delegate) -> bool:
-    """Whether a delegate has sizes that change, and its runtime on the device takes only fixed ones."""
+    """True if a delegate has sizes that change, and its runtime on the device takes only fixed ones."""
     if delegate.chosen.backend.description.device_dynamic_shapes:
         return False
     return any(is_dynamic(node.meta.get("val")) for node in delegate.partition.nodes)

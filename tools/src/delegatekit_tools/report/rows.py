@@ -1,4 +1,4 @@
-"""One row for each node: who runs it, where it comes from, and why the backends that do not take it leave it."""
+"""One row for each node: what runs it, its origin, and why other backends do not take it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delegatekit_api.nodes import operator_name, source_line
 
 #: The runtime's own operators, among the reasons.
 RUNTIME = "runtime"
-#: Why a node that a backend takes is in no delegate.
+#: The reason for a node that a backend takes but that is in no delegate.
 ONLY_TOGETHER = "takes it only together with operators that compute something"
 
 
@@ -33,9 +33,9 @@ class ExplainRow:
     source: str
     #: The backend that runs the node; None for the runtime's own operators, or nothing.
     backend: str | None
-    #: The runtime's kernel if no backend runs the node ("aten::add.out"); None if there is none either.
+    #: The runtime's kernel if no backend runs the node ("aten::add.out"); None if there is no kernel.
     kernel: str | None
-    #: Backend -> why it leaves the node; `RUNTIME` -> why the runtime's own operators cannot run it, either.
+    #: Backend -> the reason why it refuses the node; `RUNTIME` -> why the runtime's own operators cannot run it.
     reasons: Mapping[str, str]
     #: For a node that was decomposed because nothing runs it whole: the operators that it became.
     became: tuple[str, ...] = ()
@@ -44,11 +44,11 @@ class ExplainRow:
 
     @property
     def runnable(self) -> bool:
-        """Whether a backend or the runtime can run the node."""
+        """True if a backend or the runtime can run the node."""
         return self.backend is not None or self.kernel is not None
 
     def lines(self) -> Iterator[str]:
-        """The row as text: who runs the node, and where no backend does, each reason on a line of its own."""
+        """The row as text: what runs the node, and if no backend does, each reason on a line of its own."""
         who = self.backend or (f"runtime ({self.kernel})" if self.kernel else "NOTHING RUNS IT")
         if self.round:
             who = f"decomposed into {', '.join(self.became) or 'what was there already'}"
@@ -67,13 +67,13 @@ def decomposed_row(method: str, item: Decomposition) -> ExplainRow:
 
 
 def _left_because(verdicts: Mapping[str, Verdict]) -> dict[str, str]:
-    """Why each backend does not take a node that is in no delegate."""
+    """The reason why each backend does not take a node that is in no delegate."""
     refused = {backend: answer.reason for backend, answer in verdicts.items() if not answer.supported}
     return refused | {backend: ONLY_TOGETHER for backend, answer in verdicts.items() if answer.supported}
 
 
 def rows_of(name: str, method: EdgeMethod, plan: PartitionPlan) -> Iterator[tuple[Node, ExplainRow]]:
-    """The rows of one graph's nodes, in the order of the graph; graphs of control flow are asked for apart."""
+    """The rows of one graph's nodes, in the order of the graph; graphs of control flow are separate."""
     for node in filter(is_work, method.graph.nodes):
         taker, verdicts = plan.taker.get(node), plan.verdicts[node]
         if is_precompiled(node):

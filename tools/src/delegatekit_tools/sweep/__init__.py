@@ -1,4 +1,4 @@
-"""A table of what each target of several backends makes of a model."""
+"""A table of a model's results on each target of several backends."""
 
 from __future__ import annotations
 

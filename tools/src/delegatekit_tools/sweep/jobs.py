@@ -1,4 +1,4 @@
-"""Which rows a sweep has: every target of every backend, with every scheme that is asked for."""
+"""The rows of a sweep: every target of every backend, with every requested scheme."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from delegatekit_toolkit.json_text import to_json
 
 from .row import FAILED, FLOAT, Row
 
-#: Every target of a backend; and a scheme that is chosen where the backend takes nothing in float.
+#: Every target of a backend; and a scheme that is chosen if the backend takes nothing in float.
 ALL: Final = "all"
 AUTO: Final = "auto"
 
 
 @dataclass(frozen=True)
 class Job:
-    """One row that is to be made."""
+    """One row to be made."""
 
     key: str
     backend: str
@@ -35,7 +35,7 @@ class Job:
     runs: int
 
     def failed(self, reason: str) -> Row:
-        """The row of a job that came to nothing, by a fault."""
+        """The row of a failed job, with the fault."""
         scheme = FLOAT if self.scheme == AUTO else self.scheme
         return Row(self.key, self.backend, self.target, FAILED, reason, self.made_by, self.options, scheme)
 
@@ -48,9 +48,9 @@ def planned(
     content: str,
     runs: int,
 ) -> tuple[list[Job], list[Row]]:
-    """The jobs, and rows of the backends that cannot even be asked.
+    """The jobs, and rows of the backends that are broken.
 
-    `content` stands for program and inputs in the jobs' keys. Raises Misuse errors for names that do not exist.
+    `content` identifies program and inputs in the jobs' keys. Raises Misuse errors for names that do not exist.
     """
     if isinstance(backends, str) or not backends:
         raise WrongArgumentError(f"backends = {backends!r} is no list of names", hint='backends=["NAME"]')
@@ -112,13 +112,13 @@ def _tool(backend: LoadedBackend, options: Any) -> str:
     try:
         return backend.compiler_version(options) or ""
     except DelegateKitError:
-        return ""  # the row will say what is wrong
+        return ""  # the row will report the error
 
 
 def _targets_of(
     name: str, wanted: Sequence[str], offered: Mapping[str, TargetInfo], backend: LoadedBackend
 ) -> Iterator[TargetInfo]:
-    """The targets that are meant for a backend; its default if none is."""
+    """The targets requested of a backend; its default if there are none."""
     mine = _of_backend(name, wanted, otherwise=())
     found = [target for target in offered.values() if ALL in mine or target.name in mine]
     if found:
@@ -130,7 +130,7 @@ def _targets_of(
 
 
 def _of_backend(name: str, texts: Sequence[str], otherwise: Sequence[str] = (AUTO,)) -> Sequence[str]:
-    """What NAME=VALUE and VALUE say for a backend; one that is named gets only what names it."""
+    """The values of NAME=VALUE and VALUE for a backend; a named one gets only its own."""
     pairs = [text.rpartition("=") for text in texts]
     own = [value for backend, _, value in pairs if backend == name]
     return own or [value for backend, _, value in pairs if not backend] or otherwise

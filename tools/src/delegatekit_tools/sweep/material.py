@@ -1,4 +1,4 @@
-"""What the processes of a sweep work on: programs, samples and jobs, as files of a folder."""
+"""The data of a sweep's processes: programs, samples and jobs, as files of a folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CALIBRATION: Final = "calibration.pt"
 
 @dataclass(frozen=True)
 class Material:
-    """Programs by method name, the arguments that they are run with, and inputs to calibrate with."""
+    """Programs by method name, the arguments of their calls, and inputs to calibrate with."""
 
     programs: Mapping[str, ExportedProgram]
     samples: Mapping[str, Sequence[Arguments]]
@@ -52,7 +52,7 @@ class Material:
 
     @classmethod
     def read(cls, folder: Path) -> Material:
-        """What lies in a folder of ours."""
+        """The contents of such a folder."""
         names = json.loads((folder / _NAMES).read_text("utf-8"))
         return cls(
             {name: load_quantized(folder / f"{number}.pt2", trust=True) for number, name in enumerate(names)},

@@ -1,4 +1,4 @@
-"""The table of a sweep as one page of HTML that needs nothing else: columns sort, rows open."""
+"""The table of a sweep as one self-contained page of HTML: columns sort, rows expand."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ for (const [index, head] of [...document.querySelectorAll("th")].entries()) {
 
 
 def page(rows: Sequence[Row], title: str) -> str:
-    """The page. What is unknown is an empty cell, and sorts last."""
+    """The page. Unknown values are empty cells, and sort last."""
     heads = "".join(f'<th scope="col"><button>{text(name)}</button></th>' for name in (*HEADERS, "more"))
     compiled = sum(row.outcome == COMPILES for row in rows)
     body = (

@@ -1,4 +1,4 @@
-"""The file by which a sweep goes on after an interrupt: a line of JSON for each row that is ready."""
+"""The file from which an interrupted sweep resumes: a line of JSON for each finished row."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _HINT: Final = "give the file that an earlier sweep wrote, or a new one"
 
 
 class Results:
-    """The rows that are known, and the file that gets others, if there is one."""
+    """The finished rows, and the file that gets others, if there is one."""
 
     def __init__(self, path: Path | None) -> None:
-        """Read the file, or begin it. Raises FormatError for another file, or one that cannot be written."""
+        """Read the file, or create it. Raises FormatError for another file, or one that cannot be written."""
         self._path = path
         self.rows: dict[str, Row] = {}
         if path is None:
@@ -31,12 +31,12 @@ class Results:
         self._write()
 
     def add(self, row: Row) -> None:
-        """Keep a row: it is in the file when this returns."""
+        """Add a row: it is in the file when this returns."""
         self.rows[row.key] = row
         self._write()
 
     def _write(self) -> None:
-        """Write the file anew, whole: what an interrupt or a full disk leaves is the file before."""
+        """Rewrite the file atomically: an interrupt or a full disk leaves the old file."""
         if self._path is not None:
             lines = (to_json(item, compact=True) for item in (_HEAD, *self.rows.values()))
             write_text(self._path, "".join(f"{line}\n" for line in lines))
@@ -44,7 +44,7 @@ class Results:
     def _read(self, path: Path) -> None:
         with open_file(path) as file:
             data = file.read()
-        *lines, _ = data.split(b"\n")  # a last line without an end was being written when the sweep was interrupted
+        *lines, _ = data.split(b"\n")  # an unterminated last line was being written when the sweep was interrupted
         if not data:
             return
         if not lines:

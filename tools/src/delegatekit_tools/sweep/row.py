@@ -1,4 +1,4 @@
-"""One row of a sweep: what one backend makes of the model for one target."""
+"""One row of a sweep: the result of one backend on the model for one target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from delegatekit_api import FormatError
 from delegatekit_toolkit.json_text import AnyFloat, decoded, said
 
-#: What became of it, the best first.
+#: The outcomes, the best first.
 COMPILES: Final = "compiles"
 TAKES_NOTHING: Final = "takes nothing"
 REFUSED: Final = "refused"
@@ -31,13 +31,13 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Row:
-    """What one backend makes of the model for one target. None is what is not known."""
+    """The result of one backend on the model for one target. None is unknown."""
 
-    #: Made of the program, the inputs, the backend and its version, target, options and scheme.
+    #: A digest of the program, the inputs, the backend and its version, target, options and scheme.
     key: str
     backend: str
     target: str
-    #: "compiles", "takes nothing", "refused" (with a reason in words) or "failed" (a fault, a death, too late).
+    #: "compiles", "takes nothing", "refused" (with a reason in words) or "failed" (a fault, a crash, a timeout).
     outcome: str
     reason: str = ""
     #: The backend's distribution and version.
@@ -57,22 +57,22 @@ class Row:
     #: Bytes of planned memory outside delegates, and of the file.
     arena: int | None = None
     file_size: int | None = None
-    #: Median seconds of a call here: of the clock, and of this process' CPU; of the slowest method.
+    #: Median seconds of a call here: wall time, and CPU time of this process; of the slowest method.
     wall_seconds: float | None = None
     cpu_seconds: float | None = None
     runs: int = 0
-    #: Why it was not run, or not to the end.
+    #: The reason why it was not run, or not to the end.
     not_run: str = ""
     #: Against eager: signal to noise in dB, the largest error, the least cosine of an output.
     sqnr: AnyFloat | None = None
     largest_error: AnyFloat | None = None
     cosine: AnyFloat | None = None
-    #: CPU seconds that quantizing and lowering took.
+    #: CPU seconds of quantizing and lowering.
     lowering_seconds: float | None = None
 
     @classmethod
     def from_json(cls, content: Any, where: str = "row") -> Row:
-        """The row of what `json_text` made of one. Raises FormatError, with `where`, for anything else."""
+        """The row from parsed JSON. Raises FormatError, with `where`, for anything else."""
         found = decoded(cls, content, where, what="is no row")
         if found.outcome not in _OUTCOMES:
             raise FormatError(f"is no row: outcome is {said(found.outcome)}", where=where)
@@ -80,5 +80,5 @@ class Row:
 
     @property
     def is_fault(self) -> bool:
-        """Whether trying it again may give something else: it failed, and not with a reason in words."""
+        """True if a retry may give another result: it failed, and not with a reason in words."""
         return self.outcome == FAILED

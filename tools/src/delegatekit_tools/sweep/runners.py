@@ -1,4 +1,4 @@
-"""Where the rows of a sweep are made: in processes here, or on the workers of a Dask cluster."""
+"""Runs the jobs of a sweep: in processes here, or on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WORKER: Final = "delegatekit_tools.sweep.worker"
 
 
 def run_here(jobs: Sequence[Job], files: Mapping[str, bytes], seconds: float, at_a_time: int | None) -> Iterator[Row]:
-    """Make the rows in processes, so many at a time (by default as many as there are CPUs); yields them as they come.
+    """Make the rows in processes, `jobs` at a time (by default one per CPU); yields them as they finish.
 
     An interrupt, or closing the iterator, ends the processes.
     """
@@ -40,7 +40,7 @@ def run_here(jobs: Sequence[Job], files: Mapping[str, bytes], seconds: float, at
 
 
 def run_on_cluster(jobs: Sequence[Job], files: Mapping[str, bytes], seconds: float, address: str) -> Iterator[Row]:
-    """Make the rows on a cluster, each on a worker that has a resource named after its backend; yields as they come.
+    """Make the rows on a cluster, each on a worker that has a resource named after its backend; yields as they finish.
 
     Raises OptionError as `cluster` does.
     """
@@ -59,7 +59,7 @@ def run_on_cluster(jobs: Sequence[Job], files: Mapping[str, bytes], seconds: flo
 
 
 def _row(job: Job, content: Any) -> Row:
-    """The row that another process made; a failed one if it made something else."""
+    """The row that another process made; a failed one if its answer is invalid."""
     try:
         return Row.from_json(content, "the row")
     except FormatError as error:
@@ -83,10 +83,10 @@ class _Maker:
         self._processes = Processes()
 
     def make(self, job: Job) -> Row:
-        """The row of a job. A process that dies or is late gives a row that says so."""
+        """The row of a job. A process that crashes or times out gives a failed row."""
         given, row = self._folder / f"{job.key}.job", self._folder / f"{job.key}.row"
         given.write_text(to_json(job), "utf-8")
-        # What a backend that is ended leaves of temporary files goes with the folder.
+        # Temporary files of a killed backend are deleted with the folder.
         environment = {"TMPDIR": str(self._folder)}
         command = module(_WORKER, str(self._folder), str(given), str(row))
         ended = self._processes.run(command, self._seconds, environment)

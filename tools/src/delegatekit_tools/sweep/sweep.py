@@ -1,4 +1,4 @@
-"""`sweep`: lowers a model for every target of several backends, and tells what each makes of it."""
+"""`sweep`: lowers a model for every target of several backends, and compares the results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .trial import Arguments
 
 @dataclass(frozen=True)
 class Sweep:
-    """What every target makes of a model: a row for each, in the order of backends, targets and schemes."""
+    """The results of a model on every target: a row for each, in the order of backends, targets and schemes."""
 
     rows: tuple[Row, ...]
 
@@ -36,7 +36,7 @@ class Sweep:
         return text_table(self.rows)
 
     def html(self, title: str = "sweep") -> str:
-        """A page of its own with the table, whose columns sort: no network, light and dark, phone and desk."""
+        """A self-contained page with the table, whose columns sort: no network, light and dark, phone and desktop."""
         return page(self.rows, title)
 
 
@@ -64,22 +64,22 @@ def sweep(
     """Lower a model for the targets of several backends, run what runs here, and compare it with eager.
 
     `model`, `inputs`, `options`, `kwargs` and `dynamic_shapes` are as for `lower`. `targets` are names of targets,
-    "BACKEND=NAME", or "all"; a backend that none is meant for compiles for its default. `schemes` are "NAME" or
+    "BACKEND=NAME", or "all"; a backend without one compiles for its default. `schemes` are "NAME" or
     "BACKEND=NAME", each a row: a scheme of the backend, "float", or "auto" (the default): the backend's first scheme
-    where it takes nothing of the model in float.
+    if it takes nothing of the model in float.
 
     `samples` are inputs on which outputs are compared with eager, each a tuple; by default the example inputs.
-    `calibration` are those that quantization is calibrated with, by default the samples. `runs` calls are timed, fewer
-    where they take long.
+    `calibration` are the inputs of calibration, by default the samples. `runs` calls are timed, fewer
+    if they take long.
 
     Each row is made in a process of its own, `jobs` at a time (None: one for each CPU), or on the Dask cluster at
     `scheduler`, on workers with a resource named after the backend; one that takes more than `time_limit` seconds, or
-    dies, is a row that says so. Rows that are in the file `results` are not made again, unless they failed and `retry`
-    is given; others are added to it as they come, so that an interrupted sweep goes on where it was. `each` is called
+    crashes, is a failed row. Rows that are in the file `results` are not made again, unless they failed and `retry`
+    is given; others are added to it as they come, so that an interrupted sweep resumes. `each` is called
     with each row as it comes.
 
     Raises PluginError for an unknown backend, OptionError for unknown options and schemes, LoweringError for unknown
-    targets and where torch.export refuses the model, and FormatError for a file that holds something else than results.
+    targets and where torch.export refuses the model, and FormatError for a file that does not hold results.
     """
     if runs < 1 or time_limit <= 0 or (jobs is not None and jobs < 1):
         raise WrongArgumentError(f"runs={runs}, jobs={jobs}, time_limit={time_limit}", hint="each is at least 1")

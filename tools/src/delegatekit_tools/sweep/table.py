@@ -28,14 +28,14 @@ HEADERS: Final = (
     "largest error",
     "cosine",
 )
-#: Operators and rows that are named in a sentence, and characters of one.
+#: Operators and rows that are named in a sentence, and characters of a sentence.
 _NAMED: Final = 3
 _LONGEST: Final = 160
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is shown, and the number by which a column sorts; None for what is unknown."""
+    """The text, and the number by which a column sorts; None if unknown."""
 
     text: str
     value: float | None = None
@@ -64,7 +64,7 @@ def cells(row: Row) -> tuple[Cell, ...]:
 
 
 def notes(row: Row) -> list[str]:
-    """Sentences about a row: why it does not compile, what was left out and why, why it was not run."""
+    """Sentences about a row: why it does not compile, the operators left out and why, why it was not run."""
     found = [f"{row.outcome}: {row.reason}"] if row.reason else []
     left = [f"{item.operator} x{item.count} ({item.reason})" for item in row.left_out[:_NAMED]]
     more = f" and {len(row.left_out) - _NAMED} more" if len(row.left_out) > _NAMED else ""
@@ -76,7 +76,7 @@ def notes(row: Row) -> list[str]:
 
 
 def text_table(rows: Sequence[Row]) -> str:
-    """The rows as aligned text, followed by what is to be said about some."""
+    """The rows as aligned text, followed by notes about some."""
     table = [HEADERS, *(tuple(cell.text for cell in cells(row)) for row in rows)]
     used = [index for index, header in enumerate(HEADERS) if any(line[index] for line in table[1:]) or index < 4]
     widths = {index: max(len(line[index]) for line in table) for index in used}
@@ -93,7 +93,7 @@ def text_table(rows: Sequence[Row]) -> str:
 
 
 def name_of(row: Row) -> str:
-    """ "acme chip-x", with the scheme where it is quantized."""
+    """ "acme chip-x", with the scheme if it is quantized."""
     return " ".join(filter(None, (row.backend, row.target, "" if row.scheme == "float" else row.scheme)))
 
 

@@ -1,4 +1,4 @@
-"""Makes one row: quantizes where that is needed, lowers, runs, and compares with eager."""
+"""Makes one row: quantizes if needed, lowers, runs, and compares with eager."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .row import COMPILES, FLOAT, REFUSED, TAKES_NOTHING, LeftOut, Row
 #: Arguments of a call: by position, and by name.
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
-#: Calls before those that are timed, and seconds after which no other call begins.
+#: Calls before those that are timed, and seconds after which no further call begins.
 _WARM_UP = 2
 _LONGEST = 20.0
 
@@ -41,9 +41,9 @@ def try_job(
     samples: Mapping[str, Sequence[Arguments]],
     calibration: Sequence[tuple[Any, ...]],
 ) -> Row:
-    """The row of a job. `samples` are the arguments that outputs are compared on, the first ones those that are timed.
+    """The row of a job. `samples` are the arguments for comparing outputs; the first ones are timed.
 
-    What the backend refuses is an outcome; faults are raised.
+    Refusals of the backend are outcomes; faults are raised.
     """
     row = Row(job.key, job.backend, job.target, COMPILES, "", job.made_by, job.options)
     start = time.process_time()
@@ -68,7 +68,7 @@ def _said(error: DelegateKitError) -> str:
 def _lowered(
     job: Job, programs: Mapping[str, ExportedProgram], calibration: Sequence[tuple[Any, ...]]
 ) -> tuple[LoweredProgram, str, str]:
-    """The lowered program, the scheme that it was quantized with, and why it was not where that was wanted."""
+    """The lowered program, the scheme of its quantization, and why it was not quantized although requested."""
     lower_it = partial(lower, backends=[job.backend], options={job.backend: job.options})
     if job.scheme not in (FLOAT, AUTO):
         return lower_it(_quantized(job, job.scheme, programs, calibration)), job.scheme, ""
@@ -143,7 +143,7 @@ def _run(
     samples: Mapping[str, Sequence[Arguments]],
     runs: int,
 ) -> Row:
-    """The row with what running shows; a program that does not run here compiles all the same."""
+    """The row with the results of running; a program that does not run here still counts as compiled."""
     runtime = get_backend(row.backend).runtime_availability()
     if not runtime.available:
         return replace(row, not_run=runtime.reason)
@@ -183,7 +183,7 @@ def _run(
 
 
 class _Compared:
-    """How far outputs are from eager's, over all samples."""
+    """The errors of outputs relative to eager's, over all samples."""
 
     def __init__(self) -> None:
         self.noise = SignalToNoise()
@@ -197,7 +197,7 @@ class _Compared:
                 continue
             self.noise.add(exact, found)
             one, other = exact.detach().double().flatten(), found.detach().double().flatten()
-            # What is infinite or NaN in both is right.
+            # Equal infinities, and NaN in both, are right.
             error = torch.where((one == other) | (one.isnan() & other.isnan()), 0.0, (one - other).abs())
             self.largest = _largest(self.largest, float(error.max()))
             if exact.is_floating_point():
@@ -205,7 +205,7 @@ class _Compared:
 
 
 def _cosine(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Of the angle between two vectors; equal ones have none, also if they are zero."""
+    """The cosine of the angle between two vectors; 1 for equal ones, also zero ones."""
     return 1.0 if torch.equal(one, other) else float(torch.nn.functional.cosine_similarity(one, other, 0))
 
 

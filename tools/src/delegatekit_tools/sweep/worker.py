@@ -21,7 +21,7 @@ def main(folder: str, job_file: str, row_file: str) -> None:
     material = Material.read(Path(folder))
     try:
         row = try_job(job, material.programs, material.samples, material.calibration)
-    except Exception as error:  # a fault of the backend's or of ours: the other rows go on
+    except Exception as error:  # a fault of the backend or of DelegateKit: the other rows continue
         traceback.print_exc()
         row = job.failed(fault(error))
     unfinished = Path(row_file).with_suffix(".part")
