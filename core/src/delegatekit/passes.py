@@ -1,4 +1,4 @@
-"""Runs passes of users and plugins over methods before they are partitioned, and checks what each leaves."""
+"""Runs passes of users and plugins over methods before partitioning, and checks their results."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from .errors.misuse import WrongArgumentError
 from .plugins.blame import fault, shown
 
 _FORM: Final = "a pass returns delegatekit_toolkit.passes.PassResult(program, changes)"
-#: What may stand in the list of passes: see `delegatekit_toolkit.passes`.
+#: The allowed items of the list of passes: see `delegatekit_toolkit.passes`.
 ProgramPassLike: TypeAlias = "Pass[EditableProgram] | Callable[[EditableProgram], Any]"
 
 
 @dataclass(frozen=True)
 class OwnedPass:
-    """A pass, and whose it is: "backend acme (acme-delegate 1.2)", or "" for the user's own."""
+    """A pass, and its owner: "backend acme (acme-delegate 1.2)", or "" for the user's own."""
 
     run: ProgramPassLike
     owner: str = ""
 
     @property
     def place(self) -> str:
-        """What errors call it."""
+        """Its name in errors."""
         return f"pass {pass_name(self.run)}" + (f" of {self.owner}" if self.owner else "")
 
 
 def given_passes(passes: Sequence[Any] | None) -> tuple[OwnedPass, ...]:
-    """The user's passes. Raises WrongArgumentError for what is none."""
+    """The user's passes. Raises WrongArgumentError for invalid ones."""
     if passes is None:
         return ()
     if isinstance(passes, Pass) or callable(passes) or not isinstance(passes, Iterable):
@@ -58,7 +58,7 @@ def given_passes(passes: Sequence[Any] | None) -> tuple[OwnedPass, ...]:
 
 
 def check_form(item: OwnedPass, what: str) -> None:
-    """Raise WrongArgumentError, in which `what` names the pass, for what is none."""
+    """Raise WrongArgumentError, in which `what` names the pass, for an invalid one."""
     given: Any = item.run
     owner = f"{what} of {item.owner}" if item.owner else what
     if isinstance(given, type):
@@ -77,9 +77,9 @@ def check_form(item: OwnedPass, what: str) -> None:
 def apply_passes(
     method: EdgeMethod, passes: Iterable[OwnedPass], keep: Collection[str]
 ) -> tuple[EdgeMethod, tuple[Change, ...]]:
-    """The method after all passes, in the dialect, and what they changed; graphs of control flow are changed, too.
+    """The method after all passes, in the dialect, and their changes; graphs of control flow are changed, too.
 
-    `keep` names the operators that stay whole. Raises LoweringError, which names the pass, for one that raises, that
+    `keep` names the operators not to decompose. Raises LoweringError, which names the pass, for one that raises, that
     returns something else, or that leaves a program that is not sound or that returns other shapes or dtypes.
     """
     changes: list[Change] = []
@@ -115,7 +115,7 @@ def _apply(method: EdgeMethod, item: OwnedPass, tracer: _Tracer) -> tuple[EdgeMe
 
 
 def _run(program: EditableProgram, item: OwnedPass) -> tuple[Change, ...]:
-    """Let the pass work, and check that what it did is what it tells."""
+    """Run the pass, and check that it reports its changes."""
     try:
         result = run_passes(program, [item.run])
     except (KeyboardInterrupt, DelegateKitError):
@@ -136,7 +136,7 @@ def _run(program: EditableProgram, item: OwnedPass) -> tuple[Change, ...]:
 
 
 def _first_difference(program: EditableProgram) -> Node | None:
-    """The first node that the pass added, changed or removed; None if the program is as it was."""
+    """The first node that the pass added, changed or removed; None if the program is unchanged."""
     graph = program.graph
     nodes: list[Node] = list(graph.nodes)
     for node in nodes:
@@ -157,7 +157,7 @@ def _first_difference(program: EditableProgram) -> Node | None:
 
 
 def _renewed(method: EdgeMethod, program: EditableProgram, keep: Collection[str]) -> EdgeMethod:
-    """What a pass left, in the dialect again. Raises LoweringError if it returns something else than before."""
+    """The result of a pass, in the dialect again. Raises LoweringError if the program's results changed in type."""
     graph, view = program.graph, program.view
     for node in graph.nodes:
         program.complete(node)
@@ -192,7 +192,7 @@ def _renewed(method: EdgeMethod, program: EditableProgram, keep: Collection[str]
 
 
 class _Renew(Rewrite):
-    """Writes a program that a pass changed in the dialect: what it left alone stays, all else is translated."""
+    """Writes a program that a pass changed in the dialect: unchanged nodes are kept, others translated."""
 
     def __init__(self, method: EdgeMethod, program: EditableProgram, keep: Collection[str]) -> None:
         super().__init__(method, keep)
@@ -248,7 +248,7 @@ class _Tracer:
 def _called(
     function: Callable[..., Any], values: Sequence[Any], tensors: Sequence[torch.Tensor], mode: FakeTensorMode
 ) -> GraphModule:
-    """The operators that a function calls, as they were called: without decompositions."""
+    """The operators that a function calls, without decompositions."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     def call(*given: torch.Tensor) -> Any:
@@ -274,7 +274,7 @@ def _several(returned: Any) -> tuple[Any, ...]:
 
 
 def _form(value: Any) -> Any:
-    """What must stay as it is, as text: dtype and shape of a tensor, or a literal itself."""
+    """The properties that must not change, as text: dtype and shape of a tensor, or a literal itself."""
     found = value.meta.get("val") if isinstance(value, Node) else value
     if isinstance(found, torch.Tensor):
         sizes = ", ".join(str(expression(size)) for size in found.shape)
@@ -283,6 +283,6 @@ def _form(value: Any) -> Any:
 
 
 def _line(error: BaseException) -> str:
-    """Where the pass raised, as far as it is known."""
+    """The place where the pass raised, as far as known."""
     frames = traceback.extract_tb(error.__traceback__)
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""

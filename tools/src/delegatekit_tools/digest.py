@@ -1,4 +1,4 @@
-"""What identifies exported programs: a digest of their graphs, constants and example inputs."""
+"""The identity of exported programs: a digest of their graphs, constants and example inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From partitions to what their backends' compilers make of them: here or in other processes, kept in a cache."""
+"""Compiles partitions with their backends: here or in other processes, with a cache of the results."""
 
 from __future__ import annotations
 

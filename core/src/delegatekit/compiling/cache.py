@@ -1,7 +1,7 @@
-"""Keeps what compilers made, in the user's cache folder, under a digest of all that it depends on.
+"""Caches compiled partitions in the user's cache folder, under a digest of all that they depend on.
 
-Only of backends that tell their tool's version (hook `compiler_version`): of others it is not known when a result is
-out of date. The store is diskcache's: SQLite and files, for several processes, the longest unused thrown out first.
+Only of backends with a compiler version (hook `compiler_version`): of others it is not known when a result is
+out of date. The store is diskcache's: SQLite and files, for several processes, least recently used evicted first.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from .plain_program import NotPlainError
 from .result import CheckedResult
 from .task import Task
 
-#: Bytes that it holds by default.
+#: Default capacity in bytes.
 _SIZE: Final = 2 << 30
 #: Seconds that a process waits for another's access.
 _PATIENCE: Final = 10.0
 
-#: How diskcache names the files of values.
+#: The pattern of diskcache's value file names.
 _FILE: Final = re.compile(r"[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{28}\.val")
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """Where the cache lies, and what it holds."""
+    """The location and the contents of the cache."""
 
     folder: str
     results: int
@@ -54,7 +54,7 @@ class CacheInfo:
 
 
 class Cache:
-    """The compiled partitions of this user. Whatever is wrong with the store counts as not kept."""
+    """The compiled partitions of this user. Any fault of the store counts as a miss."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self._folder = folder
@@ -72,7 +72,7 @@ class Cache:
             return None
 
     def find(self, key: str, constants: Constants[int]) -> CheckedResult | None:
-        """The result under a key; None if there is none, or one that was damaged, which is thrown away."""
+        """The result under a key; None if there is none, or a damaged one, which is deleted."""
         data = self._do(lambda store: store.get(key), None)
         if not isinstance(data, bytes):
             return None
@@ -83,22 +83,22 @@ class Cache:
             return None
 
     def keep(self, key: str, result: CheckedResult, constants: Constants[int]) -> None:
-        """Keep a result, unless it is larger than all that may be kept."""
+        """Store a result, unless it is larger than the capacity."""
         data = pack(result, constants, key)
         if len(data) <= self._limit:
             self._do(lambda store: store.set(key, data), None)
 
     def info(self) -> CacheInfo:
-        """What is kept."""
+        """The current contents."""
         results, size = self._do(lambda store: (len(store), store.volume()), (0, 0))
         return CacheInfo(str(self._folder), results, size, self._limit)
 
     def clear(self) -> int:
-        """Throw everything away; returns how many results there were."""
+        """Delete everything; returns the number of results."""
         return int(self._do(lambda store: store.clear(), 0))
 
     def _do(self, action: Callable[[Any], T], otherwise: T) -> T:
-        """Do it with the store; a store that cannot be used is told once in a process."""
+        """Run an action on the store; an unusable store is reported once per process."""
         import diskcache  # type: ignore[import-untyped]
 
         try:
@@ -111,13 +111,13 @@ class Cache:
                 statistics=0,
             ) as store:
                 return action(store)
-        except Exception as error:  # whatever a database makes diskcache raise that another has written
+        except Exception as error:  # whatever a foreign database makes diskcache raise
             warn(f"the cache of compiled partitions in {self._folder} cannot be used: {error}")
             return otherwise
 
 
 def _plain_disk() -> type:
-    """A disk of diskcache's that reads bytes, of its own files: it would unpickle, read and delete what a row says."""
+    """A disk of diskcache's that only reads bytes of its own files: the original unpickles, reads, deletes per row."""
     import diskcache
 
     class Plain(diskcache.Disk):  # type: ignore[misc]
@@ -139,7 +139,7 @@ def _plain_disk() -> type:
 
 
 def _is_own(folder: str, name: object) -> bool:
-    """Whether a row names a file as diskcache does, in the store's folder itself and not where a link leads."""
+    """True if a row names a file as diskcache does, in the store's folder itself and not through a link."""
     if not isinstance(name, str) or not _FILE.fullmatch(name):
         return False
     parent = Path(folder, name).parent
@@ -155,7 +155,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _size(text: str) -> int:
-    """Bytes of "500MB"; the default for what is no size."""
+    """Bytes of "500MB"; the default for anything but a size."""
     size = with_unit(text, BYTES)
     if size is not None and math.isfinite(size):
         return round(size)
@@ -166,7 +166,7 @@ def _size(text: str) -> int:
 def keys_of(task: Task) -> list[tuple[str, Constants[int]]] | None:
     """For each program of a task, the key of its result, and the constants that the result may refer to.
 
-    None for backends that do not tell the version of their tool, and for programs that are not plain.
+    None for backends without a compiler version, and for programs that are not plain.
     """
     backend, options = task.backend, task.options
     tool = backend.compiler_version(options)
@@ -182,7 +182,7 @@ def keys_of(task: Task) -> list[tuple[str, Constants[int]]] | None:
     except NotPlainError:
         return None
     digests = [[hashlib.sha256(item.text()).hexdigest(), *map(content_key, item.constants.values())] for item in plain]
-    # What is compiled together may depend on each other.
+    # Partitions that are compiled together may depend on each other.
     together = digests if backend.compiles_together(options) else []
     return [
         (hashlib.sha256(to_json([maker, own, together], compact=True).encode()).hexdigest(), item.constants)

@@ -14,13 +14,13 @@ from delegatekit_toolkit.dtypes import dtype_name
 
 from ..edge.constants import Constants
 
-#: Where a constant begins in the file: at a multiple of so many bytes.
+#: The alignment of constants in the file, in bytes.
 _ALIGNMENT: Final = 64
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a constant begins in the file, in bytes, its shape and the name of its dtype."""
+    """The offset of a constant in the file, in bytes, its shape and the name of its dtype."""
 
     offset: int
     shape: Sequence[int]
@@ -28,25 +28,25 @@ class Place:
 
 
 def write_constants(path: Path, programs: Iterable[Constants[int]]) -> list[Place]:
-    """Write the constants' elements in row-major order, those at one address once."""
+    """Write the constants' elements in row-major order, equal addresses once."""
     places: dict[object, int] = {}
     found: list[Place] = []
     with path.open("wb") as file:
         for constants in programs:
             for place, constant in constants.items():
-                # What does not stay in memory leaves its address to the next one.
+                # A freed tensor's address may be reused by the next one.
                 key = storage_key(constant) if constants.is_held(place) else len(found)
                 if key not in places:
                     file.write(bytes(-file.tell() % _ALIGNMENT))
                     places[key] = file.tell()
                     file.write(elements(constant).numpy().data)
                 found.append(Place(places[key], list(constant.shape), dtype_name(constant.dtype)))
-        file.write(bytes(_ALIGNMENT))  # a file that is mapped is not empty
+        file.write(bytes(_ALIGNMENT))  # an empty file cannot be mapped
     return found
 
 
 def map_constants(path: Path, places: Iterable[Place]) -> list[torch.Tensor]:
-    """The constants of such a file: tensors on its pages, which this process may change for itself only."""
+    """The constants of such a file: tensors on its pages, mapped copy-on-write."""
     mapped = torch.from_file(str(path), shared=False, size=path.stat().st_size, dtype=torch.uint8)
     found = []
     for place in places:
@@ -57,11 +57,11 @@ def map_constants(path: Path, places: Iterable[Place]) -> list[torch.Tensor]:
 
 
 class Pieces:
-    """Tells which tensors are pieces of constants: of these a result need not have the bytes."""
+    """Finds tensors that are pieces of constants: a result need not contain their bytes."""
 
     def __init__(self, constants: Constants[int]) -> None:
         self._known: dict[int, list[tuple[int, int, int]]] = {}
-        #: A result holds the tensors that it has pieces of: they are in memory. They stay there as long as this does.
+        #: References to the pieces: they stay in memory as long as this does.
         self._tensors = dict(constants.known())
         for number, constant in self._tensors.items():
             if constant.is_contiguous() and constant.nbytes:
@@ -70,7 +70,7 @@ class Pieces:
                 self._known.setdefault(storage, []).append((start, start + constant.nbytes, number))
 
     def find(self, tensor: torch.Tensor) -> tuple[int, int] | None:
-        """The number of the constant and the offset in it, in bytes; None if it is none."""
+        """The index of the constant and the offset in it, in bytes; None if it is no piece."""
         if not tensor.is_contiguous() or not tensor.nbytes:
             return None
         begin = tensor.data_ptr()

@@ -26,7 +26,7 @@ def compile_here(
 
 
 def _together(backend: LoadedBackend, programs: Sequence[PartitionProgram], options: BackendOptions) -> list[Any]:
-    """What `preprocess_methods` makes of partitions, in order. Raises PluginError for a wrong answer."""
+    """The results of `preprocess_methods`, in order. Raises PluginError for an invalid answer."""
     methods: dict[str, list[PartitionProgram]] = {}
     for program in programs:
         methods.setdefault(program.method, []).append(program)

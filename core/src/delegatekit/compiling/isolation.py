@@ -1,4 +1,4 @@
-"""Has partitions compiled in a process of its own, and tells how that died."""
+"""Compiles partitions in a separate process, and reports its death."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .result import CheckedResult
 from .task import Task
 
 _WORKER: Final = "delegatekit.compiling.worker"
-#: Lines of what a compiler printed that an error shows.
+#: Lines of a compiler's output that an error shows.
 _WORDS: Final = 5
 
 
 class CompilerDiedError(Exception):
-    """The process of a compiler ended before it was done, or the backend raised something that is no error of ours."""
+    """The process of a compiler died early, or the backend raised a foreign exception."""
 
 
 class Isolation:
@@ -41,7 +41,7 @@ class Isolation:
     def compile(self, task: Task) -> list[CheckedResult]:
         """Do a task in one process.
 
-        Raises what the backend refuses with, and CompilerDiedError for whatever else happens there.
+        Raises the backend's refusal, and CompilerDiedError for any other failure.
         """
         try:
             plain = task.plain
@@ -75,7 +75,7 @@ class Isolation:
         ).write(place)
 
     def _run(self, place: Path) -> Ended:
-        # What a compiler that is ended leaves of temporary files goes with the folder.
+        # Temporary files of a killed compiler are deleted with the folder.
         ended = self._processes.run(module(_WORKER, str(place)), self._seconds, {"TMPDIR": str(place)})
         if ended is None:
             raise CompilerDiedError("was not started: another compiler has failed")
@@ -83,7 +83,7 @@ class Isolation:
 
 
 def _error(place: Path, ended: Ended) -> Exception:
-    """What the process wrote about itself, or how it ended, with the last lines that it printed."""
+    """The error that the process recorded, or how it ended, with the last lines of its output."""
     try:
         told: Mapping[str, Any] = json.loads((place / ERROR).read_text("utf-8"))
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""What a compiler made of a partition, packed into bytes: for the way from its process, and for the cache.
+"""A compiler's result for a partition, packed into bytes: for transfer from its process, and for the cache.
 
-A header as JSON, the data one after the other, and the SHA-256 of all that and of the key under which it is kept. Named
-data that are pieces of the partition's own constants are not in it: only where they lie.
+A header as JSON, the data one after the other, and the SHA-256 of all that and of the cache key. Named
+data that are pieces of the partition's own constants are stored as references.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from ..pte.estimates import Estimates
 from .constants import Pieces
 from .result import CheckedResult, check_result
 
-#: What packed results begin with: a name, and the number of this form.
+#: Magic of packed results: a name, and the version of this format.
 _MAGIC: Final = b"DKR\x01"
 _LENGTH: Final = struct.Struct("<Q")
 _DIGEST: Final = hashlib.sha256().digest_size
 
 
 class DamagedError(Exception):
-    """Bytes that are no packed result, or were changed."""
+    """Bytes that are no packed result, or were modified."""
 
 
 def pack(result: CheckedResult, constants: Constants[int], key: str = "") -> bytes:
-    """The result of a partition with these constants, to be kept under a key."""
+    """The packed result of a partition with these constants, for a cache key."""
     pieces = Pieces(constants)
     chunks: list[Any] = [memoryview(part) for part in result.blob]
     named: list[dict[str, Any]] = []
@@ -61,7 +61,7 @@ def pack(result: CheckedResult, constants: Constants[int], key: str = "") -> byt
 
 
 def unpack(data: bytes | memoryview, constants: Constants[int], key: str = "") -> CheckedResult:
-    """The result of a partition with these constants. Raises DamagedError, also for what was packed for another key."""
+    """The result of a partition with these constants. Raises DamagedError, also for a result of another key."""
     view = memoryview(data).toreadonly()
     content, digest = view[:-_DIGEST], view[-_DIGEST:]
     if len(view) < len(_MAGIC) + _LENGTH.size + _DIGEST or bytes(content[: len(_MAGIC)]) != _MAGIC:
@@ -70,7 +70,7 @@ def unpack(data: bytes | memoryview, constants: Constants[int], key: str = "") -
         raise DamagedError("was changed, or belongs to another key: the checksum is wrong")
     try:
         return check_result(_content(content, constants), "a packed result")
-    except Exception as error:  # whatever a header that means nothing makes readers raise
+    except Exception as error:  # whatever readers raise for an invalid header
         raise DamagedError(f"does not hold what it should: {error}") from error
 
 
@@ -81,7 +81,7 @@ def _checksum(content: bytes | memoryview, key: str) -> bytes:
 
 
 def _content(content: memoryview, constants: Constants[int]) -> PreprocessResult:
-    """What the bytes say. Raises whatever reading others raises."""
+    """The decoded content. Raises whatever decoding raises."""
     (length,) = _LENGTH.unpack_from(content, len(_MAGIC))
     start = len(_MAGIC) + _LENGTH.size
     header = json.loads(bytes(content[start : start + length]))

@@ -1,6 +1,6 @@
-"""A partition's program as plain data beside its constants, and the program that such data stand for.
+"""A partition's program as plain data beside its constants, and back.
 
-The plain data are what JSON has, the same for the same program everywhere: they cross to a compiler's own process, and
+The plain data are JSON values, the same for the same program everywhere: they are sent to a compiler's process, and
 their digest is a key of the cache.
 """
 
@@ -24,20 +24,20 @@ from ..edge.constants import Constants
 from .program import assemble
 from .symbols import SymbolReader, SymbolWriter
 
-#: Metadata of nodes that backends may read, beside the value. What is `_TRACE` only messages show.
+#: Metadata of nodes that backends may read, besides the value. `_TRACE` only appears in messages.
 _METADATA: Final = ("nn_module_stack", "debug_handle", "source_operator", "fqn")
 _TRACE: Final = "stack_trace"
-#: Values of torch that are arguments of operators, and the name of each kind.
+#: Types of torch that are arguments of operators, and the name of each.
 _NAMED: Final = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
 
 
 class NotPlainError(Exception):
-    """A program has something that plain data cannot stand for."""
+    """A program contains something that plain data cannot represent."""
 
 
 @dataclass(frozen=True)
 class PlainProgram:
-    """A partition as data that JSON has, and its constants in the order of their placeholders, buffers' values last."""
+    """A partition as JSON data, and its constants in the order of their placeholders, buffers' values last."""
 
     content: Mapping[str, Any]
     constants: Constants[int]
@@ -63,12 +63,12 @@ class PlainProgram:
         return cls(content, constants)
 
     def text(self) -> bytes:
-        """Canonical JSON of all that a backend's result may depend on, but for the constants' elements."""
+        """Canonical JSON of all that a backend's result may depend on, except the constants' elements."""
         nodes = [{key: value for key, value in node.items() if key != _TRACE} for node in self.content["nodes"]]
         return to_json({**self.content, "nodes": nodes}, sort_keys=True, compact=True).encode()
 
     def program(self) -> PartitionProgram:
-        """The partition that this stands for."""
+        """The partition that this represents."""
         content = self.content
         reader = _Reader(content["symbols"])
         for node in content["nodes"]:
@@ -132,7 +132,7 @@ class _Reader:
         self._fake = FakeTensorMode(shape_env=self._sizes.shape_env)
 
     def add(self, plain: Mapping[str, Any]) -> None:
-        """Make the node that plain data stand for."""
+        """Add the node that plain data represent."""
         if "target" in plain:
             args = tuple(self._argument(item) for item in plain["args"])
             kwargs = {key: self._argument(item) for key, item in plain["kwargs"]}
@@ -169,7 +169,7 @@ class _Reader:
 
 
 def _number(value: Any) -> Any:
-    """A number or text: floats that JSON does not have by name."""
+    """A number or string: floats without a JSON form are strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": repr(value)}
     if value is None or isinstance(value, bool | int | float | str):

@@ -1,4 +1,4 @@
-"""The program that a backend's compiler gets, made of a graph and what its placeholders stand for."""
+"""Builds the program for a backend's compiler from a graph and the values of its placeholders."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def assemble(
 ) -> PartitionProgram:
     """The program of a graph that has no output node yet; its placeholders are constants, buffers, inputs, in order."""
     graph.output((*(known.updated for known in state.values()), *outputs))
-    # Nothing is computed before the backend reads it; from then on an address means one tensor.
+    # Nothing is computed before the backend reads it; from then on an address identifies one tensor.
     kept = Constants(constants).keeping()
     by_name: Any = kept.renamed({node.name: node for node in constants})
     signature = ExportGraphSignature(

@@ -1,4 +1,4 @@
-"""What passes between this process and a compiler's own: files in a folder."""
+"""The exchange between this process and a compiler's own: files in a folder."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ ERROR: Final = "error.json"
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be compiled."""
+    """A compilation request."""
 
     backend: str
     #: The backend's options as `BackendOptions.to_mapping` gives them.
     options: Mapping[str, Any]
-    #: The contents of the plain programs, and how messages name each.
+    #: The contents of the plain programs, and the name of each for messages.
     programs: Sequence[Mapping[str, Any]]
     places: Sequence[str]
     #: The constants of all programs, in order.
     constants: Sequence[Place]
-    #: Bytes of memory that compiling may take; None: no limit.
+    #: Memory limit for compiling in bytes; None: no limit.
     memory: int | None
 
     def write(self, folder: Path) -> None:
-        """Put it into the folder."""
+        """Write it into the folder."""
         (folder / REQUEST).write_text(to_json(self, compact=True), "utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Request:
-        """The request that lies in the folder."""
+        """The request in the folder."""
         content = json.loads((folder / REQUEST).read_text("utf-8"))
         return cls(**{**content, "constants": [Place(**item) for item in content["constants"]]})
 
 
 def result_place(folder: Path, index: int) -> Path:
-    """Where the packed result of a program is written."""
+    """The path of the packed result of a program."""
     return folder / f"{index}.result"

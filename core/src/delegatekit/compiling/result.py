@@ -1,4 +1,4 @@
-"""Checks what a backend made of a partition, before any of it goes into a file."""
+"""Checks a backend's result for a partition, before any of it goes into a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CheckedResult:
 
 
 def check_result(result: Any, where: str) -> CheckedResult:
-    """The result as plain data. Raises PluginError that names the part which is not what the border declares."""
+    """The result as plain data. Raises PluginError, naming the part that violates the API."""
     if not isinstance(result, PreprocessResult):
         raise PluginError(f"preprocess returned {type(result).__name__}, not a PreprocessResult", where=where)
     check_answer(result, PreprocessResult, "result", where)
@@ -51,7 +51,7 @@ def _parts(result: PreprocessResult) -> tuple[bytes | bytearray | memoryview, ..
 
 
 def _faults(result: PreprocessResult) -> Iterator[str]:
-    """What the types do not say."""
+    """Faults that the types do not express."""
     parts = _parts(result)
     if not any(memoryview(part).nbytes for part in parts):
         yield "blob is empty"

@@ -1,4 +1,4 @@
-"""Compiles partitions: in this process or in others, one after the other or side by side, and only once."""
+"""Compiles partitions: in this process or in others, sequentially or in parallel, and only once."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from .task import Task
 
 @dataclass(frozen=True)
 class Compiling:
-    """How the backends' compilers are run."""
+    """The way to run the backends' compilers."""
 
-    #: Whether each runs in a process of its own: all, or those of the backends named. Some always do.
+    #: The backends that run in processes of their own: all (True), or those named. Some always do.
     isolate: bool | Collection[str] = False
-    #: How many run side by side; more than one run in processes of their own.
+    #: Number of parallel compilers; with more than one they run in processes of their own.
     jobs: int = 1
-    #: Whether results are taken from the cache and kept there, of backends that tell their tool's version.
+    #: True if results are cached, of backends with a compiler version.
     cache: bool = True
-    #: Seconds and bytes that each process may take; None: no limit.
+    #: Limits of each process, in seconds and bytes; None: no limit.
     seconds: float | None = 3600.0
     memory: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what would be ignored or misunderstood."""
+        """Reject arguments that would be ignored or misunderstood."""
         if isinstance(self.isolate, str):
             raise WrongArgumentError(
                 f"isolate = {self.isolate!r} is a text", hint=f"a list of backends: isolate=[{self.isolate!r}], or True"
@@ -44,9 +44,9 @@ class Compiler:
     settings: Compiling
 
     def run(self, tasks: Sequence[Task]) -> Generator[list[CheckedResult], None, None]:
-        """The results of each task, in order, as they come. Raises what the first task raises that fails.
+        """The results of each task, in order, as they finish. Raises the error of the first task that fails.
 
-        That is whatever a compiler in this process raises, and CompilerDiedError for what happens in others.
+        That is whatever a compiler in this process raises, and CompilerDiedError for failures in others.
         """
         cache = Cache.of_user() if self.settings.cache else None
         isolation = Isolation(self.settings.seconds, self.settings.memory)
@@ -65,7 +65,7 @@ class Compiler:
     def _start(
         self, task: Task, isolation: Isolation | None, cache: Cache | None, threads: ThreadPoolExecutor
     ) -> Callable[[], list[CheckedResult]]:
-        """Begin a task, if that needs a process; the result of what is returned are the task's results."""
+        """Start a task, if it needs a process; the returned future has its results."""
         keys = None if cache is None else keys_of(task)
         if cache is not None and keys is not None:
             kept = [cache.find(key, constants) for key, constants in keys]

@@ -1,4 +1,4 @@
-"""Sizes that change, as plain data: symbols with their ranges, and expressions over them."""
+"""Changing sizes as plain data: symbols with their ranges, and expressions over them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy import functions
 
-#: The kinds of values that sizes have, and the name of each.
+#: The types of size values, and the name of each.
 _KINDS: Final = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}
 
 
@@ -18,7 +18,7 @@ class SymbolWriter:
     """Writes values of a shape environment, and remembers the symbols that occur."""
 
     def __init__(self) -> None:
-        #: For each symbol: the lowest and highest value (None: no bound), the example's, and whether it is positive.
+        #: For each symbol: lowest and highest value (None: no bound), the example's, and whether it is positive.
         self.symbols: dict[str, list[Any]] = {}
 
     def size(self, value: Any) -> Any:
@@ -54,7 +54,7 @@ class SymbolWriter:
 
 
 class SymbolReader:
-    """A shape environment with the symbols that a writer remembered, and values in it."""
+    """A shape environment with a writer's symbols, and values in it."""
 
     def __init__(self, symbols: Mapping[str, Any]) -> None:
         self.shape_env = ShapeEnv()
@@ -111,7 +111,7 @@ def _example(node: Any) -> int | float | bool | None:
 
 
 def _examples(shape_env: Any) -> Any:
-    """The example's sizes, by symbol; under the name that this version of torch has for them."""
+    """The example's sizes, by symbol; under their name in this version of torch."""
     for name in ("backed_var_to_val", "var_to_val"):
         found = getattr(shape_env, name, None)
         if found is not None:

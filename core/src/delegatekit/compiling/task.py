@@ -1,4 +1,4 @@
-"""What is compiled in one call: one partition, or all of a backend that wants them together."""
+"""The unit of one compiler call: one partition, or all of a backend that compiles them together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .result import CheckedResult
 
 @dataclass(frozen=True)
 class Task:
-    """Partitions of a backend, and how messages name each."""
+    """Partitions of a backend, and the name of each for messages."""
 
     backend: LoadedBackend
     options: BackendOptions

@@ -1,9 +1,9 @@
-"""A process that may die: compiles the partitions that lie in a folder, with one backend.
+"""The compiler process, which may crash: compiles the partitions in a folder, with one backend.
 
     python -m delegatekit.compiling.worker FOLDER
 
 Reads `request.json` and `constants.bin`; writes a `.result` for each partition, or `error.json` if the backend refuses
-or fails. What a compiler prints is not read here.
+or fails. A compiler's output is not read here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .request import CONSTANTS, ERROR, Request, result_place
 
 
 def main(folder: str) -> None:
-    """Do what the folder asks for; ends the process, and with it whatever the compiler has started in it."""
+    """Process the request of the folder; ends the process, with everything that the compiler started in it."""
     place = Path(folder)
     request = Request.read(place)
     _limit_memory(request.memory)
@@ -55,7 +55,7 @@ def _programs(place: Path, request: Request) -> list[PlainProgram]:
 
 
 def _limit_memory(limit: int | None) -> None:
-    """Allow this process so many bytes more than it has: beyond that, allocations fail."""
+    """Limit this process to this many bytes more than it has: beyond that, allocations fail."""
     if limit is None:
         return
     with suppress(ImportError, OSError, ValueError):

@@ -27,7 +27,7 @@ def read_argument(call: Any, name: str) -> Any:
 
 
 def has_argument(call: Any, name: str) -> bool:
-    """Whether the operator of a node or a `Draft` has an argument of this name."""
+    """True if the operator of a node or a `Draft` has an argument of this name."""
     return name in _parameters(call.target)
 
 

@@ -27,7 +27,7 @@ from .rules.writing import known
 from .sizes import CHANNELS_LAST, is_channels_last, is_size
 from .sweep import AS_BUFFER, Sweep
 
-#: What a method writes that is not a buffer of its own.
+#: Written values of a method that are not buffers of its own.
 _WRITTEN: Final = {OutputKind.USER_INPUT_MUTATION: "input", OutputKind.PARAMETER_MUTATION: "parameter"}
 
 
@@ -68,7 +68,7 @@ def rewritten_call(target: OpOverload, arguments: Sequence[Any]) -> list[Any]:
 
 
 def _functionalized(program: ExportedProgram) -> ExportedProgram:
-    """The program without writes, as PyTorch makes it. Raises UnsupportedError where it cannot."""
+    """The program without mutation, as functionalized by PyTorch. Raises UnsupportedError where it cannot."""
     constants = set(program.graph_signature.inputs_to_lifted_tensor_constants)
     for node in program.graph.nodes:
         schema = getattr(node.target, "_schema", None)
@@ -100,7 +100,7 @@ def _functionalized(program: ExportedProgram) -> ExportedProgram:
 
 
 def _made_inside_control_flow(program: ExportedProgram) -> Node | None:
-    """The first reader of a tensor that code inside control flow makes of numbers."""
+    """The first reader of a tensor that is made from numbers inside control flow."""
     _, *regions = (module for module in program.graph_module.modules() if isinstance(module, GraphModule))
     nodes: list[Node] = [node for region in regions for node in region.graph.nodes if node.op == "get_attr"]
     tensors = (node for node in nodes if isinstance(node.meta.get("val"), torch.Tensor))
@@ -109,7 +109,7 @@ def _made_inside_control_flow(program: ExportedProgram) -> Node | None:
 
 
 class _MethodSweep(Sweep):
-    """The sweep over a whole method: it knows what the placeholders and the outputs stand for."""
+    """The sweep over a whole method, with the meaning of its placeholders and outputs."""
 
     def __init__(self, program: ExportedProgram, aliases: dict[Node, Node], keep: Collection[str]) -> None:
         values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
@@ -164,7 +164,7 @@ class _MethodSweep(Sweep):
             if isinstance(given, torch.Tensor) and is_channels_last(given):
                 created.meta["dim_order"] = CHANNELS_LAST
             self.inputs.append(created)
-            # A number that torch.export specialized is known: the graph uses the literal.
+            # A number that torch.export specialized is constant: the graph uses the literal.
             return spec.arg.value if isinstance(spec.arg, ConstantArgument) else created
         if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR) or spec.target is None:
             raise UnsupportedError(f"inputs of kind {spec.kind.name} are not supported", where=describe_node(node))

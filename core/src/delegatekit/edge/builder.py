@@ -41,18 +41,18 @@ class Rules(Protocol):
         """The rule for an operator on complex numbers, or one that makes them; None if it has none."""
 
 
-#: What an operator call yields: a node, a tuple of these (several results), or a literal.
+#: The result of an operator call: a node, a tuple of these (several results), or a literal.
 Value: TypeAlias = Any
 #: A rewrite rule: returns the result of a call, or NotImplemented to let the operator pass.
 Rule: TypeAlias = Callable[["EdgeBuilder", Draft], Value]
 
-#: Refuses a call, by `EdgeBuilder.refuse`, or does nothing.
+#: Rejects a call, by `EdgeBuilder.refuse`, or does nothing.
 Check: TypeAlias = Callable[["EdgeBuilder", Draft], None]
 
-#: Metadata of where a node stands in the user's model.
+#: Metadata of a node's location in the user's model.
 PLACE: Final = ("source_operator", "stack_trace", "nn_module_stack")
 
-#: A folded constant may be this much larger than what it is computed from (a mask from an arange, say).
+#: Limit of a folded constant's size relative to its inputs (a mask from an arange, say).
 FOLD_LIMIT_BYTES = 4 << 20
 
 aten = torch.ops.aten
@@ -61,8 +61,8 @@ aten = torch.ops.aten
 class EdgeBuilder:
     """The edge graph under construction.
 
-    `rules` rewrite an operator call; their checks come before that and may refuse it, kept or not; `expand` decomposes
-    one that no rule took; `keep` names the operators that are left whole because a backend asked. `origin` is the
+    `rules` rewrite an operator call; their checks run first and may refuse it, kept or not; `expand` decomposes
+    one that no rule took; `keep` names the operators that are not decomposed because a backend asked. `origin` is the
     exported node that is being translated.
     """
 
@@ -87,7 +87,7 @@ class EdgeBuilder:
         self._handle = 0
         #: Computes sizes that change from call to call from those of the inputs.
         self.sizes = SizeNodes(self._append)
-        #: Whether there are complex values: nodes of `pairs`.
+        #: True if there are complex values: nodes of `pairs`.
         self._has_pairs = False
         #: Call of a control flow operator -> its graphs.
         self.regions: dict[Node, tuple[EdgeMethod, ...]] = {}
@@ -99,11 +99,11 @@ class EdgeBuilder:
     # -- calls ---------------------------------------------------------------------------------------------------
 
     def call(self, target: Any, *args: Any, value: Any = None, **kwargs: Any) -> Value:
-        """`translate` for rules, which write calls out; an operator's own argument `value` cannot be given this way."""
+        """`translate` for rules, with plain arguments; an operator's own argument `value` cannot be given this way."""
         return self.translate(target, args, kwargs, value)
 
     def translate(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Value:
-        """Translate one operator call. `value` is the fake result, or None if it is not known yet."""
+        """Translate one operator call. `value` is the fake result, or None if not known yet."""
         if target is operator.getitem:
             return args[0][args[1]] if isinstance(args[0], tuple | list) else self.emit(target, args, {}, value)
         if not isinstance(target, OpOverload):
@@ -130,7 +130,7 @@ class EdgeBuilder:
         return self.emit(target, args, kwargs, value) if expanded is NotImplemented else expanded
 
     def has_rule(self, target: OpOverload) -> bool:
-        """Whether a rule rewrites the operator."""
+        """True if a rule rewrites the operator."""
         return self._rules.rule(target) is not None
 
     def emit(self, target: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None, value: Any = None) -> Node:
@@ -205,7 +205,7 @@ class EdgeBuilder:
         return argument
 
     def constant(self, tensor: torch.Tensor, name: str = "_constant") -> Node:
-        """A placeholder for a tensor known now. Small equal constants share one placeholder."""
+        """A placeholder for a known tensor. Small equal constants share one placeholder."""
         tensor = tensor.detach()
         key = None
         if tensor.numel() <= 64:
@@ -225,7 +225,7 @@ class EdgeBuilder:
         return node
 
     def computed(self, like: torch.Tensor, compute: Callable[[], torch.Tensor], name: str) -> Node:
-        """A placeholder for a large tensor of a known one's shape and dtype, computed whenever it is read."""
+        """A placeholder for a large tensor, computed on each read, with the shape and dtype of a known one."""
         node = self.placeholder(name, self.fake_like(like))
         self.constants.compute(node, compute)
         return node
@@ -288,7 +288,7 @@ class EdgeBuilder:
         self.origin, self._handle = node, handle
 
     def signature(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """What the fake result of a call depends on: shapes and dtypes instead of nodes."""
+        """The inputs that determine the fake result of a call: shapes and dtypes instead of nodes."""
         return (target, _abstract(args), _abstract(kwargs))
 
     @property
@@ -337,12 +337,12 @@ class EdgeBuilder:
         return self.constant(result, "_folded")
 
 
-#: Integers that PyTorch's decompositions count in (`eye` does from 256 rows on), and not all kernels of eager have.
+#: Integer types that PyTorch's decompositions compute in (`eye` does from 256 rows on), but not all eager kernels.
 _RARE = (torch.uint16, torch.uint32, torch.uint64)
 
 
 def _computed(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:
-    """What eager computes."""
+    """The result of eager."""
     try:
         return function(*args, **kwargs)
     except NotImplementedError:
@@ -354,16 +354,16 @@ def _computed(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]
 
 @contextmanager
 def translating(builder: EdgeBuilder) -> Iterator[None]:
-    """Translate nodes with a builder: what goes wrong is an error of ours about the node at work.
+    """Translate nodes with a builder: unexpected exceptions become errors that name the current node.
 
-    PyTorch does not take the example's size for the answer to a question about a changing one: see `no_guards`.
+    Questions about a changing size are not answered by the example's size: see `no_guards`.
     """
     with as_ours(lambda fault: builder.refusal(f"cannot be translated: {fault}", UNEXPECTED)), no_guards(builder):
         yield
 
 
 def resolve(names: Collection[str]) -> frozenset[OpOverload]:
-    """The operators of these names. One that this PyTorch does not have cannot occur in a program either."""
+    """The operators of these names. A name unknown to this PyTorch cannot occur in a program either."""
     found: set[OpOverload] = set()
     for name in names:
         namespace, _, rest = name.partition(".")
@@ -375,7 +375,7 @@ def resolve(names: Collection[str]) -> frozenset[OpOverload]:
 
 
 def drop_dead(builder: EdgeBuilder, keep: set[Node]) -> Constants[Node]:
-    """Remove nodes without users (those of `keep` stay); returns the constants that are left."""
+    """Remove nodes without users (those of `keep` stay); returns the remaining constants."""
     for node in reversed(list(builder.graph.nodes)):
         if node.op != "output" and not node.users and node not in keep:
             builder.graph.erase_node(node)
@@ -385,7 +385,7 @@ def drop_dead(builder: EdgeBuilder, keep: set[Node]) -> Constants[Node]:
     return builder.constants
 
 
-#: Copying views and the views that compute the same without a copy (where strides always allow it).
+#: Copying views and the equivalent views without a copy (where strides always allow it).
 _VIEWS: dict[OpOverload, OpOverload] = {
     aten.permute_copy.default: aten.permute.default,
     aten.slice_copy.Tensor: aten.slice.Tensor,
@@ -397,7 +397,7 @@ _VIEWS: dict[OpOverload, OpOverload] = {
 
 
 def _has_no_elements(value: Any) -> bool:
-    """Whether a value has no elements in any call: then there is nothing to compute, and many kernels fail at it."""
+    """True if a value never has elements: then there is nothing to compute, and many kernels fail."""
     return isinstance(value, torch.Tensor) and is_static(value.shape) and 0 in value.shape
 
 
@@ -411,7 +411,7 @@ def _hashable(argument: Any) -> Any:
     if isinstance(argument, dict):
         return tuple((key, _hashable(argument[key])) for key in sorted(argument))
     if isinstance(argument, bool | int | float):
-        # 1, 1.0 and True are equal but not the same argument; the text tells 0.0 from -0.0 and equates NaNs.
+        # 1, 1.0 and True are equal but not the same argument; the repr distinguishes 0.0 from -0.0 and equates NaNs.
         return (type(argument), repr(argument))
     return argument
 

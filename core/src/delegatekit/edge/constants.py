@@ -17,11 +17,11 @@ class _Entry(Protocol):
         """The tensor."""
 
     def known(self) -> torch.Tensor | None:
-        """The tensor if it lies in memory now."""
+        """The tensor if it is in memory now."""
 
 
 class _Held:
-    """A tensor that is there all the time."""
+    """A tensor that is always in memory."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._tensor = tensor
@@ -33,7 +33,7 @@ class _Held:
 
 
 class _Computed:
-    """A tensor by the function that computes it: the same object as long as somebody holds it."""
+    """A tensor by the function that computes it: the same object as long as it is referenced."""
 
     def __init__(self, compute: Callable[[], torch.Tensor]) -> None:
         self._compute = compute
@@ -52,7 +52,7 @@ class _Computed:
 
 
 class _Kept:
-    """A computed tensor that stays from its first reading until it is released."""
+    """A computed tensor that stays in memory from its first read until it is released."""
 
     def __init__(self, computed: _Computed) -> None:
         self.computed = computed
@@ -71,10 +71,10 @@ class _Kept:
 
 
 class Constants(MutableMapping[Key, torch.Tensor], Generic[Key]):
-    """Tensors by key. A tensor set by `compute` takes memory only while somebody holds it.
+    """Tensors by key. A tensor set by `compute` takes memory only while it is referenced.
 
     A weight with a batch norm folded in is as large as the layer's own, which the user's module keeps in memory: a
-    backend that reads one after the other and writes each in a form of its own never needs all of them at once.
+    backend that reads one after the other and converts each never needs all of them at once.
 
     >>> constants = Constants({"a": torch.ones(2)})
     >>> constants.compute("b", lambda: torch.ones(2) * 3)
@@ -88,54 +88,54 @@ class Constants(MutableMapping[Key, torch.Tensor], Generic[Key]):
             self.update(known)
 
     def compute(self, key: Key, function: Callable[[], torch.Tensor]) -> None:
-        """Set the value of a key to what `function` returns, which is the same whenever it is called."""
+        """Set the value of a key to the result of `function`, which is the same for every call."""
         self._entries[key] = _Computed(function)
 
     def share(self, key: Key, other: Constants[New], place: New) -> None:
-        """Set the value of a key to that of another mapping. Nothing is computed."""
+        """Set the value of a key to that of another mapping, without computing it."""
         self._entries[key] = other._entries[place]
 
     def renamed(self, keys: Mapping[New, Key]) -> Constants[New]:
-        """The values of some keys under new ones, in the order of `keys`. Nothing is computed."""
+        """The values of some keys under new ones, in the order of `keys`, without computing them."""
         found: Constants[New] = Constants()
         for new, key in keys.items():
             found.share(new, self, key)
         return found
 
     def keeping(self) -> Constants[Key]:
-        """The same values, of which those that are computed stay once they were read, until `release`."""
+        """The same values, of which computed ones stay in memory after the first read, until `release`."""
         found: Constants[Key] = Constants()
         for key, entry in self._entries.items():
             found._entries[key] = _Kept(entry) if isinstance(entry, _Computed) else entry
         return found
 
     def passing(self) -> Constants[Key]:
-        """The same values, of which reading keeps none: the opposite of `keeping`."""
+        """The same values, none of which stays in memory after a read: the opposite of `keeping`."""
         found: Constants[Key] = Constants()
         for key, entry in self._entries.items():
             found._entries[key] = entry.computed if isinstance(entry, _Kept) else entry
         return found
 
     def is_held(self, key: Key) -> bool:
-        """Whether the value lies in memory all the time, so that nothing else ever has its address."""
+        """True if the value is always in memory, so that nothing else ever has its address."""
         return isinstance(self._entries[key], _Held)
 
     def release(self, key: Key) -> bool:
-        """Let go of a value that `keeping` kept; whether it was one."""
+        """Free a value that `keeping` kept; returns whether there was one."""
         entry = self._entries[key]
         if isinstance(entry, _Kept):
             entry.release()
         return isinstance(entry, _Kept)
 
     def known(self) -> Iterator[tuple[Key, torch.Tensor]]:
-        """The keys whose tensors lie in memory now, with these."""
+        """The keys whose tensors are in memory now, with these."""
         for key, entry in self._entries.items():
             tensor = entry.known()
             if tensor is not None:
                 yield key, tensor
 
     def update(self, other: Mapping[Key, torch.Tensor]) -> None:  # type: ignore[override]
-        """Take over another mapping's values. Nothing is computed."""
+        """Copy another mapping's entries, without computing them."""
         for key in other:
             if isinstance(other, Constants):
                 self.share(key, other, key)

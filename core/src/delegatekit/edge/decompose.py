@@ -1,4 +1,4 @@
-"""Decomposes an operator that is not core ATen: traced once for its shapes, replayed wherever it occurs again."""
+"""Decomposes an operator that is not core ATen: traced once for its shapes, replayed at each further occurrence."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Decomposer:
     def __call__(
         self, builder: EdgeBuilder, target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Value:
-        """The decomposed result, or NotImplemented if the operator stays as it is."""
+        """The decomposed result, or NotImplemented if the operator is not decomposed."""
         if target in WHOLE or not is_decomposable(target):
             return NotImplemented
         return self._expand(builder, target, args, kwargs)
@@ -65,7 +65,7 @@ class Decomposer:
         return self._expand(builder, target, args, kwargs)
 
     def _expand(self, builder: EdgeBuilder, target: OpOverload, args: Any, kwargs: Any) -> Value:
-        # Which arguments are the same node matters, too: x * x is traced with one input.
+        # The identity of arguments matters, too: x * x is traced with one input.
         tensors = nodes_in((args, kwargs))
         pattern = substitute((args, kwargs), {node: index for index, node in enumerate(tensors)})
         key = (builder.signature(target, args, kwargs), repr(pattern))
@@ -81,7 +81,7 @@ class Decomposer:
         try:
             return self._trace(builder, target, args, kwargs, core)
         except RuntimeError:
-            pass  # it needs to know sizes that change: of some composites, PyTorch has a second form in Python
+            pass  # it needs concrete sizes; some composites have a second form in Python
         try:
             with enable_python_dispatcher():
                 return self._trace(builder, target, args, kwargs, core or written)
@@ -100,16 +100,16 @@ class Decomposer:
             real_args, real_kwargs = substitute((args, kwargs), dict(zip(tensors, values, strict=True)))
             return target(*real_args, **real_kwargs)
 
-        # make_fx knows its inputs by identity: nodes that share a fake value need one each.
+        # make_fx distinguishes inputs by identity: nodes that share a fake value need one each.
         with builder.fake_mode:
             fakes = [torch.empty_like(node.meta["val"]) for node in tensors]
         with warnings.catch_warnings(), builder.fake_mode, torch.no_grad():
-            warnings.simplefilter("ignore")  # about settings of the library that is turned off here
-            # PyTorch's recurrent layers have a shortcut to a library of this machine, which is not a decomposition.
+            warnings.simplefilter("ignore")  # about settings of the disabled library
+            # PyTorch's recurrent layers have a shortcut to a library (mkldnn), which is not a decomposition.
             with torch.backends.mkldnn.flags(enabled=False):
                 traced = make_fx(call, decomposition_table=table)(*fakes)
             if any(_is_mutable(node.target) for node in traced.graph.nodes):
-                # Only now, on plain operators, does functionalization see what a decomposition writes in place.
+                # Only now, on plain operators, does functionalization see the in-place writes of a decomposition.
                 functional = torch.func.functionalize(Interpreter(traced).run, remove="mutations_and_views")
                 traced = make_fx(functional)(*fakes)
         graph = traced.graph
@@ -117,7 +117,7 @@ class Decomposer:
         if any(node.op == "get_attr" for node in graph.nodes):
             return None
         if any(_is_primitive(node.target) and not builder.has_rule(node.target) for node in calls):
-            return None  # a reference in PyTorch's primitives, which neither backends nor the runtime know
+            return None  # a reference in PyTorch's primitives, which neither backends nor the runtime support
         # An operator that decomposes into itself has no decomposition for these arguments.
         return None if any(node.target is target for node in calls) else _Recipe(graph)
 
@@ -139,7 +139,7 @@ def replay(builder: EdgeBuilder, graph: Graph, inputs: Iterable[Node]) -> Value:
             values[node] = next(given)
         elif node.op == "call_function":
             if computes_size(node.target, node.meta.get("val")):
-                values[node] = node.meta["val"]  # of the same symbols: they are part of the recipe's key
+                values[node] = node.meta["val"]  # with the same symbols: they are part of the recipe's key
                 continue
             real_args, real_kwargs = substitute((node.args, node.kwargs), values)
             if node.target is operator.getitem or isinstance(node.target, OpOverload):
@@ -159,7 +159,7 @@ def _decompositions() -> dict[Any, Any]:
 
 @cache
 def is_decomposable(target: OpOverload) -> bool:
-    """Whether PyTorch decomposes an operator on the way to core ATen; views count, whose copies are core ATen."""
+    """True if PyTorch decomposes an operator on the way to core ATen; views count, whose copies are core ATen."""
     if torch.Tag.core in target.tags and not any(result.alias_info for result in target._schema.returns):
         return False
     return target in _decompositions() or target._can_decompose()

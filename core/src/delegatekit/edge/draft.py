@@ -1,4 +1,4 @@
-"""An operator call that is about to be written into the edge graph: what rules read, argument by argument."""
+"""An operator call about to be written into the edge graph: the input of rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Draft:
 
     Arguments have their defaults filled in; several names give a tuple: `x, dim = call["self", "dim"]`. A tensor is a
     node of the edge graph, a size that changes from call to call a torch.SymInt. `args` and `kwargs` are the call as
-    it was written, for rules that hand it on; `value` is its fake result, or None where it is not known yet.
+    it was written, for rules that pass it on; `value` is its fake result, or None if not known yet.
     """
 
     __slots__ = ("args", "kwargs", "target", "value")

@@ -1,4 +1,4 @@
-"""What a user may hand to `lower`, as exported programs by method name."""
+"""Converts the models that `lower` accepts to exported programs by method name."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from delegatekit_api import LoweringError
 
 from ..errors.foreign import torch_logs_nothing
 
-#: A module with its example inputs, or what torch.export made of it.
+#: A module with its example inputs, or its torch.export result.
 Model: TypeAlias = Union["torch.nn.Module", ExportedProgram]
 
-#: Where PyTorch's own source is.
+#: The folder of PyTorch's own source.
 _TORCH: Final = str(Path(torch.__file__).parent)
 
 
@@ -95,7 +95,7 @@ def _place(model: torch.nn.Module, error: Exception) -> str:
 
 
 def _distinct(inputs: Any) -> Any:
-    """The example inputs with a copy in place of a tensor that came before: torch.export would take both for one."""
+    """The example inputs with a copy in place of a repeated tensor: torch.export would treat both as one."""
     seen: set[int] = set()
 
     def copied(item: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""In-place operators at the border: simple ones are renamed, a graph with harder ones is functionalized by PyTorch."""
+"""In-place operators: simple ones are renamed, a graph with harder ones is functionalized by PyTorch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from delegatekit_api.nodes import describe_node
 
 aten = torch.ops.aten
 
-#: Composite operators whose result is always new memory. Other composites may hand back their input without saying
-#: so in the schema (dropout in eval mode).
+#: Composite operators whose result is always new memory. Other composites may return their input without declaring
+#: it in the schema (dropout in eval mode).
 _FRESH: frozenset[str] = frozenset(
     f"aten::{name}"
     for name in [
@@ -51,10 +51,10 @@ _FRESH: frozenset[str] = frozenset(
     ]
 )
 
-#: Where the functions are that torch.vmap leaves in an exported graph, around operators on single examples.
+#: The module of the functions that torch.vmap leaves in an exported graph, around operators on single examples.
 _TRANSFORMS = "torch._functorch.predispatch"
 
-#: Conversions, which hand back their operand where there is nothing to convert.
+#: Conversions, which return their operand if there is nothing to convert.
 _CONVERSIONS = frozenset({aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten.to.other})
 
 _DROPOUTS = frozenset(
@@ -73,11 +73,11 @@ def in_place_aliases(graph: Graph, buffers: Collection[Node] = ()) -> dict[Node,
     Simple means that the operator overwrites the whole of a value that some operator computed (`relu_` after a
     convolution) or that is one of the placeholders `buffers`, and that the old value is not read through a view
     any more. None if an operator writes into a view, an input or a constant, or if part of the graph is inside
-    torch.vmap: then only PyTorch's functionalization will do.
+    torch.vmap: then PyTorch's functionalization is needed.
     """
     same: dict[Node, Node] = {}
     roots: dict[Node, tuple[Node, ...]] = {}  # value that may be a view -> the values whose storage it may share
-    views: dict[Node, list[Node]] = {}  # the same, the other way round
+    views: dict[Node, list[Node]] = {}  # the inverse
     position = {node: index for index, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         if node.op != "call_function":
@@ -118,7 +118,7 @@ def written_placeholders(aliases: dict[Node, Node]) -> set[Node]:
 
 
 def _is_unchanged(node: Node) -> bool:
-    """Whether a conversion hands back its operand."""
+    """True if a conversion returns its operand."""
     given, copy = node.args[0], node.kwargs.get("copy", False)
     if not isinstance(given, Node) or copy or any(isinstance(item, bool) and item for item in node.args[2:]):
         return False
@@ -127,7 +127,7 @@ def _is_unchanged(node: Node) -> bool:
 
 
 def functional_form(node: Node) -> OpOverload:
-    """The operator that computes what the in-place operator of `node` writes."""
+    """The functional counterpart of the in-place operator of `node`."""
     form = _functional(node.target)
     if form is None:
         raise UnsupportedError("writes into its input and has no functional form", where=describe_node(node))

@@ -1,4 +1,4 @@
-"""Checks the tensors that an exported program comes with: parameters, buffers, constants and example inputs."""
+"""Checks the tensors of an exported program: parameters, buffers, constants and example inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from delegatekit_api import UnsupportedError
 from delegatekit_api.nodes import describe_node, source_line
 
-#: What is wrong with a tensor, and what to do about it.
+#: The fault of a tensor, and the remedy.
 _Fault = tuple[str, str]
 
 _TRANSFORMED: Final = (
@@ -23,7 +23,7 @@ _TRANSFORMED: Final = (
 
 
 def check_tensors(program: ExportedProgram) -> None:
-    """Raise UnsupportedError, with the source line of the first use, for a tensor that has no place in a file."""
+    """Raise UnsupportedError, with the source line of the first use, for a tensor that a file cannot hold."""
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     for spec in program.graph_signature.input_specs:
         node = placeholders[spec.arg.name]

@@ -1,4 +1,4 @@
-"""Complex values of the graph under construction: nodes `aten.complex(real, imaginary)`, never anything else."""
+"""Complex values of the graph under construction: nodes `aten.complex(real, imaginary)` only."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def complex_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def is_pair(item: Any) -> bool:
-    """Whether an argument is a complex value."""
+    """True if an argument is a complex value."""
     return isinstance(item, Node) and item.target is aten.complex.default
 
 
 def is_complex(value: Any) -> bool:
-    """Whether a fake value is a complex tensor, or one of several values is."""
+    """True if a fake value is a complex tensor, or one of several values is."""
     if isinstance(value, torch.Tensor):
         return value.dtype.is_complex
     return isinstance(value, tuple | list) and any(map(is_complex, value))

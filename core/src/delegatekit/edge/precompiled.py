@@ -1,8 +1,8 @@
-"""Delegates that were compiled before the program that they are part of: lowered modules inside other modules.
+"""Delegates compiled earlier than the surrounding program: lowered modules inside other modules.
 
 Exported programs call them by the operator `delegatekit::call_delegate(inputs, key)`, which runs the delegate in eager
-PyTorch, and which lowering replaces by the delegate itself. The key is made from all that the delegate is: equal keys
-mean equal delegates, whichever process made them.
+PyTorch, and which lowering replaces by the delegate itself. The key is a digest of the whole delegate: equal keys
+mean equal delegates, in any process.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from delegatekit_api.nodes import describe_node
 
 @dataclass(frozen=True, eq=False)
 class Precompiled:
-    """A compiled delegate: how it runs here, what shapes it returns, and what lowering made of it."""
+    """A compiled delegate: its execution here, its output shapes, and its lowered form."""
 
     #: The delegate's inputs -> its outputs.
     run: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
-    #: The same for fake tensors: shapes and dtypes. Raises ExecutionError for inputs that the delegate does not take.
+    #: The same for fake tensors: shapes and dtypes. Raises ExecutionError for inputs that the delegate does not accept.
     infer: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
     #: The `lowering.Delegate`.
     delegate: Any
 
 
-#: Key -> delegate. A key holds nothing: delegates live as long as a module, or a program that was exported from one.
+#: Key -> delegate, weakly: delegates live as long as a module, or a program that was exported from one.
 _KNOWN: Final[WeakValueDictionary[str, Precompiled]] = WeakValueDictionary()
-#: A tensor that modules and the programs exported from them hold -> the delegate that lives as long as it.
+#: A tensor held by modules and the programs exported from them -> the delegate, which lives as long as it.
 _HELD: Final[Any] = WeakTensorKeyDictionary()
 
 
 def register(key: str, precompiled: Precompiled) -> Precompiled:
-    """Make a delegate callable under a key; returns the one that is known under it already, if there is one."""
+    """Make a delegate callable under a key; returns the existing one of that key, if any."""
     return _KNOWN.setdefault(key, precompiled)
 
 
@@ -74,12 +74,12 @@ CALL: Final = torch.ops.delegatekit.call_delegate.default
 
 
 def is_precompiled(node: Any) -> bool:
-    """Whether a node calls a lowered module."""
+    """True if a node calls a lowered module."""
     return isinstance(node, Node) and node.target is CALL
 
 
 def called_module(node: Node) -> Precompiled:
-    """The lowered module that a node calls. Raises LoweringError in a process that did not make it."""
+    """The lowered module that a node calls. Raises LoweringError in a process that does not have it."""
     inputs, key = node.args
     if any(not isinstance(item, Node) for item in inputs):  # type: ignore[union-attr]
         raise UnsupportedError("gets an input that is not a tensor", where=describe_node(node))

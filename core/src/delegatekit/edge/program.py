@@ -1,4 +1,4 @@
-"""The edge program of one method: the plain data type that every later stage reads."""
+"""The edge program of one method: the plain data type of all later stages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class EdgeMethod:
     own tensors. Node metadata: "val" (fake value, or a number computed in the graph), "stack_trace",
     "nn_module_stack", "debug_handle" (position of the exported node it came from, counted from 1) and
     "source_operator" (that node's operator), and "fqn" on the placeholders of parameters and buffers. A layer with a
-    batch norm folded into it stands where the layer stood, with the debug handle of the norm, whose value it has.
+    batch norm folded into it takes the layer's position, with the debug handle of the norm, whose value it has.
     """
 
     name: str
@@ -41,19 +41,19 @@ class EdgeMethod:
     buffers: dict[Node, MutableState]
     #: Placeholders of the caller's inputs, in calling order.
     inputs: tuple[Node, ...]
-    #: What the method returns, in order: nodes or literals (int, float, bool, str, None).
+    #: The results of the method, in order: nodes or literals (int, float, bool, str, None).
     outputs: tuple[Any, ...]
     #: Structure of inputs and outputs as pytree JSON; empty when it cannot be written.
     input_structure: str = ""
     output_structure: str = ""
-    #: Call of a control flow operator -> the graphs that it runs. Their inputs are the call's operands, in order.
+    #: Call of a control flow operator -> its graphs. Their inputs are the call's operands, in order.
     regions: dict[Node, tuple[EdgeMethod, ...]] = field(default_factory=dict)
-    #: Names of the exported call's parameters: those given by position, then those given by name.
+    #: Names of the exported call's parameters: positional ones, then keywords.
     parameters: tuple[str, ...] = ()
 
     @cached_property
     def view(self) -> ProgramView:
-        """What backends see of the method."""
+        """The backends' view of the method."""
         outputs = tuple(item if isinstance(item, Node) else None for item in self.outputs)
         return ProgramView(self.graph, self.constants, self.inputs, outputs, self.name, self.buffers)
 
@@ -64,7 +64,7 @@ class EdgeMethod:
         return self
 
     def verify(self) -> None:
-        """Check what later stages rely on; raises LoweringError naming the node and the rule it broke."""
+        """Check the invariants of later stages; raises LoweringError naming the node and the violated rule."""
         seen: set[Node] = set()
         for node in self.graph.nodes:
             for argument in node.all_input_nodes:
@@ -94,14 +94,14 @@ class EdgeMethod:
 
 
 def producer(node: Any) -> Any:
-    """The operator whose result a getitem picks; another node, or whatever else it is, itself."""
+    """The operator whose result a getitem picks; any other argument itself."""
     while isinstance(node, Node) and node.target is operator.getitem and isinstance(node.args[0], Node):
         node = node.args[0]
     return node
 
 
 def shared_buffers(methods: Iterable[EdgeMethod]) -> frozenset[str]:
-    """Names of the buffers that several methods update and that are one tensor in the module."""
+    """Names of the buffers that several methods update and that share one tensor in the module."""
     found: dict[str, list[torch.Tensor]] = {}
     for method in methods:
         for buffer in method.buffers.values():

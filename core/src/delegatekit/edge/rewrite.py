@@ -1,4 +1,4 @@
-"""Writes a method anew, node after node, with the edge builder: what a later stage changes is in the dialect again."""
+"""Rewrites a method node by node with the edge builder, so that later changes stay within the dialect."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .sizes import is_size, is_size_node
 
 
 class Rewrite:
-    """A method that is written anew; `call` says what becomes of an operator call.
+    """A rewrite of a method; `call` gives the replacement of an operator call.
 
-    Graphs of control flow are handed on.
+    Graphs of control flow are passed on.
     """
 
     def __init__(self, method: EdgeMethod, keep: Collection[str]) -> None:
@@ -34,11 +34,11 @@ class Rewrite:
         self.values: dict[Node, Any] = {}
 
     def call(self, node: Node, args: Any, kwargs: Any) -> Any:
-        """The value of an operator call with these arguments: by default the same call."""
+        """The value of an operator call with these arguments: the same call by default."""
         return self.builder.emit(node.target, args, kwargs, node.meta["val"])
 
     def rewritten(self) -> EdgeMethod:
-        """The method that all nodes become. Raises UnsupportedError where one cannot be translated."""
+        """The rewritten method. Raises UnsupportedError for a node that cannot be translated."""
         with translating(self.builder):
             for node in self.method.graph.nodes:
                 self._translate(node)
@@ -59,7 +59,7 @@ class Rewrite:
         builder.start(node, node.meta["debug_handle"])
         value = node.meta["val"]
         if is_size_node(node):
-            self.values[node] = value  # computed anew where it is used
+            self.values[node] = value  # recomputed where it is used
             return
         known = {item: self.values[item] for item in nodes_in((node.args, node.kwargs))}
         args, kwargs = substitute((node.args, node.kwargs), known)

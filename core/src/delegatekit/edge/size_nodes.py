@@ -1,4 +1,4 @@
-"""Writes the nodes that compute sizes which change from call to call: each expression once, from what is known."""
+"""Writes the nodes that compute sizes which change from call to call: each expression once, from known values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .sizes import SYMBOLIC, affine, expression, is_size
 
 aten = torch.ops.aten
 
-#: Functions on numbers -> how Python's operator of that meaning is written in a graph.
+#: Functions on numbers -> the equivalent Python operator in a graph.
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Mod": operator.mod,
     "PythonMod": operator.mod,
@@ -49,7 +49,7 @@ class SizeNodes:
         self._sources: dict[sympy.Expr, tuple[Node, int]] = {}
 
     def offer(self, node: Node) -> None:
-        """From now on, sizes may be taken from this value: a tensor's shape, or a number computed in the graph."""
+        """Allow sizes to be taken from this value from now on: a tensor's shape, or a number computed in the graph."""
         value: Any = node.meta.get("val")
         if isinstance(value, torch.Tensor):
             for axis, size in enumerate(value.shape):
@@ -59,7 +59,7 @@ class SizeNodes:
             self._known.setdefault(value.node.expr, node)
 
     def can(self, value: Any) -> bool:
-        """Whether a symbolic number can be computed from what was offered."""
+        """True if a symbolic number can be computed from the offered values."""
         wanted = expression(value)
         if not isinstance(wanted, sympy.Basic) or wanted in self._known or wanted in self._sources:
             return True
@@ -68,7 +68,7 @@ class SizeNodes:
     def node(self, value: Any) -> Any:
         """The node that computes a symbolic number; the number itself if it is a constant.
 
-        Raises LoweringError if it cannot be computed from what was offered.
+        Raises LoweringError if it cannot be computed from the offered values.
         """
         if not isinstance(value, SYMBOLIC):
             return value
@@ -133,7 +133,7 @@ class SizeNodes:
 
     def _sum_or_product(self, expr: Any) -> Any:
         operators: tuple[Any, Any] = (operator.add, operator.sub) if expr.is_Add else (operator.mul, None)
-        # A term with a minus is subtracted: sizes are not negative on the way, and it is one instruction less.
+        # A term with a minus is subtracted: intermediate sizes are not negative, and it saves an instruction.
         plain = [term for term in expr.args if not (expr.is_Add and term.could_extract_minus_sign())]
         negative = [-term for term in expr.args if expr.is_Add and term.could_extract_minus_sign()]
         parts = sorted(map(self._of, plain), key=lambda part: not isinstance(part, Node))

@@ -1,8 +1,8 @@
-"""Sizes that change from call to call: what is known about them, and their bounds.
+"""Sizes that change from call to call: symbolic facts about them, and their bounds.
 
 A changing size is a torch.SymInt, whose expression is over symbols that stand for sizes of the inputs (or for numbers
 that are read out of tensors). Rules compute with SymInts as with ints, but must not compare them: Python would take
-the example's size for the answer. `same`, `is_one` and their like say only what holds for every call.
+the example's size for the answer. `same`, `is_one` and similar functions return facts that hold in every call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from delegatekit_toolkit.symbols import most
 
 aten = torch.ops.aten
 
-#: The dimensions of an image (N, C, H, W) whose channels lie together, outermost first.
+#: The dimensions of an image (N, C, H, W) in channels-last order, outermost first.
 CHANNELS_LAST: Final = (0, 2, 3, 1)
 #: An int, or a SymInt that stands for one.
 Size: TypeAlias = Any
@@ -32,29 +32,29 @@ SYMBOLIC: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def known_true(condition: Any) -> bool:
-    """Whether a condition on sizes holds in every call, as far as it is known."""
+    """True if a condition on sizes is known to hold in every call."""
     return statically_known_true(condition)
 
 
 def same(first: Size, second: Size) -> bool:
-    """Whether two sizes are equal in every call, as far as it is known."""
+    """True if two sizes are known to be equal in every call."""
     if isinstance(first, int) and isinstance(second, int):
         return first == second
     return known_true(first == second)
 
 
 def same_shape(first: Sequence[Size], second: Sequence[Size]) -> bool:
-    """Whether two shapes are equal in every call."""
+    """True if two shapes are equal in every call."""
     return len(first) == len(second) and all(map(same, first, second))
 
 
 def is_static(shape: Iterable[Size]) -> bool:
-    """Whether no size changes from call to call."""
+    """True if no size changes from call to call."""
     return all(isinstance(size, int) for size in shape)
 
 
 def is_channels_last(value: torch.Tensor) -> bool:
-    """Whether an image (N, C, H, W) lies in memory as (N, H, W, C) in every call, as far as it is known."""
+    """True if an image (N, C, H, W) is known to lie in memory as (N, H, W, C) in every call."""
     return value.dim() == 4 and _is_dense(value, CHANNELS_LAST) and not _is_dense(value, range(4))
 
 
@@ -69,12 +69,12 @@ def _is_dense(value: torch.Tensor, order: Sequence[int]) -> bool:
 
 
 def is_size(value: Any) -> bool:
-    """Whether a node's value is a number that is computed in the graph."""
+    """True if a node's value is a number that is computed in the graph."""
     return isinstance(value, SYMBOLIC)
 
 
 def is_size_node(node: Any) -> bool:
-    """Whether a node computes a size from other sizes or from a shape: it costs nothing and may be repeated."""
+    """True if a node computes a size from other sizes or from a shape: it costs nothing and may be repeated."""
     return (
         isinstance(node, Node)
         and node.op == "call_function"
@@ -84,7 +84,7 @@ def is_size_node(node: Any) -> bool:
 
 
 def computes_size(target: Any, value: Any) -> bool:
-    """Whether a call computes a number from numbers or shapes, so that its value says all about it."""
+    """True if a call computes a number from numbers or shapes, so that its value determines it."""
     if not isinstance(value, (int, float, bool, *SYMBOLIC)):
         return False
     if isinstance(target, torch._ops.OpOverload):
@@ -98,7 +98,7 @@ def expression(value: Any) -> Any:
 
 
 def affine(expr: sympy.Expr) -> tuple[sympy.Symbol, int, int] | None:
-    """Symbol, factor and offset, so that the expression is factor * symbol + offset; None if it is no such thing."""
+    """Symbol, factor and offset, so that the expression is factor * symbol + offset; None if it has no such form."""
     symbols = expr.free_symbols
     if len(symbols) != 1 or not expr.is_polynomial(*symbols):
         return None
@@ -111,7 +111,7 @@ def affine(expr: sympy.Expr) -> tuple[sympy.Symbol, int, int] | None:
 
 
 def lower_bound(size: Size) -> int:
-    """The smallest value that a size can have. PyTorch's bound of 2 is none: it takes traced sizes for 2 or more."""
+    """The smallest value of a size. PyTorch's bound of 2 is ignored: it assumes traced sizes of 2 or more."""
     if isinstance(size, int):
         return size
     node = size.node
@@ -133,7 +133,7 @@ def upper_bound(size: Size) -> int | None:
 
 
 def upper_shape(shape: Iterable[Size], where: str) -> tuple[int, ...]:
-    """The largest sizes. Raises UnsupportedError for one without a bound: memory is planned for the largest."""
+    """The largest sizes. Raises UnsupportedError for one without a bound, since memory is planned for the largest."""
     result = []
     for size in shape:
         bound = upper_bound(size)
@@ -149,9 +149,9 @@ def upper_shape(shape: Iterable[Size], where: str) -> tuple[int, ...]:
 
 @contextmanager
 def no_guards(builder: Any) -> Iterator[None]:
-    """Refuse, where PyTorch would take the example's size for the answer to a question about a changing one.
+    """Refuse, where PyTorch would answer a question about a changing size by the example's size.
 
-    `builder` is the edge builder at work: it knows the node that is being translated.
+    `builder` is the edge builder at work: it has the node that is being translated.
     """
     shape_env = builder.fake_mode.shape_env
     if shape_env is None or not shape_env.var_to_range:
@@ -174,5 +174,5 @@ def no_guards(builder: Any) -> Iterator[None]:
         )
 
 
-#: What PyTorch raises there.
+#: The exceptions of PyTorch there.
 _GuardError: Final[Any] = getattr(torch.fx.experimental.symbolic_shapes, "_ShapeEnvGuardError", ())

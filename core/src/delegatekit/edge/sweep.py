@@ -1,4 +1,4 @@
-"""The sweep over one exported graph: node after node goes through the builder, control flow with its own graphs."""
+"""The sweep over one exported graph: every node goes through the builder, control flow with its own graphs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .program import EdgeMethod
 from .rules.writing import known
 from .sizes import SYMBOLIC, computes_size, is_size
 
-#: What to do about a tensor that code inside control flow makes of numbers, where PyTorch cannot handle it.
+#: The hint for a tensor made from numbers inside control flow, where PyTorch cannot handle it.
 AS_BUFFER: Final = "make it a buffer of the module (register_buffer), and use self.NAME inside control flow"
 
 
 class Sweep:
-    """The state of a sweep: where each exported node's value lives in the edge graph.
+    """The state of a sweep: the edge graph's value of each exported node.
 
     A value is a node, a tuple of these, a number, or a symbolic size.
     """
@@ -71,7 +71,7 @@ class Sweep:
         raise NotImplementedError
 
     def _attribute(self, name: str) -> Any:
-        """A graph of control flow, or a tensor that the user's code makes of numbers inside such a graph.
+        """A graph of control flow, or a tensor that the user's code makes from numbers inside such a graph.
 
         Outside of control flow, torch.export makes such tensors inputs of the graph.
         """
@@ -149,7 +149,7 @@ class Sweep:
     ) -> tuple[Any, ...]:
         """The call of a control flow operator, with arguments (*head, carried, operands) and a graph for each module.
 
-        Constants among the operands become constants of the graphs; what is carried never does.
+        Constants among the operands become constants of the graphs; carried values never do.
         """
         for item in carried:
             if not isinstance(item, Node):
@@ -193,7 +193,7 @@ class Sweep:
                     )
 
     def _inline(self, module: GraphModule, operands: Sequence[Any]) -> Any:
-        """The results of a graph that always runs, its nodes among ours."""
+        """The results of a graph that always runs, inlined."""
         sweep = _InlineSweep(module, self.builder, self.aliases, self._region_handles, operands)
         for inner in module.graph.nodes:
             sweep.translate(inner)
@@ -201,7 +201,7 @@ class Sweep:
 
 
 class _InlineSweep(Sweep):
-    """A graph whose nodes go where its call stands."""
+    """A graph inlined at its call."""
 
     def __init__(self, module: Any, builder: EdgeBuilder, aliases: Any, handles: Any, operands: Sequence[Any]) -> None:
         super().__init__(module, builder, aliases, handles)

@@ -1,4 +1,4 @@
-"""The planned memory of a method: which space each value goes to, and where it lies there."""
+"""The planned memory of a method: the space and offset of each value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors.foreign import as_ours
 from ..text import human_size
 from .memory import ALIGNMENT, PLANNERS, MemoryPlan, Placed, Planner, Request, check_plan, largest_load
 
-#: The space of what no function of the user's sends elsewhere: memory_id 1.
+#: The default space, memory_id 1.
 ARENA = "arena"
 #: The space of the buffers of a file with several methods: memory_id 2.
 STATE = "state"
@@ -22,8 +22,8 @@ STATE = "state"
 class PlannedValue:
     """One piece of planned memory, as `MemoryOptions.spaces` and reports see it.
 
-    Steps are instruction numbers counted from 1; what is there before the first has step 0, and the step after the
-    last is where outputs are handed over.
+    Steps are instruction numbers counted from 1; values that exist before the first have step 0, and outputs are
+    returned at the step after the last.
     """
 
     method: str
@@ -39,7 +39,7 @@ class PlannedValue:
     last: int
     is_input: bool
     is_output: bool
-    #: Whether it keeps its content from call to call.
+    #: True if it keeps its content from call to call.
     is_buffer: bool
     #: Kernels ("aten::add.out") and backends that write it; "input" if the caller does.
     writers: tuple[str, ...]
@@ -54,7 +54,7 @@ class PlannedValue:
 
 @dataclass(frozen=True)
 class PlacedValue:
-    """A piece of planned memory and where it lies: the space's memory_id, and bytes from its beginning."""
+    """A piece of planned memory and its location: the space's memory_id, and the offset in bytes."""
 
     value: PlannedValue
     memory_id: int
@@ -64,23 +64,23 @@ class PlacedValue:
 #: A space's name or its memory_id, or several in the order in which they are tried.
 Space: TypeAlias = str | int | Sequence[str | int]
 
-#: A page, where pages are large.
+#: A large page size.
 _LARGEST_ALIGNMENT: Final = 65536
 
 
 @dataclass(frozen=True)
 class MemoryOptions:
-    """How the memory of a program is planned.
+    """The options of memory planning.
 
     `planner`: "best", "greedy", "best-fit", or a function from requests to a plan, which is checked.
-    `alignment`: every value begins at a multiple of so many bytes; a power of two, at least 16.
+    `alignment`: alignment of every value, in bytes; a power of two, at least 16.
     `in_place`: elementwise kernels may write their result over an operand that is not needed any more.
     `views`: slices of leading rows and concatenations along them may be parts of one value instead of copies.
-    `spaces`: a function from each planned value to the space that it belongs in: a name, a number (the memory_id of
+    `spaces`: a function from each planned value to its space: a name, a number (the memory_id of
     the file), or a sequence of them, tried in order: ("sram", "dram"). Names get the memory_ids from 1 in the order
     of `capacities`, then in the order in which they are first used; all methods of a file have the same. Buffers of
-    files with several methods are not asked about: they lie in the space "state", memory_id 2.
-    `capacities`: bytes that a space has at most in any method, by name or number.
+    files with several methods are not asked about: they are in the space "state", memory_id 2.
+    `capacities`: the capacity of a space in any method in bytes, by name or number.
     Raises OptionError for wrong values.
     """
 
@@ -116,9 +116,9 @@ class PlannedSpace:
     memory_id: int
     #: Bytes that the file asks for.
     size: int
-    #: How many of these follow the last value, because a backend reads beyond its inputs.
+    #: Bytes after the last value because a backend reads beyond its inputs.
     overread: int
-    #: Every value begins at a multiple of so many bytes.
+    #: Every value begins at a multiple of this many bytes.
     alignment: int
 
 
@@ -137,14 +137,14 @@ class Spaces:
             self.number(ARENA)
 
     def keep(self, buffers: Sequence[tuple[int, Sequence[tuple[str, str]]]], overread: int = 0) -> None:
-        """Give buffers a space of their own. Each is its bytes, and the method and name under which methods know it.
+        """Give buffers a space of their own. Each is its bytes, and the methods and names that share it.
 
-        A buffer that several methods know is at the same offset in all of them, and no two buffers of the file
+        A buffer that several methods share is at the same offset in all of them, and no two buffers of the file
         overlap: a runtime may give all methods one arena per memory_id (the stock one's Python binding does), where
-        anything else that a method plans there would destroy what another one keeps. `overread` bytes after them may
+        anything else that a method plans there would overwrite another method's state. `overread` bytes after them may
         be read in any method. To be called before the first plan.
         """
-        # What several methods know comes first: then each method needs no more than up to its last buffer.
+        # Buffers shared by several methods come first: then each method's space ends after its last buffer.
         end = 0
         for size, users in sorted(buffers, key=lambda buffer: (-len(buffer[1]), sorted(buffer[1]))):
             self._state.update(dict.fromkeys(users, end))
@@ -200,7 +200,7 @@ class Spaces:
             choices.append(self._choices(value))
             waiting.setdefault(choices[-1][0], []).append(index)
         while waiting:
-            # A space without a limit takes all that is sent to it, so it comes after those that may send more.
+            # A space without a limit takes everything assigned to it, so it comes after those that may overflow to it.
             number = min(waiting, key=lambda n: (n not in self._capacities, n))
             members = waiting.pop(number)
             capacity = self._capacities.get(number)
@@ -220,7 +220,7 @@ class Spaces:
             for index, offset in zip(staying, plan.offsets, strict=True):
                 places[index] = number, offset
             sizes[number] = plan.size
-        # What a backend reads beyond its inputs must be memory of the same space.
+        # The memory that a backend reads beyond its inputs must be in the same space.
         kept_at = self._numbers.get(STATE)
         beyond = {number: self._state_overread if number == kept_at else overread for number in sizes}
         sizes = {number: size + beyond[number] for number, size in sizes.items()}
@@ -259,12 +259,12 @@ class Spaces:
         choices: Sequence[Sequence[int]],
         where: str,
     ) -> tuple[MemoryPlan, set[int]]:
-        """Plan one space, and say which of its values must go to their next space because it is full."""
+        """Plan one space; returns the values that must go to their next space because it is full."""
         mine = [requests[index] for index in members]
         plan = self._planned(mine, [values[index] for index in members], where)
         if capacity is None or plan.size <= capacity:
             return plan, set()
-        # Those that have no other place come first, then the largest: they fill the space best.
+        # Those without an alternative come first, then the largest: they fill the space best.
         movable = [index for index in members if choices[index][-1] != number]
         bound = [index for index in members if choices[index][-1] == number]
         placed = Placed(mine)

@@ -1,6 +1,6 @@
-"""Control flow as jumps within a method's chain: conditions, loops and maps, with their graphs written in line.
+"""Control flow as jumps within a method's chain: conditions, loops and maps, with their graphs inlined.
 
-Results live in planned values that are written by kernels, never moved: so they stay where memory was planned for
+Results are in planned values that are written by kernels, never moved: so they stay where memory was planned for
 them. Jumps go where a condition is false; a jump that is always taken has a constant for its condition.
 """
 
@@ -57,7 +57,7 @@ def _while_loop(w: Writer, node: Node, regions: tuple[LoweredMethod, ...], enter
         enter(condition, inputs)
         to_end = w.code.jump_if_false(w.operand(condition.edge.outputs[0]))
         enter(body, inputs)
-        # A result may be what is carried in another place: all are read before any is written.
+        # A result may be a value carried at another position: all are read before any is written.
         results = [w.kept(item, among=state) for item in body.edge.outputs]
         for place, result in zip(state, results, strict=True):
             w.copy_into(place, result)

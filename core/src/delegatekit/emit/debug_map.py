@@ -22,10 +22,10 @@ from ..pte.dataflow import callee, calls
 def debug_map(
     methods: Mapping[str, LoweredMethod], image: PteImage, handles: Mapping[str, tuple[tuple[int, ...], ...]]
 ) -> dict[str, Any]:
-    """What `LoweredProgram.debug_map` returns, ready for JSON.
+    """The debug map of `LoweredProgram.debug_map`, ready for JSON.
 
-    For each method: `nodes` (handle -> operators of the edge program that came of it, module path, source line),
-    `instructions` (what each calls, and the handles it computes) and `delegates` (backend, and for each id that the
+    For each method: `nodes` (handle -> operators of the edge program derived from it, module path, source line),
+    `instructions` (the callee of each, and the handles it computes) and `delegates` (backend, and for each id that the
     backend gave its own operators, their handles). The delegate of a lowered module has one handle here, that of the
     call; under `lowered_module` it has its own `nodes` and `operators`, with the handles of that module's program.
     """

@@ -34,7 +34,7 @@ class MethodPlan:
 
 
 def plan_method(name: str, method: LoweredMethod, shared: Shared) -> MethodPlan:
-    """The finished plan. Memory is planned here, constants and blobs go to what the methods share.
+    """The finished plan. Memory is planned here, constants and blobs go to the data shared by the methods.
 
     Raises UnsupportedError, with the user's source line, for an operator that the runtime cannot run, and
     LoweringError for memory that does not fit.
@@ -82,7 +82,7 @@ def _input(values: Values, node: Node) -> int:
 
 
 def _given(node: Node) -> tuple[Node, str]:
-    """The key of an input as the caller gives it, in its own order of dimensions."""
+    """The key of an input in the caller's order of dimensions."""
     return node, "as given"
 
 

@@ -1,4 +1,4 @@
-"""Decides which constants and named data live in data files beside the .pte, and under which keys."""
+"""Decides which constants and named data are stored in data files beside the .pte, and under which keys."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     import torch
 
 #: Answers for the name and the data of a constant (a tensor) or of a backend's named data (a tensor or a memoryview;
-#: both have `nbytes`): False keeps it in the .pte, True puts it into the data file that is named as the .pte is, a
+#: both have `nbytes`): False keeps it in the .pte, True puts it into the data file named like the .pte, a
 #: string into the data file of that name. One answer may be given for all.
 External: TypeAlias = bool | str | Callable[[str, Any], bool | str | None]
 
-#: Names that torch.export makes up by counting: another program has another tensor under it.
+#: Names that torch.export generates by counting: another program has another tensor under the same name.
 _COUNTED = re.compile(r"(.*\.)?_?(lifted_tensor|lifted_tensor_constant|tensor_constant)_?\d+")
 
 
 class Outside:
-    """What the methods of a program keep outside the .pte."""
+    """The data of a program that is stored outside the .pte."""
 
     def __init__(self, choose: External = False) -> None:
         self._choose = choose
@@ -34,7 +34,7 @@ class Outside:
         self._files: dict[str, dict[str, Datum]] = {}
 
     def place(self, table: schema.Tensor, tensor: torch.Tensor, name: str | None) -> bool:
-        """Ask about a constant, and if it goes outside, make its table say so.
+        """Ask about a constant, and if it goes outside, mark its table.
 
         The key is its fully qualified name; a constant without one has a name made from dtype, sizes and content.
         """
@@ -52,7 +52,7 @@ class Outside:
         return True
 
     def named_data(self, items: Sequence[NamedData]) -> list[NamedData]:
-        """Ask about the named data of backends; returns what stays in the .pte."""
+        """Ask about the named data of backends; returns those that stay in the .pte."""
         if not self._choose:
             return list(items)
         inside = []
@@ -66,7 +66,7 @@ class Outside:
         return inside
 
     def files(self) -> dict[str, PtdImage]:
-        """The data files by name; "" is the one that is named as the .pte is."""
+        """The data files by name; "" is the one named like the .pte."""
         return {name: PtdImage(tuple(data.values())) for name, data in self._files.items()}
 
     def keys_of_backends(self) -> dict[str, tuple[str, ...]]:

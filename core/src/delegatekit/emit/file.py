@@ -1,4 +1,4 @@
-"""Assembles the file: an execution plan for each lowered method, and what the methods store together."""
+"""Assembles the file: an execution plan for each lowered method, and the data shared by the methods."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Emitted:
 
 
 def emit(methods: Mapping[str, LoweredMethod], producer: str, options: FileOptions) -> Emitted:
-    """Assemble the file's image. `producer` is "delegatekit 0.1.0". Weights stay where they are.
+    """Assemble the file's image. `producer` is "delegatekit 0.1.0". Weights are not copied.
 
     Raises UnsupportedError, with the user's source line, for an operator that no backend takes and the runtime cannot
     run.
@@ -59,7 +59,7 @@ def emit(methods: Mapping[str, LoweredMethod], producer: str, options: FileOptio
 def _own_data(
     methods: Mapping[str, LoweredMethod], producer: str, state: Collection[str], shared: Shared
 ) -> list[NamedData]:
-    """What we store about the file: the manifest, and the estimates if there are any."""
+    """DelegateKit's own data about the file: the manifest, and the estimates if there are any."""
     delegates = {
         (name, index): delegate for name, method in methods.items() for index, delegate in enumerate(method.delegates)
     }
@@ -89,7 +89,7 @@ def _own_data(
 
 
 def _buffers(methods: Mapping[str, LoweredMethod], shared: Collection[str]) -> list[tuple[int, list[tuple[str, str]]]]:
-    """The bytes of each buffer that a method of the file keeps, and the methods and names that know it."""
+    """The bytes of each buffer that a method of the file keeps, and the methods and names that share it."""
     found: dict[tuple[str, str], tuple[int, list[tuple[str, str]]]] = {}
     for method, lowered in methods.items():
         for node, buffer in lowered.edge.buffers.items():

@@ -1,4 +1,4 @@
-"""The instructions of a method's plan, the kernels and delegates that they call, and where each comes from."""
+"""The instructions of a method's plan, their kernels and delegates, and their origins."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..pte import schema
 
 @dataclass(frozen=True)
 class Origin:
-    """Where instructions come from: debug handles, and the node whose source lines are theirs."""
+    """The origin of instructions: debug handles, and the node with their source lines."""
 
     handles: tuple[int, ...] = ()
     node: Node | None = None
 
 
-#: Instructions that no node of the program asked for.
+#: Instructions without a node of the program.
 NOWHERE: Final = Origin()
 
 
@@ -63,21 +63,21 @@ class InstructionList:
         self._append(schema.DelegateCall(len(self.delegates) - 1, arguments))
 
     def move(self, source: int, target: int) -> None:
-        """Make a number another one."""
+        """Copy a number's value to another one."""
         self._append(schema.MoveCall(source, target))
 
     def jump_if_false(self, condition: int, destination: int = 0) -> schema.JumpFalseCall:
-        """Jump where the condition is false; `land` says where to, if it is not known yet."""
+        """Jump if the condition is false; `land` sets the target, if it is not known yet."""
         jump = schema.JumpFalseCall(condition, destination)
         self._append(jump)
         return jump
 
     def land(self, jump: schema.JumpFalseCall) -> None:
-        """Let a jump go to the next instruction."""
+        """Set a jump's target to the next instruction."""
         jump.destination_instruction = len(self.instructions)
 
     def actors(self, steps: Iterable[int], before: str) -> tuple[str, ...]:
-        """Kernels and backends of some steps; `before` is what step 0 is called."""
+        """Kernels and backends of some steps; `before` is the name of step 0."""
         names = []
         for step in steps:
             call = self.instructions[step - 1].instr_args if 0 < step <= len(self.instructions) else None
@@ -90,10 +90,10 @@ class InstructionList:
         return tuple(dict.fromkeys(names))
 
     def drop(self, needless: Set[int]) -> None:
-        """Leave out the instructions of these steps; jumps go where they went."""
+        """Remove the instructions of these steps; jumps keep their targets."""
         if not needless:
             return
-        before = [0]  # instruction -> how many of those in front of it stay
+        before = [0]  # instruction -> number of remaining ones before it
         for step in range(1, len(self.instructions) + 1):
             before.append(before[-1] + (step not in needless))
         kept = [step not in needless for step in range(1, len(self.instructions) + 1)]

@@ -1,4 +1,4 @@
-"""Plans where values live in an arena: in comes size and lifetime of each value, out goes an offset for each."""
+"""Plans the memory of values in an arena: from the size and lifetime of each value to its offset."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from delegatekit_api import LoweringError
 
 from ..errors.foreign import as_ours
 
-#: Unless told otherwise, every value starts at a multiple of this many bytes. The runtime wants no less.
+#: Unless told otherwise, every value starts at a multiple of this many bytes. The runtime requires no less.
 ALIGNMENT = 16
 
-#: So many pairs of values that live at the same time "best" can afford to look at.
+#: Limit of pairs of simultaneously live values for "best".
 _PAIR_LIMIT = 2_000_000
 
 
@@ -44,17 +44,17 @@ class MemoryPlan:
     size: int
 
 
-#: What places values: requests in, a plan out. All requests of a call have the same alignment.
+#: A planner: from requests to a plan. All requests of a call have the same alignment.
 Planner: TypeAlias = Callable[[Sequence[Request]], MemoryPlan]
 
 
 def plan_memory(requests: Sequence[Request], planner: str | Planner = "best") -> MemoryPlan:
-    """Give requests whose lifetimes overlap disjoint memory.
+    """Assign disjoint memory to requests with overlapping lifetimes.
 
     Planners: "greedy" places the largest values first, each into the smallest gap that it fits; "best-fit" goes
     through the steps in order and takes the smallest free block; "best" takes the smallest of several results, and
-    only "best-fit" where so many values live at the same time that the others would be slow. A planner of the user's
-    own is checked: see `check_plan`. Raises LoweringError for an unknown name and for a wrong plan.
+    only "best-fit" if so many values are live at the same time that the others would be slow. A user's
+    own planner is checked: see `check_plan`. Raises LoweringError for an unknown name and for an invalid plan.
     """
     if isinstance(planner, str):
         if planner not in PLANNERS:
@@ -69,7 +69,7 @@ def plan_memory(requests: Sequence[Request], planner: str | Planner = "best") ->
 
 
 def loads(requests: Iterable[Request]) -> Iterator[tuple[int, int]]:
-    """The steps at which something comes into use or goes out of it, and the sum of sizes in use from there on."""
+    """The steps at which a value's lifetime begins or ends, and the sum of live sizes from there on."""
     changes: dict[int, int] = {}
     for request in requests:
         changes[request.first] = changes.get(request.first, 0) + request.size
@@ -81,7 +81,7 @@ def loads(requests: Iterable[Request]) -> Iterator[tuple[int, int]]:
 
 
 def largest_load(requests: Sequence[Request]) -> tuple[int, int]:
-    """The largest sum of sizes in use at one step, which no plan can undercut, and the first such step."""
+    """The largest sum of live sizes at one step, the lower bound of any plan, and the first such step."""
     most = peak = 0
     for step, load in loads(requests):
         if load > most:
@@ -90,14 +90,14 @@ def largest_load(requests: Sequence[Request]) -> tuple[int, int]:
 
 
 def is_least(requests: Sequence[Request], plan: MemoryPlan) -> bool:
-    """Whether no plan of these requests can be smaller."""
+    """True if no plan of these requests can be smaller."""
     return plan.size <= largest_load([Request(r.span, r.first, r.last, r.alignment) for r in requests])[0]
 
 
 def check_plan(
     requests: Sequence[Request], plan: MemoryPlan, describe: Callable[[int], str] = "request {}".format
 ) -> None:
-    """Raise LoweringError, naming the request or the pair, unless the plan is right.
+    """Raise LoweringError, naming the request or the pair, unless the plan is valid.
 
     Offsets are aligned and inside the arena, and values in use at the same time do not overlap.
     """
@@ -112,7 +112,7 @@ def check_plan(
             raise LoweringError(f"{place}, beyond the end of its arena of {plan.size} bytes")
         if request.size:
             events += [(request.first, 1, index), (request.last + 1, 0, index)]
-    live: list[tuple[int, int]] = []  # (offset, request), sorted; disjoint as long as the plan is right
+    live: list[tuple[int, int]] = []  # (offset, request), sorted; disjoint as long as the plan is valid
     for _, begins, index in sorted(events):
         item = (plan.offsets[index], index)
         place_in_live = bisect.bisect_left(live, item)
@@ -134,7 +134,7 @@ def check_plan(
 
 
 def plan_greedy(requests: Sequence[Request]) -> MemoryPlan:
-    """Place the largest value first, each into the smallest gap among the placed ones that live at the same time."""
+    """Place the largest value first, each into the smallest gap among simultaneously live placed ones."""
     return _plan_in_order(requests, lambda request: -request.size)
 
 
@@ -146,7 +146,7 @@ def _plan_in_order(requests: Sequence[Request], rank: Callable[[Request], int]) 
 
 
 class Placed:
-    """Values of one arena that have their place, and gaps for those that have none yet."""
+    """The placed values of one arena, and the gaps between them."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
         self.requests = requests
@@ -155,7 +155,7 @@ class Placed:
         borders = sorted({step for request in requests for step in (request.first, request.last)})
         self._rank = {step: rank for rank, step in enumerate(borders)}
         self._leaves = 1 << max(0, (len(borders) - 1).bit_length())
-        # A lifetime lies at the few nodes of a tree over the steps that together cover it.
+        # A lifetime is stored at the few nodes of a tree over the steps that together cover it.
         self._covering: dict[int, list[int]] = {}
         self._starts: list[tuple[int, int]] = []  # (first, request), sorted
 
@@ -176,7 +176,7 @@ class Placed:
             low, high = low // 2, high // 2
 
     def gap(self, index: int) -> int:
-        """The offset of the smallest gap that the value fits while it lives; after everything if there is none."""
+        """The offset of the smallest gap that the value fits during its lifetime; after everything if there is none."""
         request, size = self.requests[index], self.requests[index].span
         best, best_gap, cursor = -1, 0, 0
         for offset, end in sorted((self.offsets[i], self.offsets[i] + self.requests[i].span) for i in self._met(index)):
@@ -187,7 +187,7 @@ class Placed:
         return best if best >= 0 else -(-cursor // request.alignment) * request.alignment
 
     def _met(self, index: int) -> list[int]:
-        """The placed values that live while this one does: alive when it begins, or beginning later."""
+        """The placed values with overlapping lifetimes: alive when it begins, or beginning later."""
         request = self.requests[index]
         found: list[int] = []
         node = self._rank[request.first] + self._leaves
@@ -204,7 +204,7 @@ class Placed:
 
 
 def plan_best_fit(requests: Sequence[Request]) -> MemoryPlan:
-    """Walk through the steps, taking the smallest free block that fits and returning blocks as values die."""
+    """Walk through the steps, taking the smallest free block that fits and returning the blocks of dead values."""
     free = _FreeBlocks()
     offsets = [0] * len(requests)
     dying = sorted(range(len(requests)), key=lambda i: requests[i].last)
@@ -219,7 +219,7 @@ def plan_best_fit(requests: Sequence[Request]) -> MemoryPlan:
 
 
 class _FreeBlocks:
-    """An arena that grows, and the blocks in it that are free; neighbors are joined."""
+    """A growing arena, and its free blocks; neighbors are joined."""
 
     def __init__(self) -> None:
         self.top = 0
@@ -228,7 +228,7 @@ class _FreeBlocks:
         self._ends: dict[int, int] = {}  # free block's end -> offset
 
     def take(self, size: int) -> int:
-        """The offset of a block of this size, at the begin of the smallest free block, or at the arena's end."""
+        """The offset of a block of this size, at the start of the smallest free block, or at the arena's end."""
         place = bisect.bisect_left(self._sorted, (size, -1))
         if place < len(self._sorted):
             block, offset = self._sorted[place]
@@ -243,7 +243,7 @@ class _FreeBlocks:
         return offset
 
     def release(self, offset: int, size: int) -> None:
-        """Give a block back."""
+        """Free a block."""
         if offset in self._ends:  # join with the free block in front
             start = self._ends[offset]
             size += self._remove(start)
@@ -264,7 +264,7 @@ class _FreeBlocks:
 
 
 def plan_best(requests: Sequence[Request]) -> MemoryPlan:
-    """The smallest of what the planners find, and of placing what is large for long, or lives long, first."""
+    """The smallest of the planners' results, and of placing first by size times lifetime, or by lifetime."""
     end = max((request.last for request in requests if request.last < 1 << 60), default=0) + 1
     orders: list[Callable[[Request], int]] = [
         lambda request: -request.size,
@@ -280,10 +280,10 @@ def plan_best(requests: Sequence[Request]) -> MemoryPlan:
 
 
 def _pairs(requests: Sequence[Request]) -> int:
-    """How many pairs of requests live at the same time."""
+    """The number of pairs of requests that are live at the same time."""
     ends = sorted(request.last for request in requests)
     starts = sorted(request.first for request in requests)
-    # Pairs that do not meet: one ends before the other begins.
+    # Pairs that do not overlap: one ends before the other begins.
     apart = sum(bisect.bisect_left(ends, start) for start in starts)
     return len(requests) * (len(requests) - 1) // 2 - apart
 

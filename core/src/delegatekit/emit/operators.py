@@ -1,4 +1,4 @@
-"""Writes the call of a kernel for a node outside delegates: arguments as the schema's types want them, and results."""
+"""Writes the kernel call of a node outside delegates: arguments of the schema's types, and results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .writer import Writer
 
 aten = torch.ops.aten
 
-#: Views of a contiguous value that are the same bytes under other sizes.
+#: Views of a contiguous value with the same bytes under other sizes.
 SAME_BYTES = frozenset({aten.view_copy.default, aten.squeeze_copy.dims, aten.unsqueeze_copy.default})
 
 
@@ -53,7 +53,7 @@ def write_operator(writer: Writer, node: Node, buffer: Node | None) -> None:
 
 
 def write_view(writer: Writer, node: Node) -> None:
-    """Write a view, in the memory of what it views: nothing to do, unless sizes must be set in each call."""
+    """Write a view, in the memory of its operand: no instruction, unless sizes must be set in each call."""
     values = writer.values
     base: Any = node.args[0]
     source = values.used(base)
@@ -61,24 +61,24 @@ def write_view(writer: Writer, node: Node) -> None:
     result = values.planned(node, value, shares=values.storage(base))
     if is_dynamic(value):
         sizes: Any = node.args[1]
-        if changing(node) == 1:  # the kernel finds it out
+        if changing(node) == 1:  # the kernel infers it
             sizes = [size if isinstance(size, int) else -1 for size in value.shape]
         items = [values.used(size) if isinstance(size, Node) else values.literal(size) for size in sizes]
         writer.code.primitive("et_view.default", source, values.list(schema.IntList, items), result)
 
 
 def is_view(node: Node) -> bool:
-    """Whether a node is the same bytes under other sizes, which the runtime can be told."""
+    """True if a node has the bytes of its operand under other sizes, which the runtime can be told."""
     return node.target is aten.view_copy.default or (node.target in SAME_BYTES and changing(node) <= 1)
 
 
 def changing(node: Node) -> int:
-    """How many sizes of a node's value change from call to call."""
+    """The number of sizes of a node's value that change from call to call."""
     return sum(not isinstance(size, int) for size in node.meta["val"].shape)
 
 
 def _results(values: Values, node: Node) -> list[int]:
-    """Values for what the operator writes, and how a kernel call repeats them after its arguments."""
+    """Values for the operator's results, and their repetition as trailing arguments of the kernel call."""
     value = node.meta["val"]
     if is_size(value):
         return [values.number(ZEROS[type(value)], key=node)]
@@ -90,7 +90,7 @@ def _results(values: Values, node: Node) -> list[int]:
 
 
 def _tensor_operands(node: Node) -> list[Node]:
-    """The tensors that a call takes, in order, one that comes twice twice."""
+    """The tensors that a call takes, in order, repeated ones repeatedly."""
     found: list[Node] = []
 
     def visit(operand: Node) -> Node:
@@ -105,12 +105,12 @@ def _tensor_operands(node: Node) -> list[Node]:
 
 
 def _given(node: Node, argument: Any) -> Any:
-    """What a call gives for an argument of the kernel; its default if the operator has no such argument."""
+    """The value of a kernel's argument in a call; its default if the operator has no such argument."""
     return read_argument(node, argument.name) if has_argument(node, argument.name) else argument.default_value
 
 
 def _argument(values: Values, node: Node, argument: Any, value: Any) -> int:
-    """One argument of a kernel call as the schema's type wants it."""
+    """One argument of a kernel call in the schema's type."""
     if value is None:
         return values.literal(None)
     if isinstance(value, Node):

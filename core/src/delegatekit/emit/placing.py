@@ -1,4 +1,4 @@
-"""Places the planned values of a method that is written: offsets into its tensors, and instructions that go."""
+"""Places the planned values of an emitted method: sets offsets in its tensors, and drops unneeded instructions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _planned_values(
 ) -> dict[Storage, PlannedValue]:
     """A description of each storage that lies in no other one, with steps counted as in the finished method."""
     values, code = writer.values, writer.code
-    kept = [0]  # step -> how many of the steps up to it stay
+    kept = [0]  # step -> the number of remaining steps up to it
     for step in range(1, len(code) + 2):
         kept.append(kept[-1] + (step not in needless))
     members: dict[Storage, list[Storage]] = {}

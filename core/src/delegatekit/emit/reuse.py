@@ -1,14 +1,14 @@
-"""Saves memory and copies: results that take the place of an operand, and values that are a piece of another one.
+"""Saves memory and copies: results that overwrite an operand, and values that are a piece of another one.
 
-What the emitter has written is the start: every value that a kernel or a delegate computes has memory of its own, with
-the steps in which it is in use. Three things are known to be the same bytes at the same time:
+It starts from the emitter's output: every value that a kernel or a delegate computes has memory of its own, with
+the steps in which it is in use. Three cases share memory:
 
 * an elementwise kernel may write its result over an operand that is not read any more;
 * a slice of leading rows is a part of what it is sliced from: no copy is needed;
-* what is concatenated along the leading sizes may be computed where the result wants it.
+* an operand of a concatenation along the leading sizes may be computed directly in the result.
 
 The first always saves memory. The others save a copy and may save or cost memory, since the larger value is in use for
-longer: they are done where the load of the fullest step does not grow.
+longer: they are applied if the peak load does not grow.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class _Copies:
     step: int
     whole: Storage
     parts: tuple[tuple[Storage, int], ...]
-    #: Whether the instruction makes the whole (a cat) or the part (a slice).
+    #: True if the instruction makes the whole (a cat), False if the part (a slice).
     joins: bool
 
 
 class Reuse:
-    """Collects what may share memory while a method is emitted, and decides in the end."""
+    """Collects candidates for sharing memory during emission, and decides at the end."""
 
     def __init__(self, *, in_place: bool = True, views: bool = True, alignment: int = 16) -> None:
         self._in_place = in_place
@@ -65,7 +65,7 @@ class Reuse:
         self._found: list[_InPlace | _Copies] = []
 
     def offer(self, kernel: str, step: int, node: Node, result: Storage, operands: Sequence[tuple[Node, Any]]) -> None:
-        """Look at a kernel call: `operands` are its tensor arguments, with their planned memory, or None."""
+        """Examine a kernel call: `operands` are its tensor arguments, with their planned memory, or None."""
         planned = tuple(storage for _, storage in operands if storage is not None)
         if kernel in IN_PLACE:
             if self._in_place:
@@ -98,7 +98,7 @@ class Reuse:
     def apply(self, storages: Sequence[Storage], planner: str = "best") -> set[int]:
         """Put storages into others and return the steps whose instructions are not needed any more.
 
-        A plan of fewer values with longer lives may come out larger, although it need not: then less is shared.
+        A plan of fewer values with longer lifetimes may become larger, although it need not: then less is shared.
         """
         if not self._found:
             return set()
@@ -133,7 +133,7 @@ class Reuse:
             root, _ = candidate.root()
             if not _dies(root, item) or not _whole(candidate, root):
                 continue
-            # Another operand in the same memory must be read at the very places that are written.
+            # Another operand in the same memory must be read at exactly the places that are written.
             others = [operand for operand in item.operands if operand.root()[0] is root]
             if all(_whole(operand, root) for operand in others):
                 load.change(root, -1)
@@ -143,7 +143,7 @@ class Reuse:
                 return
 
     def _share(self, item: _Copies, load: _Load) -> bool:
-        """Put the parts into the whole, unless that is wrong or makes the fullest step fuller."""
+        """Put the parts into the whole, unless that is wrong or raises the peak load."""
         whole, base = item.whole.root()
         parts = [(part.root()[0], base + offset) for part, offset in item.parts]
         roots = {whole, *(root for root, _ in parts)}
@@ -173,13 +173,13 @@ class Reuse:
 
 
 def _reset(storages: Sequence[Storage], lives: Sequence[tuple[int, int]]) -> None:
-    """Take storages out of each other again."""
+    """Undo the placement of storages in each other."""
     for storage, (first, last) in zip(storages, lives, strict=True):
         storage.first, storage.last, storage.within, storage.shift = first, last, None, 0
 
 
 def _dies(root: Storage, item: _InPlace) -> bool:
-    """Whether an operand's memory is not needed after the instruction, which is the only one to write the result."""
+    """True if an operand's memory is not needed after the instruction, which is the only one to write the result."""
     result = item.result
     return (
         root.last == item.step == result.first
@@ -195,7 +195,7 @@ def _whole(storage: Storage, root: Storage) -> bool:
 
 
 def _is_free(storage: Storage, root: Storage) -> bool:
-    """Whether a value's memory may be anywhere: nothing else than it, or what it took over, is there."""
+    """True if a value's memory may be moved: nothing else than it, or the values that it took over, is there."""
     return _whole(storage, root) and not root.rewritten and root.size > 0
 
 
@@ -232,29 +232,29 @@ def _select_offset(node: Node) -> int | None:
     return index * row
 
 
-#: Operators that take rows which lie one after the other -> at which byte they begin; None if it is not so.
+#: Operators that take consecutive rows -> the byte offset of these; None if they do not.
 _ROWS = {aten.slice_copy.Tensor: _slice_offset, aten.select_copy.int: _select_offset}
 
 
 class _Load:
-    """Bytes in use at each step, as a tree: adding to a range of steps and finding the largest takes little time."""
+    """Bytes in use at each step, as a segment tree with fast range addition and maximum."""
 
     def __init__(self, storages: Sequence[Storage]) -> None:
         end = max((s.last for s in storages if s.last < FOREVER), default=0)
         self._end = max(end, max((s.first for s in storages), default=0)) + 1
         self._leaves = 1 << self._end.bit_length()
-        self._most = [0] * (2 * self._leaves)  # of the steps below a node, what is added above not counted
+        self._most = [0] * (2 * self._leaves)  # of the steps below a node, without additions above it
         self._added = [0] * (2 * self._leaves)
         for storage in storages:
             self.change(storage, 1)
 
     @property
     def largest(self) -> int:
-        """Bytes in use at the fullest step."""
+        """Peak of the bytes in use."""
         return self._most[1]
 
     def change(self, storage: Storage, sign: int) -> None:
-        """Count a storage's bytes in, or with -1 out."""
+        """Add a storage's bytes, or with -1 subtract them."""
         amount = sign * storage.size
         low = storage.first + self._leaves
         high = min(storage.last, self._end) + self._leaves + 1

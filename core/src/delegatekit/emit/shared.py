@@ -1,4 +1,4 @@
-"""What the methods of a file store together: constants, initial state, blobs, named data, and memory spaces."""
+"""The data shared by the methods of a file: constants, initial state, blobs, named data, and memory spaces."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .external import External, Outside
 
 @dataclass(frozen=True)
 class FileOptions:
-    """What a user chooses about the file.
+    """The user's options of the file.
 
     `external` chooses the constants and named data that go into data files beside the .pte. With `stack_traces` the
-    file says for each instruction which of the user's lines it comes from. `memory` says how memory is planned.
+    file stores for each instruction the user's source line. `memory` has the options of memory planning.
     """
 
     external: External = False
@@ -29,7 +29,7 @@ class FileOptions:
 
 
 class Shared:
-    """What is collected while the methods are written, one after the other."""
+    """The data collected while the methods are written, one after the other."""
 
     def __init__(self, options: FileOptions) -> None:
         self.stack_traces = options.stack_traces

@@ -1,4 +1,4 @@
-"""Sizes in the file: which of the inputs' change, and the numbers computed from them that something outside uses."""
+"""Sizes in the file: the changing ones of inputs, and the numbers computed from them for use outside delegates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .writer import Writer
 
 aten = torch.ops.aten
 
-#: The number that a size's value begins with.
+#: The initial value of a size.
 ZEROS: Final[dict[type, Any]] = {torch.SymInt: 0, torch.SymFloat: 0.0, torch.SymBool: False}
 
 

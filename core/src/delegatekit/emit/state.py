@@ -1,4 +1,4 @@
-"""Mutable buffers of a method: where their values live, which are updated in place, and how others are written back."""
+"""Mutable buffers of a method: their location, those that are updated in place, and the write-back of others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class State:
         owned = method.plan.owned_buffers
         self._buffers = {node: buffer for node, buffer in method.edge.buffers.items() if node not in owned}
         self._writer = writer
-        #: New value of a buffer -> the buffer, where the runtime's kernel may write it right there.
+        #: New value of a buffer -> the buffer, where the runtime's kernel may write it in place.
         self.in_place = _in_place_updates(method)
 
     def write_inputs(self, shared: Shared) -> None:
@@ -46,9 +46,9 @@ class State:
         }
 
     def before_write_back(self, item: Any) -> Any:
-        """The key of a value that keeps what `item` is now, although buffers are about to change.
+        """The key of a copy of the current value of `item`, taken before buffers change.
 
-        A buffer itself, returned or copied into another buffer, is the one value that does not stay as it is.
+        A buffer itself, returned or copied into another buffer, is the only value that changes.
         """
         values = self._writer.values
         home = values.storage(item) if isinstance(item, Node) else None
@@ -72,10 +72,10 @@ class State:
 
 
 def _in_place_updates(method: LoweredMethod) -> dict[Node, Node]:
-    """New value of a buffer -> the buffer, where the runtime's kernel may write it right there.
+    """New value of a buffer -> the buffer, where the runtime's kernel may write it in place.
 
-    So it is with a cache of which some rows are replaced, if the kernel can, the rows do not come from the cache's own
-    memory, and nothing needs the old ones after that.
+    This applies to a cache with some rows replaced, if the kernel supports it, the rows are not in the cache's own
+    memory, and the old ones are not needed after that.
     """
     edge = method.edge
     found: dict[Node, Node] = {}
@@ -101,7 +101,7 @@ def _in_place_updates(method: LoweredMethod) -> dict[Node, Node]:
 
 
 def _seen_through_views(node: Node) -> set[Node]:
-    """The node, and the nodes whose values may lie in its memory."""
+    """The node, and the nodes whose values may share its memory."""
     seen = {node}
     waiting = [node]
     while waiting:

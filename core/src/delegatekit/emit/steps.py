@@ -64,11 +64,11 @@ class StepWriter:
             write_operator(self._writer, node, self._in_place.get(node))
 
     def _is_elided(self, node: Node) -> bool:
-        """Whether a node's value lies in the memory of what it views."""
+        """True if a node's value is in the memory of its operand."""
         return is_view(node) and not self._writer.values.is_constant(node.args[0]) and node not in self._returned
 
     def _needed_sizes(self, method: LoweredMethod) -> set[Node]:
-        """The size nodes that something outside delegates uses."""
+        """The size nodes that are used outside delegates."""
         users: list[Any] = list(method.edge.outputs)
         for step in method.steps:
             if isinstance(step, Node) and not is_size_node(step) and not (self._is_elided(step) and changing(step) < 2):

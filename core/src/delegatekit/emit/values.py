@@ -1,4 +1,4 @@
-"""The values of a method's plan: tensors, numbers and lists, the index of each, and the memory of planned tensors."""
+"""The values of a method's plan: tensors, numbers and lists, their indices, and the memory of planned tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .storage import Storage
 class Values:
     """The value table under construction.
 
-    A key stands for a value: a node, (node, result number), or another tuple for what is made on the way. `step` is
+    A key identifies a value: a node, (node, result number), or another tuple for intermediate values. `step` is
     the number of the instruction that is being written, counted from 1; 0 is before all.
     """
 
@@ -33,11 +33,11 @@ class Values:
         self.step = 0
         self._index: dict[Any, int] = {}
         self._storage: dict[Any, Storage] = {}
-        #: Value index -> memory, for values that several keys stand for.
+        #: Value index -> memory, for values with several keys.
         self._homes: dict[int, Storage] = {}
         self._constants = Constants(constants)
         self._shared = shared
-        #: Memory that the loops around the current step use, inmost last.
+        #: Memory used by the loops around the current step, innermost last.
         self._loops: list[set[Storage]] = []
 
     # -- what is there -------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ class Values:
         return key in self._index
 
     def index(self, key: Any) -> int | None:
-        """The index of a value that was written already; None if it was not. This is no use of the value."""
+        """The index of a value that was written already; None if it was not. This is not a use of the value."""
         return self._index.get(key)
 
     def storage(self, key: Any) -> Storage | None:
@@ -58,7 +58,7 @@ class Values:
         return self._homes.get(index)
 
     def is_constant(self, node: Any) -> bool:
-        """Whether a node is a constant of the method, or of a graph that was entered."""
+        """True if a node is a constant of the method, or of a graph that was entered."""
         return node in self._constants
 
     @property
@@ -111,7 +111,7 @@ class Values:
         return self._index[key]
 
     def literal(self, value: Any) -> int:
-        """The index of a number, text or None that never changes; equal ones of one type share a value."""
+        """The index of an immutable number, string or None; equal ones of one type share a value."""
         key = ("literal", type(value), repr(value))
         if key not in self._index:
             self._index[key] = self._add(_literal_table(value))
@@ -125,18 +125,18 @@ class Values:
         return self._index[key]
 
     def number(self, value: Any, key: Any = None) -> int:
-        """The index of a number of its own, for instructions to change; known under `key`, if that is given."""
+        """The index of a number that instructions change; registered under `key`, if given."""
         index = self._add(_literal_table(value))
         if key is not None:
             self._index[key] = index
         return index
 
     def same(self, key: Any, other: Any) -> None:
-        """Let a key stand for a planned value that another key stands for."""
+        """Make a key an alias of another key's planned value."""
         self._index[key], self._storage[key] = self._index[other], self._storage[other]
 
     def enter(self, inputs: Iterable[Node], indices: Iterable[int], constants: Mapping[Node, torch.Tensor]) -> None:
-        """Let a graph's inputs stand for values that are there, and know its constants."""
+        """Bind a graph's inputs to existing values, and add its constants."""
         self._constants.update(constants)
         for node, index in zip(inputs, indices, strict=True):
             self._index[node] = index
@@ -153,7 +153,7 @@ class Values:
 
     @contextmanager
     def loop(self) -> Iterator[set[Storage]]:
-        """While it is entered, what is used is collected in the set that it gives."""
+        """While it is entered, the memory that is used is collected in the set that it yields."""
         self._loops.append(set())
         yield self._loops[-1]
         self._loops.pop()

@@ -1,4 +1,4 @@
-"""Writes into a method's plan: values and instructions together, step by step."""
+"""Writes into a method's plan: values and instructions, step by step."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .values import Values
 
 @dataclass(frozen=True)
 class Writer:
-    """What a method is written into. Each method below begins a step of its own, or several."""
+    """The output of writing a method. Each method below begins a step of its own, or several."""
 
     values: Values
     code: InstructionList
-    #: What may share memory is noted here.
+    #: Candidates for sharing memory.
     reuse: Reuse
 
     def begin(self) -> None:
-        """From now on, values are used and made by the next instruction."""
+        """Start the next instruction, which uses and makes the following values."""
         self.values.step = len(self.code) + 1
 
     def operand(self, item: Any) -> int:
@@ -74,7 +74,7 @@ class Writer:
             if dynamic:
                 self.values.tensor(index).shape_dynamism = schema.TensorShapeDynamism.DYNAMIC_BOUND
             results.append(index)
-            # Written within, wherever that is: the first use begins here, and jumps may come back.
+            # Written within a loop: the lifetime begins at the first use here, and jumps may come back.
             home = self.values.home(index)
             assert home is not None
             self.values.touch(home)
@@ -98,12 +98,12 @@ class Writer:
         return result
 
     def jump(self, destination: int = 0) -> schema.JumpFalseCall:
-        """Jump in any case."""
+        """Jump unconditionally."""
         return self.code.jump_if_false(self.values.literal(False), destination)
 
     @contextmanager
     def loop(self) -> Iterator[None]:
-        """Instructions that may run again: what they use from before must stay until the last of them."""
+        """Instructions that may run repeatedly: values from before that they use must stay until the last of them."""
         start = len(self.code)
         with self.values.loop() as used:
             yield

@@ -1,8 +1,8 @@
-"""The stock runtime's own operators: what they can run, what they get wrong, and other spellings for that.
+"""The stock runtime's own operators: supported cases, wrong results, and replacements for those.
 
-The question to ask is `refusal(node)`: why the runtime cannot run a node, or None if it can. `decompose_nodes` writes
-other operators in place of nodes that it refuses, and `kernel_of` names the kernel of one that it runs. Of updates of a
-buffer's rows, `in_place_refusal(node)` says why the runtime cannot write them in the buffer's own memory.
+The main query is `refusal(node)`: the reason why the runtime cannot run a node, or None if it can. `decompose_nodes`
+writes other operators in place of nodes that it refuses, and `kernel_of` names the kernel of one that it runs. For
+updates of a buffer's rows, `in_place_refusal(node)` is the reason why the runtime cannot write them in place.
 """
 
 from __future__ import annotations

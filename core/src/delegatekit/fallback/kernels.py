@@ -19,11 +19,11 @@ from ..edge.precompiled import is_precompiled
 from ..edge.sizes import is_size_node
 from ..pte.kernels import runtime_operators
 
-#: Settings that the output tensor carries itself, so that out-variants leave them out.
+#: Arguments that the output tensor determines, so that out-variants omit them.
 _OF_THE_OUTPUT = frozenset({"dtype", "layout", "device", "pin_memory"})
 
 
-#: Operators that read a number out of a tensor: the call's last argument takes it.
+#: Operators that read a number from a tensor: the call's last argument receives it.
 _NUMBERS = frozenset({torch.ops.aten._local_scalar_dense.default})
 
 
@@ -37,13 +37,13 @@ class OutVariant:
 
     @property
     def full_name(self) -> str:
-        """The name that the runtime's registry knows, "aten::add.out"."""
+        """The name in the runtime's registry, "aten::add.out"."""
         return f"{self.name}.{self.overload}" if self.overload else self.name
 
 
 @cache
 def out_variant(target: OpOverload) -> OutVariant | None:
-    """The registered out-variant whose arguments are those of `target`; None if the runtime has none."""
+    """The registered out-variant with the arguments of `target`; None if the runtime has none."""
     schema = target._schema
     if target in _NUMBERS:
         return OutVariant(target, schema.name, schema.overload_name)
@@ -72,9 +72,9 @@ def kernel_of(node: Node) -> OutVariant | None:
 
 
 def refusal(node: Node) -> str | None:
-    """Why the runtime cannot run a node outside delegates; None if it can.
+    """The reason why the runtime cannot run a node outside delegates; None if it can.
 
-    It computes sizes, runs control flow and picks results without kernels, and a lowered module is a delegate already.
+    It computes sizes, runs control flow and picks results without kernels, and a lowered module is already a delegate.
     """
     if not isinstance(node.target, OpOverload) or is_size_node(node) or is_precompiled(node):
         return None
@@ -86,7 +86,7 @@ def _lack(node: Node) -> str:
 
 
 def _limit(node: Node) -> str | None:
-    """Why the runtime's kernel refuses this case of its operator, although its name is registered; None if it runs."""
+    """The reason why the runtime's kernel refuses this case of its operator, although registered; None if it runs."""
     limit = _LIMITS.get(str(node.target))
     return limit(node) if limit is not None else None
 
@@ -105,8 +105,8 @@ def require_kernel(node: Node) -> OutVariant:
 
 # -- limits of the runtime's kernels ----------------------------------------------------------------------------------
 #
-# Each function says why the kernel of ExecuTorch 1.5 refuses a case when it is run, stops the process, or computes
-# something else than PyTorch. `substitutes.py` has other spellings for most of them.
+# Each function gives the reason why the kernel of ExecuTorch 1.5 fails for a case at run time, aborts the process, or
+# differs from PyTorch. `substitutes.py` has replacements for most of them.
 
 _NARROW = frozenset({torch.float16, torch.bfloat16})
 _COMPUTED_NARROW = "the runtime's kernel sums up in the narrow type"
@@ -115,7 +115,7 @@ _COMPUTED_DOUBLE = "the runtime's kernel computes int64 in float64, which has 53
 
 
 def _operand(node: Node, name: str = "self") -> torch.Tensor | None:
-    """The tensor operand of this name; None if a number stands there."""
+    """The tensor operand of this name; None if it is a number."""
     item = read_argument(node, name)
     value = item.meta["val"] if isinstance(item, Node) else None
     return value if isinstance(value, torch.Tensor) else None  # a number may be a node, too: a size
@@ -171,7 +171,7 @@ def _product_limit(node: Node) -> str | None:
 
 
 def _empty_sum(node: Node, left: torch.Tensor | None) -> str | None:
-    # With nothing to sum up, the kernel returns without having written its output.
+    # With nothing to sum, the kernel returns without writing its output.
     empty = left is not None and left.shape[-1] == 0 and node.meta["val"].numel() > 0
     return "the runtime's matrix product cannot sum over no elements" if empty else None
 
@@ -222,7 +222,7 @@ def _bool_sum_limit(node: Node) -> str | None:
 
 
 def _mixed_limit(node: Node) -> str | None:
-    # Eager lets a tensor of no dimensions count less, and converts it first; the kernels do not.
+    # Eager gives tensors of no dimensions lower priority in promotion, and converts them first; the kernels do not.
     names = ("self", "exponent" if has_argument(node, "exponent") else "other")
     dtypes = {item.dtype for item in (_operand(node, name) for name in names) if item is not None}
     return f"the runtime promotes {' and '.join(sorted(map(str, dtypes)))} its own way" if len(dtypes) > 1 else None
@@ -235,7 +235,7 @@ def _where_limit(node: Node) -> str | None:
 
 _PROMOTING = ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")
 
-#: Operator -> check of the cases that its kernel in ExecuTorch 1.5 refuses when it is run, or computes wrongly.
+#: Operator -> check for the cases that its kernel in ExecuTorch 1.5 refuses at run time, or computes wrongly.
 _LIMITS: dict[str, Callable[[Node], str | None]] = {
     **{f"aten.{name}.Tensor": _mixed_limit for name in _PROMOTING},
     **{f"aten.{name}.default": _mixed_limit for name in ("maximum", "minimum", "atan2", "floor_divide")},

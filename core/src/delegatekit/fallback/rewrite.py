@@ -1,4 +1,4 @@
-"""Rewrites an edge method after partitioning: what no backend takes and the runtime cannot run is decomposed."""
+"""Decomposes, after partitioning, the operators of an edge method that no backend takes and the runtime cannot run."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Decomposed:
 def decompose_nodes(method: EdgeMethod, nodes: Collection[Node], *, keep: Collection[str]) -> Decomposed:
     """The method with some operators decomposed, as far as they can be.
 
-    Other nodes stay as they are, and operators inside the decompositions that `keep` names stay whole. Graphs of
-    control flow are handed on.
+    Other nodes are unchanged, and operators inside the decompositions that `keep` names are not decomposed. Graphs of
+    control flow are passed on.
     """
     rewrite = _Decompose(method, nodes, keep)
     edge = rewrite.rewritten()
@@ -42,7 +42,7 @@ class _Decompose(Rewrite):
     def __init__(self, method: EdgeMethod, nodes: Collection[Node], keep: Collection[str]) -> None:
         super().__init__(method, keep)
         self.nodes = nodes
-        #: Decomposed node -> the nodes that were written for it.
+        #: Decomposed node -> the nodes written for it.
         self.became: dict[Node, list[Node]] = {}
 
     def call(self, node: Node, args: Any, kwargs: Any) -> Any:
@@ -56,7 +56,7 @@ class _Decompose(Rewrite):
         return result
 
     def _result(self, node: Node, args: Any, kwargs: Any) -> tuple[Any, bool]:
-        """What computes the node's value, and whether that is other operators."""
+        """The nodes that compute the node's value, and True if they are other operators."""
         target: Any = node.target
         substitute_for = SUBSTITUTES.rule(target)
         if substitute_for is not None:

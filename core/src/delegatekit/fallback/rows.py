@@ -1,8 +1,8 @@
-"""Rows of a buffer that are replaced in its own memory: what the runtime's kernel takes, and how to give it that.
+"""In-place updates of a buffer's rows: the cases that the runtime's kernel supports, and a conversion to them.
 
-`aten::index_put.out` computes every case, but it copies the whole buffer. `aten::index_put_` writes the rows alone. It
-takes one index of one dimension, which counts from the start, and values of exactly the sizes that are replaced; at
-other cases the kernel of ExecuTorch 1.5 fails when it is run, or stops the process.
+`aten::index_put.out` computes every case, but it copies the whole buffer. `aten::index_put_` writes only the rows. It
+takes one index of one dimension, counted from the start, and values of exactly the replaced sizes; in
+other cases the kernel of ExecuTorch 1.5 fails at run time, or aborts the process.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ..edge.sizes import Shape, Size, same, same_shape
 aten = torch.ops.aten
 
 _PUT = aten.index_put.default
-#: Operators that become `aten.index_put`, and whose index may not count from the end in PyTorch either.
+#: Operators that become `aten.index_put`, and whose index must not be negative in PyTorch either.
 _FROM_START = frozenset({"aten.index_copy.default", "aten.index_copy_.default"})
 _INTEGERS = frozenset({torch.int64, torch.int32})
-#: Operators whose result has elements of their operand only.
+#: Operators whose result only has elements of their operand.
 _CHOOSING = frozenset(
     {
         aten.view_copy.default,
@@ -50,18 +50,18 @@ class _Rows:
     values: Node
 
     def sizes(self, target: Shape, index: Shape) -> Shape:
-        """The sizes of what is replaced in a tensor of the sizes `target`, by an index of these sizes."""
+        """The sizes of the replaced part of a tensor with sizes `target`, for an index of these sizes."""
         return (*target[: self.dim], *index, *target[self.dim + 1 :])
 
 
 def row_updates(method: EdgeMethod) -> dict[Node, Node]:
-    """New value of a buffer -> the buffer, where it is the old one with some elements put in."""
+    """New value of a buffer -> the buffer, if it is the old one with some elements replaced."""
     updates = {buffer.updated: node for node, buffer in method.buffers.items()}
     return {new: node for new, node in updates.items() if new.target is _PUT and read_argument(new, "self") is node}
 
 
 def in_place_refusal(node: Node, constants: Mapping[Node, torch.Tensor]) -> str | None:
-    """Why the runtime's kernel cannot write this `aten.index_put` in the memory of its operand; None if it can."""
+    """The reason why the runtime's kernel cannot write this `aten.index_put` in place; None if it can."""
     rows = _rows_of(node)
     if rows is None:
         return "the runtime writes in place only rows along one dimension that numbers choose, and adds nothing up"
@@ -76,12 +76,12 @@ def in_place_refusal(node: Node, constants: Mapping[Node, torch.Tensor]) -> str 
 
 
 def has_row_form(node: Node) -> bool:
-    """Whether `as_rows` writes this `aten.index_put` in a form that the kernel takes in place."""
+    """True if `as_rows` writes this `aten.index_put` in a form that the kernel takes in place."""
     return _rows_of(node) is not None
 
 
 def as_rows(b: EdgeBuilder, call: Draft) -> Value:
-    """`aten.index_put` of whole rows: the index is of one dimension and counts from the start, the values are as many.
+    """`aten.index_put` of whole rows: the index is of one dimension and counts from the start, with as many values.
 
     NotImplemented for a mask, for several indices, and for values that are added up.
     """
@@ -102,7 +102,7 @@ def as_rows(b: EdgeBuilder, call: Draft) -> Value:
 
 
 def _rows_of(call: Node | Draft) -> _Rows | None:
-    """The rows that a call of `aten.index_put` replaces, if they are rows, and it is known what goes where."""
+    """The rows that a call of `aten.index_put` replaces, if they are rows, at known positions."""
     given = [(dim, index) for dim, index in enumerate(read_argument(call, "indices")) if index is not None]
     if read_argument(call, "accumulate") or len(given) != 1:
         return None
@@ -116,7 +116,7 @@ def _rows_of(call: Node | Draft) -> _Rows | None:
 
 
 def _broadcast(b: EdgeBuilder, values: Node, shape: Shape) -> Node:
-    """The values in these sizes, each where broadcasting puts it."""
+    """The values broadcast to these sizes."""
     given = b.shape(values)
     given = (*[1] * (len(shape) - len(given)), *given[max(len(given) - len(shape), 0) :])
     values = view(b, values, given)
@@ -124,13 +124,13 @@ def _broadcast(b: EdgeBuilder, values: Node, shape: Shape) -> Node:
 
 
 def _counted_from_start(b: EdgeBuilder, index: Node, size: int) -> Node:
-    """The index, -1 as size - 1: what it chooses of the numbers below `size`; out of bounds, it is an error."""
+    """The index with -1 as size - 1; an index out of bounds is an error."""
     numbers = b.call(aten.arange.default, size, dtype=torch.int32)
     return b.call(aten.index.Tensor, numbers, [index])  # type: ignore[no-any-return]
 
 
 def _counts_from_start(index: Node, constants: Mapping[Node, torch.Tensor]) -> bool:
-    """Whether no number in the index is negative because it counts from the end, as far as the graph says."""
+    """True if the graph shows that no number in the index is negative."""
     if index in constants:
         return not bool((constants[index] < 0).any())
     return index.target in _CHOOSING and _counts_from_start(index.args[0], constants)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""Other spellings for what the stock runtime has no kernel for, or has one that computes something else than PyTorch.
+"""Replacements for operators that the stock runtime lacks, or computes differently from PyTorch.
 
 Only nodes that no backend takes and the runtime cannot run come here, after partitioning: backends see the operator
-itself. What each kernel does wrongly is said by the limits in `kernels.py`.
+itself. The faults of each kernel are described by the limits in `kernels.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FAMILY = Family("substitutes")
 
 
 def _zero_dims_as_one(b: EdgeBuilder, x: Node, call: Callable[[Node], Node], value: Any) -> Node:
-    """What an operator along dim 0 makes of a tensor of no dimensions."""
+    """The result of an operator along dim 0 on a tensor of no dimensions."""
     return view(b, call(view(b, x, (1,))), tuple(value.shape))
 
 
@@ -37,7 +37,7 @@ def _zero_dims_as_one(b: EdgeBuilder, x: Node, call: Callable[[Node], Node], val
 
 
 def _in_float32(target: OpOverload) -> Rule:
-    """The operator on float32, its results back in their dtype."""
+    """The operator in float32, its results converted back to their dtype."""
 
     def apply(b: EdgeBuilder, call: Draft) -> Value:
         value = call.value
@@ -154,7 +154,7 @@ def _empty_linear(b: EdgeBuilder, call: Draft) -> Value:
 
 @_FAMILY.rule(aten.cumprod.default)
 def _running_product(b: EdgeBuilder, call: Draft) -> Value:
-    """In log2(size) steps: each multiplies what is there by the same, moved on by as many places as it covers."""
+    """A prefix product in log2(size) steps: each multiplies by the values shifted by as many places as they cover."""
     x, dim, value = call["self"], call["dim"], call.value
     if not b.shape(x):
         return convert(b, x, value.dtype)
@@ -181,7 +181,7 @@ def _rounded_division(b: EdgeBuilder, call: Draft) -> Value:
     x, y, value = call["self"], call["other"], call.value
     floored = b.call(aten.div.Tensor_mode, x, y, rounding_mode="floor")
     if value.dtype.is_floating_point:
-        # The kernel leaves a rounding error; the limit lets it pass if it is rounded away.
+        # The kernel leaves a rounding error; the limit accepts it if it is rounded away.
         return b.call(aten.round.default, floored)
     rest = b.call(aten.sub.Tensor, x, b.call(aten.mul.Tensor, floored, y))
     upwards = b.call(aten.logical_and.default, _is(b, aten.ne, rest), _differ_in_sign(b, x, y))
@@ -244,7 +244,7 @@ def _power_of_number(b: EdgeBuilder, call: Draft) -> Value:
     number, exponent, value = call["self"], call["exponent"], call.value
     if value.dtype.is_floating_point or number < 2 or number & (number - 1):
         return NotImplemented
-    # A power of two is a shift: both are 0 where the bit leaves the type, and for negative exponents.
+    # A power of two is a shift: both are 0 if the bit leaves the type, and for negative exponents.
     places = b.call(aten.mul.Tensor, convert(b, exponent, value.dtype), number.bit_length() - 1)
     return b.call(aten.bitwise_left_shift.Tensor, b.constant(torch.tensor(1, dtype=value.dtype)), places)
 
@@ -262,7 +262,7 @@ def _sign(b: EdgeBuilder, call: Draft) -> Value:
 
 @_FAMILY.rule(aten.signbit.default)
 def _sign_bit(b: EdgeBuilder, call: Draft) -> Value:
-    # Of floats, no kernel can tell -0.0 and negative NaNs.
+    # For floats, no kernel can identify -0.0 and negative NaNs.
     return NotImplemented if b.dtype(call["self"]).is_floating_point else _is(b, aten.lt, call["self"])
 
 
@@ -299,7 +299,7 @@ def _hypotenuse(b: EdgeBuilder, call: Draft) -> Value:
         return NotImplemented  # the squares may overflow
     x, y = (convert(b, item, torch.float64) for item in call["self", "other"])
     total = b.call(aten.add.Tensor, b.call(aten.mul.Tensor, x, x), b.call(aten.mul.Tensor, y, y))
-    # Infinite if either side is, also beside NaN.
+    # Infinite if either side is, also next to NaN.
     infinite = b.call(aten.logical_or.default, b.call(aten.isinf.default, x), b.call(aten.isinf.default, y))
     infinity = b.constant(torch.tensor(math.inf, dtype=torch.float64))
     return convert(b, b.call(aten.where.self, infinite, infinity, b.call(aten.sqrt.default, total)), value.dtype)
@@ -328,5 +328,5 @@ def _sort(b: EdgeBuilder, call: Draft) -> Value:
 
 _FAMILY.rule(aten.index_put.default)(as_rows)
 
-#: How to compute operators otherwise. A rule may answer NotImplemented: then PyTorch's decomposition is tried.
+#: Replacement rules by operator. A rule may return NotImplemented: then PyTorch's decomposition is tried.
 SUBSTITUTES: Final = RuleTable([_FAMILY])

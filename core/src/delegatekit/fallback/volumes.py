@@ -1,6 +1,6 @@
 """Convolution in three dimensions as a sum of convolutions in two, one for each place along the kernel's depth.
 
-The stock runtime has no kernel for it, and many backends have none: this is how they run it nevertheless.
+The stock runtime has no kernel for it, and neither have many backends: this lets them run it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def convolution_3d(b: EdgeBuilder, call: Draft) -> Value:
             chosen = slice_dim(b, deep, 1, first, first + last, step=stride[0])
             part = _planes(b, chosen, weight, place, bias if place == 0 else None, planes)
             result = part if result is None else b.call(aten.add.Tensor, result, part)
-    assert result is not None  # a kernel has a plane at least
+    assert result is not None  # a kernel has at least one plane
     return permute(b, result, (0, 2, 1, 3, 4))
 
 

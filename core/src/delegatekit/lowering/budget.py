@@ -1,4 +1,4 @@
-"""Holds what backends expect their delegates to cost to a budget."""
+"""Checks the backends' estimates of their delegates against a budget."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors.misuse import WrongArgumentError
 from ..text import BYTES, human_size, human_time, with_unit
 from . import Delegate, LoweredMethod
 
-#: "latency" (seconds) or the name of a memory (bytes) -> a number, or a text such as "512KB" or "20ms".
+#: "latency" (seconds) or the name of a memory (bytes) -> a number, or a string such as "512KB" or "20ms".
 Budget: TypeAlias = Mapping[str, float | str]
 
 LATENCY: Final = "latency"
@@ -20,11 +20,11 @@ _SECONDS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
 def check_budget(methods: Mapping[str, LoweredMethod], budget: Budget) -> None:
-    """Hold the delegates' estimates to a budget.
+    """Check the delegates' estimates against a budget.
 
-    Latencies of a method's delegates add up (each counted once, whatever control flow does), and the slowest method
+    Latencies of a method's delegates add up (each counted once, regardless of control flow), and the slowest method
     counts; of memory that is needed while a delegate runs the largest counts; what delegates keep adds up, over all
-    methods. Operators outside delegates are not counted. Raises LoweringError with all figures that are over, for a
+    methods. Operators outside delegates are not counted. Raises LoweringError with all exceeded figures, for a
     name that no delegate has an estimate of, or for a delegate without one.
     """
     limits = {name: parse_limit(name, value) for name, value in budget.items()}
@@ -62,7 +62,7 @@ def _all(methods: Mapping[str, LoweredMethod]) -> Iterator[tuple[str, Delegate]]
 
 
 def _figure(name: str, methods: Mapping[str, LoweredMethod]) -> float:
-    """What all delegates together take of one thing."""
+    """The total of all delegates for one budget item."""
     known: set[str] = set()
     latencies: dict[str, float] = {}
     needed, kept = 0, {}

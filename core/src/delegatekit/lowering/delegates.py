@@ -1,4 +1,4 @@
-"""What lowering makes: delegates, and methods whose steps are fallback operators and delegates."""
+"""The result of lowering: delegates, and methods whose steps are fallback operators and delegates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ChosenBackend:
 
     @property
     def compiles_together(self) -> bool:
-        """Whether it compiles all partitions of all methods in one call."""
+        """True if it compiles all partitions of all methods in one call."""
         return self.backend.compiles_together(self.options)
 
 
@@ -39,7 +39,7 @@ class Delegate:
     compile_specs: tuple[CompileSpec, ...]
     named_data: tuple[NamedData, ...]
     debug_handle_map: Mapping[int | str, tuple[int, ...]]
-    #: What the backend expects it to cost.
+    #: Its expected cost.
     estimate: Estimate | None = None
     #: The call of a lowered module, if the delegate was compiled before.
     call: Node | None = None
@@ -48,7 +48,7 @@ class Delegate:
 
     @property
     def results(self) -> tuple[tuple[Any, Any], ...]:
-        """What it computes: the node, or the call and the result's number, and the fake value."""
+        """Its results: the node, or the call and the result's number, and the fake value."""
         if self.call is not None:
             return tuple(((self.call, number), value) for number, value in enumerate(self.call.meta["val"]))
         return tuple((node, node.meta["val"]) for node in self.partition.outputs)
@@ -76,7 +76,7 @@ class LoweredMethod:
 
     @property
     def overread_bytes(self) -> int:
-        """How many bytes beyond its inputs a delegate of the method may read."""
+        """Number of bytes beyond its inputs that a delegate of the method may read."""
         return max((delegate.chosen.backend.description.overread_bytes for delegate in self.delegates), default=0)
 
     def _delegates(self) -> Iterator[Delegate]:

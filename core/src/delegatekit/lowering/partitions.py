@@ -1,4 +1,4 @@
-"""Hands each partition to its backend: out come lowered methods, whose steps are fallback operators and delegates."""
+"""Compiles each partition with its backend into lowered methods, whose steps are fallback operators and delegates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lower_partitions(
 ) -> dict[str, LoweredMethod]:
     """Compile every partition of every method with its backend, a backend's together if it asks for that.
 
-    Raises what the backend refuses, with the partition's place.
+    Raises the backend's refusals, with the partition's place.
     """
     found: dict[str, list[_Piece]] = {name: [] for name in backends}
     for name, method in methods.items():
@@ -62,11 +62,11 @@ class _Piece:
 
     @property
     def place(self) -> str:
-        """How messages name it."""
+        """Its name in messages."""
         return f"partition {self.program.index} of method {self.program.method} for backend {self.chosen.backend.name}"
 
     def delegate(self, result: CheckedResult) -> Delegate:
-        """What it becomes."""
+        """The resulting delegate."""
         return Delegate(
             self.step,
             self.chosen,
@@ -132,7 +132,7 @@ def _embedded(call: Node) -> Delegate:
 
 @contextmanager
 def _blaming(group: Sequence[_Piece]) -> Iterator[None]:
-    """Turn what a backend raises, other than our own errors, and its process' death into an error that names it."""
+    """Turn foreign exceptions of a backend, and the death of its process, into an error that names it."""
     chosen = group[0].chosen
     backend = chosen.backend
     methods = dict.fromkeys(piece.program.method for piece in group)

@@ -1,4 +1,4 @@
-"""Asks the backends whether methods may be lowered as they are planned, before anything is compiled."""
+"""Asks the backends to accept the plans of methods, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..plugins import check_answer
 
 
 def refusals(method: PartitionedMethod, partitioners: Mapping[str, Partitioner]) -> Iterator[UnsupportedError]:
-    """What the backends that refuse a method as it is planned say: an error each, for `lower` to raise.
+    """The refusals of plans by backends: an error each, for `lower` to raise.
 
-    Raises PluginError for a partitioner that raises, or answers something else than a reason.
+    Raises PluginError for a partitioner that raises, or returns anything but a reason.
     """
     for backend, partitioner in partitioners.items():
         if not isinstance(partitioner, PlanPartitioner):
@@ -55,7 +55,7 @@ def graphs_of(edge: EdgeMethod, plan: PartitionPlan) -> Iterator[tuple[EdgeMetho
 
 
 def is_work(node: Node) -> bool:
-    """Whether a node computes something: picking one of several results does not, nor do sizes."""
+    """True if a node computes something: picking one of several results does not, nor do sizes."""
     return node.op == "call_function" and node.target is not operator.getitem and not is_size_node(node)
 
 

@@ -1,4 +1,4 @@
-"""A partition as a program of its own: what a backend's compiler gets."""
+"""A partition as a program of its own: the input of a backend's compiler."""
 
 from __future__ import annotations
 

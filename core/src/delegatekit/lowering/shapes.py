@@ -1,7 +1,7 @@
-"""What a delegate demands of its inputs' shapes, and what shapes its outputs then have: for fake and for real tensors.
+"""The constraints of a delegate on its inputs' shapes, and the shapes of its outputs: for fake and for real tensors.
 
 The sizes of a delegate's inputs are ints, or expressions over symbols that stand for sizes which change from call to
-call. Given inputs, the symbols are found out, and everything else must agree with them.
+call. Given inputs, the symbols are solved for, and everything else must agree with them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..edge.sizes import SYMBOLIC, Size, affine, expression, known_true
 
 
 class DelegateShapes:
-    """The shapes of one delegate. `program` computes what it computes.
+    """The shapes of one delegate. `program` computes the same function.
 
     Raises UnsupportedError if sizes of its inputs depend on each other in a way that cannot be checked.
     """
@@ -44,12 +44,12 @@ class DelegateShapes:
         }
 
     def __str__(self) -> str:
-        """Everything that two delegates of equal shapes share."""
+        """A text that is equal for delegates of equal shapes."""
         tensors = [(str(value.dtype), [str(size) for size in value.shape]) for value in (*self._inputs, *self._outputs)]
         return f"{len(self._inputs)} {tensors} {self._ranges}"
 
     def check(self, inputs: Sequence[torch.Tensor]) -> None:
-        """Raise ExecutionError for inputs that the delegate was not compiled for."""
+        """Raise ExecutionError for inputs that do not fit the compiled delegate."""
         for position, (want, given) in enumerate(zip(self._inputs, inputs, strict=True)):
             if given.dtype != want.dtype:
                 _refuse(position, f"has dtype {given.dtype}, not {want.dtype}")
@@ -93,10 +93,10 @@ class DelegateShapes:
         return self._inputs[position].shape[axis]
 
     def _solve(self) -> Iterator[tuple[sympy.Symbol, tuple[int, int, int, int]]]:
-        """Each symbol, and where it is found: input, axis, factor and offset of the size factor * symbol + offset."""
+        """Each symbol, and its source: input, axis, factor and offset of the size factor * symbol + offset."""
         wanted = {symbol for _, _, expr in self._changing for symbol in expr.free_symbols}
         found: set[sympy.Symbol] = set()
-        # Sizes that are a symbol themselves first: nothing must be divided there.
+        # Sizes that are a symbol themselves first: they need no division.
         for position, axis, expr in sorted(self._changing, key=lambda item: not item[2].is_Symbol):
             terms = affine(expr)
             if terms is not None and terms[0] not in found:
@@ -112,7 +112,7 @@ class DelegateShapes:
 
 
 def _terms(expr: sympy.Expr, symbols: Mapping[sympy.Symbol, Any]) -> tuple[tuple[int, tuple[Any, ...]], ...]:
-    """A polynomial as pairs of a factor and the symbols that it is multiplied by."""
+    """A polynomial as pairs of a factor and its symbols."""
     if not expr.is_polynomial(*symbols):
         raise UnsupportedError(f"an input has the size {expr}, which cannot be checked", where="lowered module")
     poly = sympy.Poly(expr, *symbols)
@@ -134,7 +134,7 @@ def _range(known: Any) -> tuple[int, int | None]:
 
 
 def _require(condition: Any, position: int, message: str) -> None:
-    """Raise ExecutionError unless the condition holds; for a changing size, make PyTorch hold on to it."""
+    """Raise ExecutionError unless the condition holds; for a changing size, let PyTorch record it."""
     if isinstance(condition, bool):
         if not condition:
             _refuse(position, message)

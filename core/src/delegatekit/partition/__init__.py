@@ -1,4 +1,4 @@
-"""Partitioning: asks the backends about each node, groups what they take, and decomposes what nothing can run."""
+"""Partitioning: asks the backends about each node, groups the taken ones, and decomposes what nothing can run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks the backends: which operators they want whole, and whether they take a node."""
+"""Asks the backends which operators they want whole, and which nodes they take."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def keep_operators(partitioners: Mapping[str, Partitioner]) -> frozenset[str]:
 
 
 def blaming_partitioner(backend: str, doing: str, node: Node | None = None) -> AbstractContextManager[None]:
-    """Turn what a partitioner raises, even errors of ours, into an error that names the backend and the node."""
+    """Turn any exception of a partitioner, even DelegateKit's own, into an error naming the backend and the node."""
     return blaming(
         lambda fault: PluginError(
             f"backend {backend} failed while {doing}: {fault}",
@@ -52,7 +52,7 @@ def ask_backends(
 ) -> dict[str, Verdict]:
     """The backends' answers about a node, up to the first that takes it or with `ask_all` of each.
 
-    Empty for nodes that are for no backend. Raises PluginError as `partition` does.
+    Empty for nodes that backends are not asked about. Raises PluginError as `partition` does.
     """
     answers: dict[str, Verdict] = {}
     # A getitem belongs to the operator whose result it picks; sizes and control flow are the runtime's; a lowered
@@ -76,7 +76,7 @@ def ask_backends(
 
 
 def _is_verdict(answer: Any) -> bool:
-    """Whether an answer is what it should be, in all its parts. Asked for every node: kept short."""
+    """True if an answer is a valid Verdict, in all its parts. Called for every node: kept short."""
     return (
         type(answer) is Verdict
         and type(answer.supported) is bool
@@ -89,7 +89,7 @@ def _is_verdict(answer: Any) -> bool:
 
 
 def _dynamic_refusal(node: Node, changing: str, supported: bool) -> str | None:
-    """Why a node with sizes that change cannot go to a backend; None if it can."""
+    """The reason why a node with changing sizes cannot go to a backend; None if it can."""
     if not supported:
         return f"{changing} has sizes that change from call to call: the backend takes static shapes only"
     size = valued_size(node)

@@ -1,4 +1,4 @@
-"""Makes the plan of the sets that grew: steps in execution order, and what crosses each partition's border."""
+"""Makes the plan of the grown sets: steps in execution order, and the values that cross each partition's border."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def assemble(
     chosen: Mapping[int, Sequence[Node]],
     owners: StateOwners,
 ) -> PartitionPlan:
-    """The plan of a method: `chosen` are the sets that become partitions, `owners` say which buffers they may keep."""
+    """The plan of a method: `chosen` are the sets that become partitions, `owners` decide the buffers they may keep."""
     home: dict[Node, int] = {node: number for number, members in chosen.items() for node in members}
     position = {node: index for index, node in enumerate(nodes)}
     # A step is named by the position of its first node.

@@ -1,4 +1,4 @@
-"""Partitions that a function of the user forms: what it returns is checked, and becomes what the backends propose."""
+"""Partitions that a user's function forms: its result is checked, and becomes the backends' proposals."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def assigned(
     partitioners: Mapping[str, Partitioner],
     descriptions: Mapping[str, BackendDescription],
 ) -> dict[str, Partitioner]:
-    """Partitioners that take what the user's function gives them, and nothing else."""
+    """Partitioners that take the nodes that the user's function gives them, and nothing else."""
     program = edge.view
     where = f"partition function {getattr(function, '__name__', function)!s} for {program.method}"
     answers: dict[tuple[str, Node], Verdict] = {}
 
     def ask(backend: str, node: Node) -> Verdict:
-        """What the backend says about a node; about the result of an operator with several, what it says of that."""
+        """The backend's verdict about a node; for a getitem, the verdict about its operator."""
         if backend not in partitioners:
             raise LoweringError(f"{backend!r} is not among the backends {list(partitioners)}", where=where)
         node = producer(node)
@@ -92,7 +92,7 @@ def _pair(item: Any, where: str) -> tuple[str, list[Any]]:
 def _check_complete(
     nodes: Sequence[Node], answers: Mapping[tuple[str, Node], Verdict], backend: str, where: str
 ) -> None:
-    """Refuse a partition that tears apart what belongs together."""
+    """Refuse a partition that separates nodes which belong together."""
     inside = set(nodes)
     for node in nodes:
         for other in (producer(node), *answers[backend, producer(node)].group):
@@ -105,8 +105,8 @@ def _check_complete(
 
 
 def _check_order(program: ProgramView, partitions: Sequence[tuple[str, Sequence[Node]]], where: str) -> None:
-    """Refuse partitions that depend on themselves, or on each other in a circle: none of them could run first."""
-    # A vertex is a partition's number, or a node in none; results go with their operator.
+    """Refuse partitions that depend on themselves, or on each other in a cycle: none of them could run first."""
+    # A vertex is a partition's number, or a node in none; results belong to their operator.
     vertex: dict[Node, Any] = {node: number for number, (_, nodes) in enumerate(partitions) for node in nodes}
     before: dict[Any, dict[Any, Node]] = {}
     for node in program.graph.nodes:
@@ -144,7 +144,7 @@ def _refuse_circle(
     partitions: Sequence[tuple[str, Sequence[Node]]],
     where: str,
 ) -> None:
-    """Raise for a circle of vertices, each one a source of the one in front of it, the first one also the last."""
+    """Raise for a cycle of vertices, each one a source of the one before it, the first one also the last."""
     number, user = next((source, user) for user, source in pairwise(circle) if type(source) is int)
     backend, nodes = partitions[number]
     raise LoweringError(
@@ -169,7 +169,7 @@ class _Assigned:
         node = call.node
         answer = self._inner.check(call)
         if node in self._nodes:
-            # The user wants it there, alone or not; that groups are whole was checked.
+            # The user wants it there, alone or not; the groups were checked to be complete.
             return replace(answer, passenger=False, group=())
         left = Verdict.no("the partition function does not give it this operator")
         return left if isinstance(answer, Verdict) and answer.supported else answer

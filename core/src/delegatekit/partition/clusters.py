@@ -1,4 +1,4 @@
-"""Nodes that cannot be separated: results and their getitem, groups that a backend takes whole, proposed partitions."""
+"""Inseparable nodes: results and their getitem, groups that a backend takes as a whole, proposed partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .ask import blaming_partitioner
 
 
 class Clusters:
-    """Nodes that cannot be separated: union-find, the earliest node of each cluster as its name."""
+    """Inseparable nodes: union-find, with the earliest node of each cluster as its name."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.position = {node: index for index, node in enumerate(nodes)}
@@ -34,7 +34,7 @@ class Clusters:
         return index
 
     def join(self, first: Node, second: Node) -> None:
-        """Make one cluster of those of two nodes."""
+        """Merge the clusters of two nodes."""
         low, high = sorted((self.find(first), self.find(second)))
         self.parent[high] = low
 

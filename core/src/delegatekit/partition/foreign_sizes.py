@@ -1,4 +1,4 @@
-"""Sizes that a node needs and no tensor of its own has: its delegate must have them from other inputs."""
+"""Sizes that a node needs but no tensor of its own has: its delegate must get them from other inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..edge.sizes import is_size
 
 
 def valued_size(node: Node) -> Any:
-    """A size of a node's results that depends on values, so that no delegate could know it; None if there is none."""
+    """A size of a node's results that depends on values, unknown to any delegate; None if there is none."""
     known = {symbol for size in _wanted(node) for symbol in _symbols(size)}
     known.update(symbol for item in _tensors(node) for size in item.meta["val"].shape for symbol in _symbols(size))
     return next((size for size in _made(node) if not _symbols(size) <= known), None)
@@ -33,7 +33,7 @@ def lost_in_set(method: EdgeMethod | ProgramView, members: Sequence[Node]) -> di
 
 
 class _Sizes:
-    """The changing sizes that some tensors have. Those of constants do not change."""
+    """The changing sizes of some tensors. Those of constants are static."""
 
     def __init__(self, method: EdgeMethod | ProgramView, tensors: Iterable[Node]) -> None:
         self._known = SizeNodes(lambda target, args, value: args[0])
@@ -44,7 +44,7 @@ class _Sizes:
                 self._symbols.update(*map(_symbols, getattr(item.meta["val"], "shape", ())))
 
     def lost_by(self, node: Node) -> Any:
-        """A size that the node needs and that cannot be computed from them, or that it makes of anything else."""
+        """A size that the node needs and that cannot be computed from them, or that it derives from anything else."""
         lost = next((size for size in _wanted(node) if not self._known.can(size)), None)
         if lost is not None:
             return lost
@@ -61,7 +61,7 @@ def _wanted(node: Node) -> Iterator[Any]:
 
 
 def _made(node: Node) -> Iterator[Any]:
-    """The sizes of a node's results; a result that is a number counts as one."""
+    """The sizes of a node's results; a number as result counts as one."""
     value = node.meta["val"]
     for result in value if isinstance(value, tuple | list) else (value,):
         yield from getattr(result, "shape", (result,))

@@ -2,10 +2,10 @@
 
 In comes an edge method and partitioners in priority order; out goes a `PartitionPlan`. Nothing is changed.
 
-How it grows. Each node belongs to one kind: a backend, or fallback. Kinds take turns, round after round; a node gets
+The algorithm: each node belongs to one kind: a backend, or fallback. Kinds take turns, round after round; a node gets
 the earliest turn of its kind that is not before any of its inputs. Nodes of one turn form a set, and since turns never
-go backwards along an edge, the sets cannot depend on each other in a circle. A second sweep lets nodes wait for a
-later turn where that joins them to their users. A last pass over the (few) sets merges what is still mergeable,
+go backwards along an edge, the sets cannot depend on each other in a cycle. A second sweep delays nodes to a
+later turn where that joins them to their users. A last pass over the (few) sets merges the mergeable ones,
 exactly, with reachability kept as bit sets. The first two sweeps are linear in nodes and edges.
 """
 
@@ -28,7 +28,7 @@ from .plan import PartitionPlan
 from .quotient import Quotient
 from .state import StateOwners
 
-#: With more sets than this, the bit sets of the merging pass would not be small any more; the sets stay as grown.
+#: Limit of sets in the merging pass: with more, its bit sets would become large; the sets stay as grown.
 _EXACT_LIMIT = 16_384
 
 
@@ -40,12 +40,12 @@ def partition(
     owners: StateOwners | None = None,
     ask_all: bool = False,
 ) -> PartitionPlan:
-    """Partition a method among backends, given in priority order. Graphs of control flow are partitioned apart.
+    """Partition a method among backends, given in priority order. Graphs of control flow are partitioned separately.
 
-    `descriptions` says what the backends can do beside taking operators: sizes that change, state of their own; one
-    that is not described can neither. `owners` says which buffers they keep; without, all that they can. With `ask_all`
+    `descriptions` has the backends' further abilities: changing sizes, state of their own; a backend
+    without one has neither. `owners` decides which buffers they keep; without, all that they can. With `ask_all`
     every backend is asked about every node (for explanations), which changes no assignment. Raises PluginError when a
-    partitioner raises or its answer breaks the rules of the border.
+    partitioner raises or its answer is invalid.
     """
     nodes = [node for node in method.graph.nodes if node.op == "call_function"]
     descriptions = descriptions or {}
@@ -84,7 +84,7 @@ def _first_takers(verdicts: Mapping[Node, Mapping[str, Verdict]]) -> dict[Node, 
 def _refused_group(
     graph: _ClusterGraph, verdicts: Mapping[Node, Mapping[str, Verdict]], taker: Mapping[Node, str]
 ) -> dict[Node, Verdict]:
-    """New answers about the first group that depends on itself through a node outside: no delegate can compute it.
+    """New verdicts on the first group that depends on itself through a node outside: no delegate can compute it.
 
     Empty if there is none. Raises PluginError for a proposed partition that depends on itself.
     """
@@ -110,7 +110,7 @@ def _refused_sizes(
     verdicts: Mapping[Node, Mapping[str, Verdict]],
     taker: Mapping[Node, str],
 ) -> dict[Node, Verdict]:
-    """New answers about nodes that need sizes which no input of their delegate would have; empty if there are none."""
+    """New verdicts on nodes that need sizes which no input of their delegate would have; empty if there are none."""
     refused: dict[Node, Verdict] = {}
     for members in chosen.values():
         for lost, size in lost_in_set(method, members).items():
@@ -188,7 +188,7 @@ class _ClusterGraph:
         for index in sorted(owner):
             grown.setdefault(owner[index], []).extend(self.members[index])
         for members in grown.values():
-            members.sort(key=self._position.__getitem__)  # the nodes of a group need not be neighbors
+            members.sort(key=self._position.__getitem__)  # the nodes of a group may not be adjacent
         return grown
 
     def _turns(self) -> list[int]:
@@ -203,11 +203,11 @@ class _ClusterGraph:
         return turn
 
     def _apart(self, first: int, second: int) -> bool:
-        """Whether two clusters cannot be in the same set: other kinds, or one is a backend's own partition."""
+        """True if two clusters cannot be in the same set: other kinds, or one is a backend's own partition."""
         return self.kind[first] != self.kind[second] or first in self.fixed or second in self.fixed
 
     def _wait(self, turn: list[int]) -> None:
-        """Move clusters to a later turn of a user of the same kind, where no other user needs them before."""
+        """Move clusters to a later turn of a user of the same kind, if no other user needs them earlier."""
         for index in reversed(self.order):
             if not self.kind[index] or index in self.fixed or not self.users[index]:
                 continue
@@ -217,7 +217,7 @@ class _ClusterGraph:
                 turn[index] = max(turn[index], min(joins))
 
     def _merge(self, owner: dict[int, int], kind: list[int]) -> dict[int, int]:
-        """Merge sets of one kind wherever no path leads from one through something else to the other."""
+        """Merge sets of one kind if no path leads from one through a third to the other."""
         quotient = Quotient(owner, kind, self.order, self.users)
         quotient.merge_all()
         return {index: quotient.final(number) for index, number in owner.items()}

@@ -1,4 +1,4 @@
-"""A placement: who gets which operator, by name. Partitions grow from it as they do without."""
+"""A placement of operators on backends, by name. Partitions grow from it as usual."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from delegatekit_api import Partitioner
 from ..errors.misuse import WrongArgumentError
 from .restricted import Restricted
 
-#: Method -> name of a node of its edge program -> the backend that gets the node, "" for none; others are open to all.
+#: Method -> name of a node of its edge program -> the assigned backend, "" for none; other nodes are open to all.
 Placement: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
 def checked_placement(placement: Placement, backends: Collection[str]) -> Placement:
-    """The placement itself. Raises LoweringError if it is none, or names strangers."""
+    """The placement itself. Raises LoweringError for an invalid one, or one that names unknown backends."""
     for method, places in placement.items():
         for name, backend in places.items() if isinstance(places, Mapping) else ((places, places),):
             if backend != "" and backend not in backends:
@@ -41,7 +41,7 @@ def check_names(placement: Placement, known: Mapping[str, Collection[str]]) -> N
 
 
 class Placed(Restricted):
-    """Asked about the nodes that a placement gives to its backend, and about those that it does not name."""
+    """Asked only about the nodes that a placement gives to its backend, and about those that it does not name."""
 
     def __init__(self, inner: Partitioner, backend: str, places: Mapping[str, str]) -> None:
         super().__init__(inner)

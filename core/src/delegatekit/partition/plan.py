@@ -1,4 +1,4 @@
-"""What partitioning makes: partitions, and who computes what in which order."""
+"""The result of partitioning: partitions, and the assignment and order of all nodes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..edge import EdgeMethod
 
 @dataclass(frozen=True)
 class Partition:
-    """Nodes that one delegate computes."""
+    """The nodes that one delegate computes."""
 
     backend: str
     #: In the order of the graph.
     nodes: tuple[Node, ...]
-    #: Tensors from outside, in order of first use: constants are not among them, nor sizes, which are computed anew.
+    #: Tensors from outside, in order of first use, without constants, and without sizes, which are recomputed.
     inputs: tuple[Node, ...]
-    #: Known values from outside, in order of first use.
+    #: Constants from outside, in order of first use.
     constants: tuple[Node, ...]
-    #: Values that something outside uses, in the order of the graph.
+    #: Values used outside, in the order of the graph.
     outputs: tuple[Node, ...]
     #: Buffers that the delegate keeps inside itself and updates.
     buffers: tuple[Node, ...] = ()
@@ -32,11 +32,11 @@ class Partition:
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """Who computes what, and in which order."""
+    """The assignment of nodes to delegates and the runtime, and their order."""
 
     #: Fallback nodes and partitions, each after everything it depends on.
     steps: tuple[Node | Partition, ...]
-    #: Every call_function node -> backend name -> that backend's answer. A backend after the taker is not asked.
+    #: Every call_function node -> backend name -> that backend's verdict. A backend after the taker is not asked.
     verdicts: Mapping[Node, Mapping[str, Verdict]]
     #: Node -> the backend that computes it; fallback nodes are absent.
     taker: Mapping[Node, str] = field(default_factory=dict)
@@ -66,21 +66,21 @@ class Decomposition:
     #: The round of partitioning in which it was refused, counted from 1.
     round: int
     node: Node
-    #: Backend -> its answer about the whole node.
+    #: Backend -> its verdict on the whole node.
     verdicts: Mapping[str, Verdict]
-    #: Why the runtime cannot run it.
+    #: The reason why the runtime cannot run it.
     refusal: str
-    #: The nodes of the next round that it became; none where what it became was there already.
+    #: The nodes of the next round that it became; none if these existed already.
     became: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
 class PartitionedMethod:
-    """A method in the edge dialect, and who computes what of it."""
+    """A method in the edge dialect, and its partition plan."""
 
     edge: EdgeMethod
     plan: PartitionPlan
-    #: What was decomposed on the way, round by round; that of control flow first.
+    #: The decomposed nodes, round by round; those of control flow first.
     decompositions: tuple[Decomposition, ...] = ()
-    #: What passes changed before it was partitioned.
+    #: The changes made by passes before partitioning.
     changes: tuple[Change, ...] = ()

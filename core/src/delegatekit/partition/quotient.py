@@ -1,4 +1,4 @@
-"""Merges grown sets of one kind, exactly, wherever no path leads from one through something else to the other."""
+"""Merges grown sets of one kind, exactly, if no path leads from one through a third to the other."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .order import topological
 class Quotient:
     """Sets and fallback clusters as vertices; for each, the sets before and after it as bits of an integer.
 
-    `owner` says in which set a cluster is, `kind` of which kind a set is; a set of kind 0 is not merged. `order` and
-    `users` are those of the clusters. Raises LoweringError if the sets depend on each other in a circle.
+    `owner` is the set of a cluster, `kind` the kind of a set; a set of kind 0 is not merged. `order` and
+    `users` are those of the clusters. Raises LoweringError if the sets depend on each other in a cycle.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Quotient:
         return reach
 
     def merge_all(self) -> None:
-        """Merge as long as there are two sets of one kind without a path between them through something else."""
+        """Merge as long as there are two sets of one kind without a path between them through a third."""
         of_kind: dict[int, int] = {}
         for number, kind in enumerate(self.kind):
             if kind:

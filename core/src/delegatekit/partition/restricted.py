@@ -1,4 +1,4 @@
-"""A partitioner that is asked about some nodes only."""
+"""A partitioner that is only asked about some nodes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from delegatekit_api.nodes import describe_node
 
 
 class Restricted:
-    """A partitioner around another: which nodes that one is not asked about, a subclass says in `_refusal`."""
+    """A partitioner around another: a subclass's `_refusal` excludes nodes that the other is not asked about."""
 
     def __init__(self, inner: Partitioner) -> None:
         self._inner = inner
 
     def keep_operators(self) -> Collection[str]:
-        """Those that the other keeps."""
+        """Those that the inner one keeps."""
         return self._inner.keep_operators()
 
     def check(self, call: Call) -> Verdict:
-        """What the other answers, unless it is not asked about this call or about one of its group."""
+        """The inner one's verdict, unless this call or one of its group is excluded."""
         node = call.node
         refusal = self._refusal(node)
         if refusal is not None:
@@ -34,7 +34,7 @@ class Restricted:
         return answer
 
     def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
-        """What the other proposes."""
+        """The inner one's proposals."""
         return self._inner.propose(program)
 
     def _refusal(self, node: Node) -> str | None:

@@ -1,8 +1,8 @@
-"""Partitions in rounds, until every node has a backend or a kernel of the runtime that computes it.
+"""Partitions in rounds, until every node is assigned to a backend or a kernel of the runtime.
 
-A backend may keep an operator whole and then leave it; the runtime has no kernel for some operators, and kernels that
-are wrong for some cases. What neither takes is decomposed, and the backends are asked about what it became. Graphs of
-control flow are settled before the graph that calls them.
+A backend may keep an operator whole and then refuse it; the runtime has no kernel for some operators, and kernels that
+are wrong for some cases. A node taken by neither is decomposed, and the backends are asked about the parts. Graphs of
+control flow are partitioned before the graph that calls them.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from .state import StateOwners
 
 @dataclass(frozen=True)
 class Asked:
-    """The backends of a lowering, as partitioning knows them."""
+    """The backends of a lowering, from the view of partitioning."""
 
     #: In priority order.
     partitioners: Mapping[str, Partitioner]
     descriptions: Mapping[str, BackendDescription]
-    #: What the user pins to them.
+    #: The user's selection.
     selection: Selection
     #: The operators that they want whole.
     keep: frozenset[str]
-    #: Which buffers they keep inside their delegates.
+    #: The buffers that they keep inside their delegates.
     owners: StateOwners
-    #: Whether each is asked about every node, for explanations.
+    #: True if each is asked about every node, for explanations.
     every: bool = False
 
     @classmethod
@@ -62,9 +62,9 @@ class Asked:
 
 
 def settle(edge: EdgeMethod, asked: Asked, stage: Callable[[str], AbstractContextManager[Any]]) -> PartitionedMethod:
-    """Partition a method. `stage` is entered with the name of what is done: "partition", or "edge" to decompose.
+    """Partition a method. `stage` is entered with the name of each stage: "partition", or "edge" to decompose.
 
-    What still has neither a backend nor a kernel in the end is left for emission to refuse and explanations to show.
+    Nodes that have neither a backend nor a kernel in the end are left for emission to reject and explanations to show.
     Raises PluginError as `partition` does.
     """
     inner = {call: tuple(settle(region, asked, stage) for region in regions) for call, regions in edge.regions.items()}
@@ -76,7 +76,7 @@ def settle(edge: EdgeMethod, asked: Asked, stage: Callable[[str], AbstractContex
             selected = asked.selection.partitioners(edge, asked.partitioners, asked.descriptions)
             plan = partition(edge, selected, descriptions=asked.descriptions, owners=asked.owners, ask_all=asked.every)
         stranded = {node: reason for node in plan.fallback if (reason := refusal(node)) is not None}
-        # What a backend takes in company waits for what the others become: that may be its company.
+        # A node that a backend takes only together with others waits for the next round, which may bring these.
         stranded = {node: reason for node, reason in stranded.items() if not _is_taken(node, plan)} or stranded
         if number == 1:
             stranded.update(_misfits(edge, plan))
@@ -96,12 +96,12 @@ def settle(edge: EdgeMethod, asked: Asked, stage: Callable[[str], AbstractContex
 
 
 def _is_taken(node: Node, plan: PartitionPlan) -> bool:
-    """Whether a backend takes a node, if only beside others."""
+    """True if a backend takes a node, even if only together with others."""
     return any(verdict.supported for verdict in plan.verdicts[node].values())
 
 
 def _misfits(edge: EdgeMethod, plan: PartitionPlan) -> dict[Node, str]:
-    """The updates of buffers' rows that the runtime writes in place in another form only, and why."""
+    """The updates of buffers' rows that the runtime writes in place only in another form, and the reasons."""
     updates = row_updates(edge)
     return {
         node: reason

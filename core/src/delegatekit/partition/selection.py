@@ -1,6 +1,6 @@
-"""The user's say in partitioning: `only` and `skip` pin nodes to backends, and functions and placements decide.
+"""The user's options of partitioning: `only` and `skip` pin nodes to backends, and functions and placements decide.
 
-All work by wrapping the backends' partitioners, so that partitioning itself knows nothing of them.
+All work by wrapping the backends' partitioners, so that partitioning itself is independent of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Selectors: TypeAlias = Sequence[Selector] | Mapping[str, Sequence[Selector]]
 
 
 class Selection:
-    """What `only`, `skip` and `partition` of a lowering say. Raises LoweringError for what they cannot mean."""
+    """The arguments `only`, `skip` and `partition` of a lowering. Raises LoweringError for invalid ones."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Selection:
         self._names: set[str] = set()
 
     def kept(self, wishes: Mapping[str, Collection[str]]) -> frozenset[str]:
-        """The operators that stay whole, of what backends wish for. Raises LoweringError for what nobody wishes for."""
+        """The operators not to decompose, among the backends' requests. Raises LoweringError for unrequested ones."""
         found: set[str] = set()
         for name in self._keep:
             asking = [backend for backend in wishes if name in (backend, *wishes[backend])]
@@ -65,7 +65,7 @@ class Selection:
         partitioners: Mapping[str, Partitioner],
         descriptions: Mapping[str, BackendDescription] | None = None,
     ) -> dict[str, Partitioner]:
-        """The partitioners of the backends for this graph, as the user wants them."""
+        """The partitioners of the backends for this graph, with the user's selection."""
         nodes = [node for node in edge.graph.nodes if _is_choosable(node, edge)]
         self._names.update(name for node in nodes for name in (*operator_names(node), *module_paths(node)))
         for choice in self._choices():
@@ -85,7 +85,7 @@ class Selection:
         return assigned(self._function, edge, pinned, descriptions or {})
 
     def check_used(self) -> None:
-        """Raise LoweringError for a selector that meant no node of any method, or both modules and operators."""
+        """Raise LoweringError for a selector that matched no node of any method, or both modules and operators."""
         for choice in self._choices():
             choice.check(self._names)
         check_names(self._placement, self._placed)
@@ -109,7 +109,7 @@ def _by_backend(what: str, selectors: Selectors | None, backends: Collection[str
 
 
 def _is_choosable(node: Node, edge: EdgeMethod) -> bool:
-    """Whether backends are asked about a node."""
+    """True if backends are asked about a node."""
     return (
         node.op == "call_function"
         and node.target is not operator.getitem
@@ -120,7 +120,7 @@ def _is_choosable(node: Node, edge: EdgeMethod) -> bool:
 
 
 class _Pinned(Restricted):
-    """Asked about the nodes that `only` selects and `skip` does not."""
+    """Asked only about the nodes that `only` selects and `skip` does not."""
 
     def __init__(self, inner: Partitioner, only: tuple[Choice, ...] | None, skip: tuple[Choice, ...]) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""What `only` and `skip` select nodes by, paths of modules, names of operators and functions, and the nodes meant."""
+"""The selectors of `only` and `skip`: module paths, names of operators, functions, and the nodes that they match."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from delegatekit_api.nodes import describe_node, operator_name
 from ..errors.foreign import as_ours
 from ..errors.misuse import WrongArgumentError
 
-#: A module path with wildcards ("encoder.layers.*.attn": with all that is inside), an operator ("aten.linear.default",
-#: "aten.linear" or "linear"), or a function that says whether it means a node. "module:NAME" and "operator:NAME" tell
-#: which of the two a name is.
+#: A module path with wildcards ("encoder.layers.*.attn": with everything inside), an operator ("aten.linear.default",
+#: "aten.linear" or "linear"), or a predicate on nodes. "module:NAME" and "operator:NAME"
+#: distinguish the two kinds of names.
 Selector: TypeAlias = str | Callable[[Node], bool]
 
 
 class Choice:
-    """One selector of `only` or `skip`, and the nodes that it was found to mean."""
+    """One selector of `only` or `skip`, and the nodes that it matched."""
 
     def __init__(self, what: str, selector: Selector) -> None:
         self.text = f"{what}={text_of(selector)}"
@@ -31,7 +31,7 @@ class Choice:
         self._as_operator = self._as_module = self._different = False
 
     def look_at(self, nodes: Sequence[Node]) -> None:
-        """Find out which of these nodes are meant. A function is called once for each."""
+        """Record which of these nodes match. A function is called once for each."""
         for node in nodes:
             as_operator, as_module = self._meanings(node)
             if as_operator or as_module:
@@ -41,7 +41,7 @@ class Choice:
             self._different |= as_operator != as_module
 
     def check(self, names: Collection[str]) -> None:
-        """Raise LoweringError if it meant nothing, or if it is not clear what."""
+        """Raise LoweringError if nothing matched, or if the match is ambiguous."""
         if self._as_operator and self._as_module and self._different and isinstance(self.selector, str):
             raise WrongArgumentError(
                 f"{self.text} is the name of operators and of a module",
@@ -60,7 +60,7 @@ class Choice:
         )
 
     def _meanings(self, node: Node) -> tuple[bool, bool]:
-        """Whether it means the node by its operator, and by its module."""
+        """Two flags: it matches the node by its operator, and by its module."""
         selector = self.selector
         if not isinstance(selector, str):
             with as_ours(
@@ -76,7 +76,7 @@ class Choice:
 
 
 def listed(what: str, selectors: Sequence[Selector]) -> tuple[Choice, ...]:
-    """The selectors that the argument `what` lists. Raises LoweringError for what is neither a list nor a selector."""
+    """The selectors that the argument `what` lists. Raises LoweringError for anything but a list of selectors."""
     if isinstance(selectors, str) or callable(selectors):
         raise LoweringError(f"{what}={text_of(selectors)} is not a list", hint=f"write {what}=[{text_of(selectors)}]")
     for selector in selectors:
@@ -90,7 +90,7 @@ def listed(what: str, selectors: Sequence[Selector]) -> tuple[Choice, ...]:
 
 
 def text_of(selector: Any) -> str:
-    """A selector as messages show it."""
+    """A selector as text for messages."""
     return repr(selector) if isinstance(selector, str) else getattr(selector, "__name__", repr(selector))
 
 
@@ -104,7 +104,7 @@ def operator_names(node: Node) -> set[str]:
 
 
 def module_paths(node: Node) -> list[str]:
-    """The paths of the node's module and of those around it, those included that are never called (a ModuleList)."""
+    """The paths of the node's module and its parents, including those that are never called (a ModuleList)."""
     found: dict[str, None] = {}
     for path, _ in (node.meta.get("nn_module_stack") or {}).values():
         parts = str(path).split(".")
@@ -114,7 +114,7 @@ def module_paths(node: Node) -> list[str]:
 
 
 def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
-    """Whether a path fits a pattern part by part; the part "**" stands for any number of parts."""
+    """True if a path matches a pattern part by part; the part "**" matches any number of parts."""
     if not pattern:
         return not path
     if pattern[0] == "**":

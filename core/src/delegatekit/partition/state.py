@@ -1,4 +1,4 @@
-"""Which buffers a delegate may keep inside itself: those of one method, where the backend says that it can."""
+"""The buffers that a delegate may keep inside itself: those of one method, if the backend supports it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StateOwners:
     shared: Collection[str] = ()
 
     def may_keep(self, backend: str, buffer: Node, method: EdgeMethod) -> bool:
-        """Whether a backend's delegate may keep a buffer of the method. Raises PluginError as `partition` does."""
+        """True if a backend's delegate may keep a buffer of the method. Raises PluginError as `partition` does."""
         facts = self.descriptions.get(backend)
         if facts is None or not facts.owns_state or method.buffers[buffer].name in self.shared:
             return False

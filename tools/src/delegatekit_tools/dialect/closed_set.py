@@ -1,8 +1,8 @@
-"""The closed set of the edge dialect's operators, and for every other name the reason why no program has it.
+"""The closed set of the edge dialect's operators, and the reason why any other name does not occur.
 
-It follows from what translation itself goes by: the rules, PyTorch's decompositions, what stays whole, and that
-programs are functional. What a rule leaves alone in some calls, or writes although there is a rule or a decomposition
-for it, is listed here.
+It is derived from the translation itself: the rules, PyTorch's decompositions, operators kept whole, and the fact that
+programs are functional. Exceptions, operators that a rule leaves or writes although there is a rule or decomposition
+for them, are listed here.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from delegatekit.edge import PROMOTING, RULES, WHOLE, is_decomposable, rewritten
 
 aten = torch.ops.aten
 
-#: Of these, rules leave or write some calls as they are; whoever changes a rule so that an operator appears or
-#: disappears changes this set (tests compare it with the programs of all examples of the conformance suite).
+#: Rules leave or write some calls of these operators; a change of a rule that makes an operator appear or
+#: disappear changes this set (tests compare it with the programs of all examples of the conformance suite).
 OCCURRING: Final[frozenset[OpOverload]] = frozenset(PROMOTING) - {aten.floor_divide.default} | {
     aten._adaptive_avg_pool2d.default,
     aten._adaptive_avg_pool3d.default,
@@ -61,12 +61,12 @@ OCCURRING: Final[frozenset[OpOverload]] = frozenset(PROMOTING) - {aten.floor_div
     aten.where.self,
 }
 
-#: Where quantized programs get their operators from: importing it registers them.
+#: The module that registers the operators of quantized programs.
 _QUANTIZED_AT: Final = "torch.ao.quantization.fx._decomposed"
-#: Namespaces whose operators are all known once that is imported; of others, nothing can be told.
+#: Namespaces whose operators are complete after that import; of others, nothing can be determined.
 _NAMESPACES: Final = ("aten", "quantized_decomposed")
 
-#: "core": core ATen, as rewriting leaves it. "further": other operators that nothing rewrites. "whole": rewritten,
+#: "core": core ATen, after rewriting. "further": other operators that nothing rewrites. "whole": rewritten,
 #: unless a backend asks for them whole. "quantized": operators of quantized programs.
 Group = Literal["core", "further", "quantized", "whole"]
 GROUPS: Final[Mapping[Group, str]] = {
@@ -90,9 +90,9 @@ class DialectOperator:
 
 @cache
 def dialect_operators() -> Mapping[str, DialectOperator]:
-    """All operators that can reach a backend, by name: by groups, and sorted in each.
+    """All operators that can reach a backend, by name: grouped, and sorted within each group.
 
-    The group "whole" has everything functional that PyTorch can run on the CPU and that is rewritten otherwise.
+    The group "whole" has all functional operators that PyTorch can run on the CPU and that are otherwise rewritten.
     """
     found = [DialectOperator(str(target), group, str(target._schema)) for target, group in _grouped()]
     order = list(GROUPS)
@@ -100,7 +100,7 @@ def dialect_operators() -> Mapping[str, DialectOperator]:
 
 
 def absence(name: str, *, whole: bool = False) -> str:
-    """Why no program has an operator of this name; empty if one can. `whole` says that a backend asks to keep it."""
+    """The reason why no program has an operator of this name; empty if one can. `whole`: a backend asks to keep it."""
     namespace, _, rest = name.partition(".")
     if namespace not in _NAMESPACES:
         return ""
@@ -125,11 +125,11 @@ def absence(name: str, *, whole: bool = False) -> str:
 
 @cache
 def rewritten_to(target: OpOverload) -> tuple[str, ...] | None:
-    """The operators that a call becomes when no backend keeps it, tried with small tensors that fit its schema. None
-    if none of these fit, or the call stays as it is.
+    """The operators that a call is rewritten to unless a backend keeps it, tried with small tensors of its schema. None
+    if none of these fit, or the call is not rewritten.
     """
     logger = logging.getLogger(FakeTensorMode.__module__)
-    before, logger.disabled = logger.disabled, True  # it tells of every sample that does not fit
+    before, logger.disabled = logger.disabled, True  # it logs every sample that does not fit
     try:
         for dtype, rank in itertools.product((torch.float32, torch.int64, torch.bool), (3, 4, 2, 1, 5)):
             with suppress(Exception):
@@ -141,7 +141,7 @@ def rewritten_to(target: OpOverload) -> tuple[str, ...] | None:
 
 def _grouped() -> Iterator[tuple[OpOverload, Group]]:
     _import_quantized()
-    # torch.ops lists only what was asked for before.
+    # torch.ops lists only operators that were accessed before.
     known = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
     for namespace in _NAMESPACES:
         packets = getattr(torch.ops, namespace)
@@ -163,7 +163,7 @@ def _group(target: OpOverload) -> Group:
 
 
 def _occurs(target: OpOverload) -> bool:
-    """Whether a program may have it that no backend asked to keep whole."""
+    """True if a program may contain it without a backend that keeps it whole."""
     if target in OCCURRING or target in WHOLE or target.namespace != "aten":
         return True
     return RULES.rule(target) is None and not is_decomposable(target)
@@ -175,12 +175,12 @@ def _is_functional(target: OpOverload) -> bool:
     return not schema.is_mutable and bool(results) and all(result.alias_info is None for result in results)
 
 
-#: Dispatch keys of kernels that a CPU can use, beside those of decompositions.
+#: Dispatch keys of kernels that run on a CPU, besides those of decompositions.
 _KEYS: Final = ("CPU", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
 
 def _is_computed_here(target: OpOverload) -> bool:
-    """Whether a tensor comes out of it on a CPU: not of operators of other devices, of lists or of text."""
+    """True if it returns a tensor on a CPU: not so for operators of other devices, of lists or of strings."""
     if not any("Tensor" in str(result.type) for result in target._schema.returns):
         return False
     name = target._schema.name
@@ -193,7 +193,7 @@ def _is_computed_here(target: OpOverload) -> bool:
 
 
 def _copying(target: OpOverload) -> str:
-    """The name of the form that copies, in words; empty if there is none."""
+    """The name of the copying variant, in words; empty if there is none."""
     name = target._schema.name.partition("::")[2]
     packet = getattr(aten, f"{name}_copy", None)
     overload = target._overloadname
@@ -222,7 +222,7 @@ def _is_needed(argument: torch.Argument) -> bool:
 
 
 def _sample(kind: str, dtype: torch.dtype, rank: int) -> Any:
-    """An argument of a type of schemas: tensors have the same `rank` and sizes that most operators take."""
+    """An example argument for a schema type: tensors have the same `rank` and sizes that most operators accept."""
     shape = (1, 4, 4, 4, 4)[-rank:] if rank != 2 else (4, 4)
     simple: Mapping[str, Any] = {"int": 1, "SymInt": 1, "float": 1.0, "number": 1, "Scalar": 1, "bool": False}
     if kind == "Tensor":

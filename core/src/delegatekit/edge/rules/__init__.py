@@ -1,4 +1,4 @@
-"""The rules of the edge dialect: how operators are rewritten into one spelling per meaning.
+"""The rules of the edge dialect: operators are rewritten into one canonical form per meaning.
 
 A family of rules is a file; this is the list of families.
 """
@@ -41,7 +41,7 @@ _PLAIN: Final = RuleTable(
     ),
     (COMPLEX_NUMBERS, FOURIER),
 )
-#: What rewrites exported operators.
+#: The rewrite rules of exported operators.
 RULES: Final = _PLAIN.extended(promotion(_PLAIN))
 
 __all__ = ["RULES", "Family", "RuleTable"]

@@ -1,4 +1,4 @@
-"""Arithmetic: numbers as operands, `alpha`, bounds, shifts, and sums over everything."""
+"""Arithmetic: scalar operands, `alpha`, bounds, shifts, and full reductions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARITHMETIC = Family("arithmetic")
 
 
 def _with_scalar_form(scalar_form: OpOverload) -> Rule:
-    """The rule of an operator whose second operand may be a number: then its Scalar overload says so."""
+    """The rule of an operator whose second operand may be a number: it then becomes the Scalar overload."""
 
     def apply(b: EdgeBuilder, call: Draft) -> Value:
         x, other = call["self", "other"]
@@ -57,7 +57,7 @@ _FLOAT_REMAINDER = _with_scalar_form(aten.remainder.Scalar)
 
 
 def _with_alpha(tensor_form: OpOverload, scalar_form: OpOverload) -> Rule:
-    """The rule of add and sub: a number operand absorbs alpha."""
+    """The rule of add and sub: a scalar operand absorbs alpha."""
 
     def apply(b: EdgeBuilder, call: Draft) -> Value:
         x, other, alpha = call["self", "other", "alpha"]
@@ -73,10 +73,10 @@ def _with_alpha(tensor_form: OpOverload, scalar_form: OpOverload) -> Rule:
             return NotImplemented
         if isinstance(other, Node):
             if alpha != 1 and not same_shape(b.shape(x), b.shape(other)):
-                # The runtime's kernel scales the wrong operand where the first has one element.
+                # The runtime's kernel scales the wrong operand if the first has one element.
                 other, alpha = b.call(aten.mul.Tensor, other, alpha), 1
             return b.emit(tensor_form, (x, other), {} if alpha == 1 else {"alpha": alpha}, value)
-        number = other if alpha == 1 else other * alpha  # True * 1 would be 1, which makes integers of bools
+        number = other if alpha == 1 else other * alpha  # True * 1 would be 1, which turns bools into integers
         # The runtime's kernel refuses a number that changes the dtype (an integer tensor + 0.5).
         return b.emit(scalar_form, (convert(b, x, result_dtype(x, number)), number), {}, value)
 
@@ -124,7 +124,7 @@ def _shift(*, left: bool) -> Rule:
         known = b.constants.get(count)
         if known is not None and bool(((known >= 0) & (known < places)).all()):
             return b.emit(form, (x, count), {}, value)
-        # What kernels make of other counts differs.
+        # Kernels differ for other counts.
         last = b.constant(torch.tensor(places - 1, dtype=dtype))
         within = b.call(aten.eq.Tensor, b.call(aten.clamp.default, count, 0, places - 1), count)
         inner = b.emit(form, (x, b.call(aten.where.self, within, count, last)), {})

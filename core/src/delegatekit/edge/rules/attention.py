@@ -1,6 +1,6 @@
-"""Scaled dot-product attention in pieces that hardware has: matmul, add, softmax, matmul.
+"""Scaled dot-product attention decomposed into operators of accelerators: matmul, add, softmax, matmul.
 
-PyTorch's own decomposition guards every layer against fully masked rows with comparisons that no accelerator takes.
+PyTorch's own decomposition guards every layer against fully masked rows with comparisons that no accelerator supports.
 Here a mask becomes a finite additive bias once per program (equal nodes merge), and the guard, where a mask can hide
 a whole row, is one multiplication.
 """
@@ -25,12 +25,12 @@ aten = torch.ops.aten
 
 ATTENTION = Family("attention")
 
-#: Added to a masked score: adding any sane score changes nothing, and exp() of it is exactly 0 beside a visible one.
+#: Added to a masked score: adding any sane score changes nothing, and exp() of it is exactly 0 beside an unmasked one.
 MASKED = -1e30
 
 
 class Writer(Protocol):
-    """What attention in pieces is written with: the edge graph's builder, or another graph's."""
+    """The graph writer of decomposed attention: the edge graph's builder, or another graph's."""
 
     @property
     def constants(self) -> Mapping[Node, torch.Tensor]:
@@ -43,10 +43,10 @@ class Writer(Protocol):
         """Dtype of a node's value."""
 
     def constant(self, tensor: torch.Tensor) -> Node:
-        """A node for a tensor that is known."""
+        """A node for a known tensor."""
 
     def call(self, target: Any, *args: Any, value: Any = None, **kwargs: Any) -> Any:
-        """Append a call. `value` is the fake result, where it is known."""
+        """Append a call. `value` is the fake result, if known."""
 
 
 @ATTENTION.rule(aten.scaled_dot_product_attention.default)
@@ -69,26 +69,26 @@ class Attention:
     mask: Node | None
     dropout: float
     causal: bool
-    #: None: by the size of the queries.
+    #: None: derived from the size of the queries.
     scale: float | None
     #: Queries have more heads than keys and values.
     grouped: bool
 
     @classmethod
     def of(cls, call: Node | Draft) -> Attention:
-        """Those of a call of `aten.scaled_dot_product_attention`."""
+        """The arguments of a call of `aten.scaled_dot_product_attention`."""
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
         return cls(*(read_argument(call, name) for name in names))
 
 
 def in_pieces(b: Writer, given: Attention, value: Any, masked: Callable[[Node], Node] | None = None) -> Value:
-    """Attention as operators of PyTorch's; `value` is the fake result, or None.
+    """Attention as PyTorch's operators; `value` is the fake result, or None.
 
-    `masked` makes masked scores of the scores, if it is done otherwise than by a bias.
+    `masked` masks the scores, if not by a bias.
     """
     query, key, values, mask = given.query, given.key, given.values, given.mask
     dtype = b.dtype(query)
-    # Scores of narrow dtypes are computed, summed up and weighed in float32, as PyTorch's kernels do.
+    # Scores of narrow dtypes are computed, summed and weighted in float32, as in PyTorch's kernels.
     wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
     query, key, values = (_converted(b, item, wide) for item in (query, key, values))
     if mask is not None and b.dtype(mask) != torch.bool:
@@ -141,7 +141,7 @@ def _causal(b: Writer, query: Node, key: Node) -> tuple[Node, None]:
 
 
 def _bias(b: Writer, mask: Node | None) -> tuple[Node | None, Node | None]:
-    """Additive finite bias, and a factor that is 0 for rows that see nothing (None where no row can)."""
+    """Additive finite bias, and a factor that is 0 for fully masked rows (None where there can be none)."""
     if mask is None:
         return None, None
     if b.dtype(mask) != torch.bool:

@@ -1,7 +1,7 @@
 """Complex numbers as pairs of real ones: neither backends nor a .pte file have complex tensors.
 
-A complex value is a node `aten.complex(real, imaginary)`, never anything else. Every operator on such nodes is written
-with their parts, so that in a program without complex inputs and outputs nothing uses these nodes in the end.
+A complex value is a node `aten.complex(real, imaginary)` only. Every operator on such nodes is rewritten
+to their parts, so that in a program without complex inputs and outputs these nodes end up unused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMPLEX_NUMBERS: Final = Family("complex_numbers")
 
 # -- both parts alike ------------------------------------------------------------------------------------------------
 
-#: Operators that move elements, or are linear in them: what they do to a complex tensor, they do to its parts.
+#: Operators that move elements, or are linear in them: applied to a complex tensor, they apply to its parts.
 _PARTWISE: Final = (
     "alias clone cat cumsum.default _unsafe_view constant_pad_nd contiguous detach detach_copy "
     "diagonal_copy expand expand_as expand_copy flatten.using_ints flip gather index.Tensor index_select "
@@ -58,7 +58,7 @@ def _partwise(b: EdgeBuilder, call: Draft) -> Value:
     for number in range(2):
         args, named = substitute((call.args, kwargs), {n: kinds[n][number] if n in kinds else n for n in operands})
         if number and call.target is aten.constant_pad_nd.default:
-            args = (*args[:2], 0)  # the filling is real
+            args = (*args[:2], 0)  # the padding value is real
         results.append(b.translate(call.target, args, named, value))
     if isinstance(results[0], tuple | list):
         return tuple(pair(b, real, imaginary) for real, imaginary in zip(*results, strict=True))
@@ -66,7 +66,7 @@ def _partwise(b: EdgeBuilder, call: Draft) -> Value:
 
 
 def _is_term(target: OpOverload) -> bool:
-    """Whether a real operand counts as a complex one."""
+    """True if a real operand counts as a complex one."""
     return target in (aten.cat.default, aten.stack.default)
 
 
@@ -154,7 +154,7 @@ def _number_parts(number: Any) -> tuple[float, float]:
 
 
 def known_parts(b: EdgeBuilder, x: Any) -> tuple[Any, Any]:
-    """Real and imaginary part of an operand, which may be a number; None for an imaginary part that is not there."""
+    """Real and imaginary part of an operand, which may be a number; None for an absent imaginary part."""
     if not isinstance(x, Node):
         real, imaginary = _number_parts(x)
         return real, imaginary or None
@@ -162,7 +162,7 @@ def known_parts(b: EdgeBuilder, x: Any) -> tuple[Any, Any]:
 
 
 def added(b: EdgeBuilder, first: Any, second: Any, *, sign: int = 1) -> Any:
-    """The sum or difference of terms, each a node, a number, or None for what is not there."""
+    """The sum or difference of terms, each a node, a number, or None for an absent one."""
     if second is None:
         return first
     if first is None:
@@ -171,7 +171,7 @@ def added(b: EdgeBuilder, first: Any, second: Any, *, sign: int = 1) -> Any:
 
 
 def _product(b: EdgeBuilder, multiply: Callable[[Any, Any], Any], x: Any, y: Any) -> tuple[Any, Any]:
-    """Parts of the product of two complex operands, of which `multiply` multiplies a real part with a real part."""
+    """Parts of the product of two complex operands; `multiply` multiplies real parts."""
     (a, i), (c, j) = known_parts(b, x), known_parts(b, y)
 
     def times(left: Any, right: Any) -> Any:
@@ -253,7 +253,7 @@ def _reciprocal(b: EdgeBuilder, call: Draft) -> Value:
 
 
 def _inverse(b: EdgeBuilder, x: Node) -> Node:
-    """1 / x by way of its length, so that squares neither overflow nor vanish."""
+    """1 / x by its modulus, so that squares neither overflow nor underflow."""
     length = _length(b, x)
     real, imaginary = (b.call(aten.div.Tensor, b.call(aten.div.Tensor, part, length), length) for part in parts(b, x))
     return pair(b, real, b.call(aten.neg.default, imaginary))
@@ -265,7 +265,7 @@ def _abs(b: EdgeBuilder, call: Draft) -> Value:
 
 
 def _length(b: EdgeBuilder, x: Node) -> Node:
-    """The larger part times sqrt(1 + (smaller / larger)^2): squares of the parts themselves may leave the type."""
+    """The larger part times sqrt(1 + (smaller / larger)^2): squares of the parts themselves may overflow."""
     sizes = [b.call(aten.abs.default, part) for part in parts(b, x)]
     large, small = b.call(aten.maximum.default, *sizes), b.call(aten.minimum.default, *sizes)
     zero = b.call(aten.eq.Scalar, large, 0)

@@ -15,7 +15,7 @@ CREATION = Family("creation")
 
 
 def _filled(fill: float | None) -> Rule:
-    """The rule of *_like and new_*: only shape and dtype of the operand count. None: the call says what fills it."""
+    """The rule of *_like and new_*: only shape and dtype of the operand matter. None: the call gives the fill value."""
 
     def apply(b: EdgeBuilder, call: Draft) -> Value:
         value = call.value
@@ -33,7 +33,7 @@ CREATION.rule(
     aten.zeros_like.default,
     aten.new_zeros.default,
     aten.zeros.default,
-    # What lies in new memory is not defined. Folded as it is, it would differ in each file, and be the process's old
+    # The content of new memory is undefined. Folded as it is, it would differ in each file, and leak the process' old
     # data.
     aten.empty.memory_format,
     aten.empty_like.default,

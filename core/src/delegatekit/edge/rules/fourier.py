@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 FOURIER: Final = Family("fourier")
 
-#: The longest transform: its matrices have as many rows and columns.
+#: Limit of a transform's length: its matrices have as many rows and columns.
 _LONGEST: Final = 4096
 
 
@@ -49,7 +49,7 @@ def _fourier_to_real(b: EdgeBuilder, call: Draft) -> Value:
     for dim in dims[:-1]:
         x = _transformed(b, x, dim, forward=False, scale=1.0)
     _check_length(b, size)
-    # The half that is not given is the conjugate of the other: all but the first and the middle count twice.
+    # The absent half is the conjugate of the other: all but the first and the middle count twice.
     half = size // 2 + 1
     weights = torch.full((half, 1), 2.0, dtype=torch.float64)
     weights[0] = 1

@@ -1,4 +1,4 @@
-"""What vanishes: copies, dropout, assertions, and conversions to the dtype that is there already."""
+"""Operators that are removed: copies, dropout, assertions, and conversions to the same dtype."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IDENTITIES = Family("identities")
     aten.resolve_neg.default,
 )
 def _identity(b: EdgeBuilder, call: Draft) -> Value:
-    # Every value is dense and contiguous, and nothing mutates: a copy is the thing itself.
+    # Every value is dense and contiguous, and nothing mutates: a copy is the value itself.
     return call["self"]
 
 

@@ -1,4 +1,4 @@
-"""Layers with one obvious spelling: softmax, convolution, padding, adaptive pooling to one size."""
+"""Layers with one obvious form: softmax, convolution, padding, adaptive pooling to one size."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _transposed_convolution(b: EdgeBuilder, call: Draft) -> Value:
 
 @LAYERS.rule(aten.convolution.default)
 def _whole_convolution(b: EdgeBuilder, call: Draft) -> Value:
-    # A list of one number stands for all dimensions; kernels and backends get the number of each.
+    # A list of one number applies to all dimensions; kernels and backends get one number for each.
     spatial = len(b.shape(call["weight"])) - 2
     given = call["stride", "padding", "dilation", "output_padding"]
     full = tuple(per_dim(setting, spatial) for setting in given)
@@ -96,7 +96,7 @@ def _constant_pad(b: EdgeBuilder, call: Draft) -> Value:
 def _padded(b: EdgeBuilder, x: Node, padding: Sequence[Any], fill: Any, value: Any) -> Node:
     whole = x
     for number, (before, after) in enumerate(zip(padding[::2], padding[1::2], strict=True), 1):
-        # A negative padding cuts off: a slice says so.
+        # A negative padding crops: written as a slice.
         size = b.shape(x)[-number]
         if not is_static((before, after)):
             return b.emit(aten.constant_pad_nd.default, (whole, padding, fill), {}, value)

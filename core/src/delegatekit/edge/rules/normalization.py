@@ -1,6 +1,6 @@
 """Batch normalization at inference: folded into the convolution or linear before it, else one multiply and one add.
 
-Statistics that are not constants (inputs, or buffers that the method updates) are computed with at run time.
+Statistics that are not constants (inputs, or buffers that the method updates) are applied at run time.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _instance_norm(b: EdgeBuilder, call: Draft) -> Value:
 def _normalized_by_input(b: EdgeBuilder, given: _Normalization, *, over_batch: bool) -> Value:
     """Normalization by the mean and variance of the input itself, for each channel (and sample, unless over_batch)."""
     rank, dtype = len(b.shape(given.x)), b.dtype(given.x)
-    # The squares of narrow floats soon have no place in their own type.
+    # The squares of narrow floats soon overflow their own type.
     x = _wide(b, given.x)
     weight, bias = (None if item is None else _wide(b, item) for item in (given.weight, given.bias))
     axes = [*([0] if over_batch else []), *range(2, rank)]
@@ -152,7 +152,7 @@ def _fold(b: EdgeBuilder, x: Node, factor: torch.Tensor, shift: torch.Tensor, va
     new_weight = b.computed(kernel, scaled, "_folded_weight")
     new_bias = b.constant(moved.to(kernel.dtype), "_folded_bias")
     folded = b.emit(x.target, (x_in, new_weight, new_bias, *rest), {}, value if value is not None else x.meta["val"])
-    # It is the layer in the user's model, with the layer's weight; its value, and so its debug handle, is the norm's.
+    # It takes the layer's place in the user's model, with its weight; its value and debug handle are the norm's.
     folded.meta |= {key: x.meta[key] for key in PLACE if key in x.meta}
     return folded
 

@@ -1,4 +1,4 @@
-"""Pooling: windows in one or three dimensions as windows in two, adaptive ones, and indices that are not used."""
+"""Pooling: windows in one or three dimensions as windows in two, adaptive ones, and unused indices."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def _average_1d(b: EdgeBuilder, call: Draft) -> Value:
 
 @POOLING.rule(aten.avg_pool3d.default)
 def _average_3d(b: EdgeBuilder, call: Draft) -> Value:
-    """Planes first, then depth. What windows that stick out must not count is corrected by a factor for each place."""
+    """Planes first, then depth. A factor per place corrects for elements beyond the edge that must not count."""
     s = _window(call, _AVERAGE, 3)
     x = call["self"]
-    # Averages of integers are cut off once, not twice.
+    # Averages of integers are truncated once, not twice.
     if not is_static(b.shape(x)) or not b.dtype(x).is_floating_point:
         return NotImplemented
     factor: torch.Tensor | None = None
@@ -83,7 +83,7 @@ def _average_3d(b: EdgeBuilder, call: Draft) -> Value:
 
 
 def _divisors(size: int, axis: int, s: dict[str, Any]) -> tuple[torch.Tensor, int]:
-    """How many elements each window along an axis counts; and the padding after it that the last window needs."""
+    """The number of elements of each window along an axis; and the padding after it that the last window needs."""
     kernel, stride, padding = (s[name][axis] for name in ("kernel_size", "stride", "padding"))
     places = size + 2 * padding - kernel
     count = (-(-places // stride) if s["ceil_mode"] else places // stride) + 1
@@ -150,14 +150,14 @@ def _adaptive_average_3d(b: EdgeBuilder, call: Draft) -> Value:
 
 # -- maxima whose indices are not used --- -----------------------------------------------------------------------------
 
-#: An adaptive window of its own for each place of the result: with more, the graph grows beyond what it is worth.
+#: The limit of places with an adaptive window of their own: beyond it, the graph grows too large.
 _PIECES = 16
 
 
 def _without_indices(*targets: OpOverload) -> Callable[[Rule], Rule]:
-    """Add a rule for operators whose second result is where the maxima are, if that is not used.
+    """Add a rule for operators whose second result, the indices of the maxima, is unused.
 
-    The rule returns the values alone. A decomposition may ask for indices that it then drops: it is left alone.
+    The rule returns the values alone. A decomposition may request indices that it then drops: it is left alone.
     """
 
     def register(function: Rule) -> Rule:
@@ -207,7 +207,7 @@ def _extreme_along(b: EdgeBuilder, target: OpOverload, call: Draft) -> Value:
 
 
 def _adaptive_largest(dims: int) -> Rule:
-    """Windows of equal size are ordinary ones; others come each by itself, axis by axis."""
+    """Windows of equal size are regular pooling; others are computed one by one, axis by axis."""
 
     def apply(b: EdgeBuilder, call: Draft) -> Value:
         x = call["self"]

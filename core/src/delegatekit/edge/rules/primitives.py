@@ -1,4 +1,4 @@
-"""PyTorch's primitives, which its references are written in, as the operators that they are."""
+"""PyTorch's primitives, used in its reference implementations, as the equivalent operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ prims = torch.ops.prims
 
 PRIMITIVES = Family("primitives")
 
-#: Primitives that an operator of the same name computes.
+#: Primitives with an operator of the same name.
 _SAME: Final = (
     "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf exp expm1 floor log log10 log1p log2 neg "
     "reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc isfinite maximum minimum atan2"

@@ -1,7 +1,7 @@
-"""Mixed element types, written out: the operands of an elementwise operator get the dtype that it computes in.
+"""Mixed element types, made explicit: the operands of an elementwise operator get the dtype that it computes in.
 
-PyTorch converts them silently, and lets tensors of no dimensions and numbers count less. The runtime's kernels and
-accelerators have other habits: after these rules there is nothing left that they could differ in.
+PyTorch converts them silently, with lower priority for tensors of no dimensions and numbers. The runtime's kernels and
+accelerators promote differently: after these rules no difference can show.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ PROMOTING: tuple[OpOverload, ...] = (
     aten.pow.Tensor_Scalar,
 )
 _TO_FLOAT = frozenset({aten.div.Tensor, aten.atan2.default})
-#: Operators whose rule has another spelling for a number in front of a tensor.
+#: Operators whose rule has another form for a number as first operand.
 _NUMBER_FIRST = frozenset({aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor})
 
 
 def promotion(earlier: RuleTable) -> Family:
-    """The rules that bring operands to one dtype, each followed by the operator's rule in the families before."""
+    """The rules that convert operands to one dtype, each followed by the operator's rule in the families before."""
     family = Family("promotion")
     for target in PROMOTING:
         inner = earlier.rule(target)
@@ -58,7 +58,7 @@ def promotion(earlier: RuleTable) -> Family:
 
 
 def _promoting(target: OpOverload, inner: Rule | None) -> Rule:
-    """The rule of an operator with two operands: first they get one dtype, then comes its other rule."""
+    """The rule of an operator with two operands: first they get one dtype, then its other rule applies."""
 
     def apply(b: EdgeBuilder, call: Draft) -> Value:
         first, second, *rest = call.args
@@ -90,7 +90,7 @@ def _promoted(b: EdgeBuilder, target: OpOverload, first: Any, second: Any) -> tu
 
 
 def _as_tensor(b: EdgeBuilder, target: OpOverload, number: float, other: Node) -> Node:
-    """A number in front of a tensor (5 % x), in the dtype of their result: no kernel takes it as it is."""
+    """A number as first operand (5 % x), in the dtype of their result: no kernel takes it as it is."""
     dtype = result_dtype(other, number)
     if target in _TO_FLOAT and not dtype.is_floating_point:
         dtype = torch.get_default_dtype()

@@ -1,7 +1,7 @@
-"""Quantize and dequantize in the edge dialect: what a backend keeps, and what they are for all others.
+"""Quantize and dequantize in the edge dialect: kept for backends that ask, arithmetic for all others.
 
 torchao's flows spell quantization as operators of two namespaces, `quantized_decomposed` and `torchao`. A backend that
-keeps them sees them as they are, weights as integers that a dequantize follows. The runtime has no kernels for them:
+keeps them sees them unchanged, weights as integers followed by a dequantize. The runtime has no kernels for them:
 elsewhere they are arithmetic, which is PyTorch's own definition.
 """
 
@@ -20,7 +20,7 @@ from .writing import convert, view
 
 aten = torch.ops.aten
 
-#: By name: what makes a quantized program registers the operators.
+#: By name: the packages that create quantized programs register the operators.
 QUANTIZED_OPERATORS = Family("quantized_operators")
 
 _TENSOR = ("input", "scale", "zero_point", "quant_min", "quant_max", "dtype")
@@ -104,7 +104,7 @@ def _dequantize_per_channel(b: EdgeBuilder, call: Draft) -> Value:
 
 @QUANTIZED_OPERATORS.rule("quantized_decomposed.choose_qparams.tensor")
 def _choose_parameters(b: EdgeBuilder, call: Draft) -> Value:
-    """Scale and zero point of a whole tensor: the range of its numbers and 0 is that of the integers."""
+    """Scale and zero point of a whole tensor: the range of its values and 0 maps to that of the integers."""
     x, low, high, epsilon = call["input", "quant_min", "quant_max", "eps"]
     value = call.value
     x = view(b, convert(b, x, torch.float32), (math.prod(b.shape(x)),))

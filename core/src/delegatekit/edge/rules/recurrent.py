@@ -1,4 +1,4 @@
-"""Recurrent layers, step by step: what PyTorch's decomposition writes, without tracing every step of it."""
+"""Recurrent layers, unrolled as PyTorch's decomposition does, without tracing every step of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 RECURRENT = Family("recurrent")
 
-#: The values that a step hands to the next one: the hidden state, and the cell of an LSTM.
+#: The state that a step passes to the next one: the hidden state, and the cell of an LSTM.
 _State = tuple[Node, ...]
 
 
@@ -33,7 +33,7 @@ class _Weights:
     hidden_bias: Node | None
 
 
-#: Computes the next state from the state and from what the input adds to it in this step.
+#: Computes the next state from the state and from the input's contribution in this step.
 _Cell = Callable[[EdgeBuilder, _State, Node, _Weights], _State]
 
 
@@ -92,7 +92,7 @@ def _unbound(b: EdgeBuilder, x: Node) -> list[Node]:
 
 
 def _projected(b: EdgeBuilder, x: Node, weights: _Weights, *, turned: bool) -> Node:
-    """What the input adds in each step, (steps, batch, features); `turned` if the batch comes first in memory."""
+    """The input's contribution in each step, (steps, batch, features); `turned` if the batch comes first in memory."""
     steps, batch, features = b.shape(x)
     if turned and (1 not in (steps, batch) or (weights.input_bias is None and (steps, batch) != (1, 1))):
         weight = b.call(aten.t.default, weights.of_input)
@@ -108,7 +108,7 @@ def _projected(b: EdgeBuilder, x: Node, weights: _Weights, *, turned: bool) -> N
 def _run(
     b: EdgeBuilder, cell: _Cell, x: Node, state: _State, weights: _Weights, *, turned: bool, backward: bool
 ) -> tuple[Node, _State]:
-    """One layer in one direction: what it returns for all steps, and its last state."""
+    """One layer in one direction: its outputs for all steps, and its last state."""
     steps = _unbound(b, _projected(b, x, weights, turned=turned))
     outputs = []
     for step in reversed(steps) if backward else steps:

@@ -1,4 +1,4 @@
-"""What mixtures of experts are written with: counts of tokens, and rows times the matrix of their group."""
+"""The operators of mixtures of experts: counts of tokens, and rows times the matrix of their group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROUTING = Family("routing")
 
 @ROUTING.rule(aten.histc.default)
 def _histogram(b: EdgeBuilder, call: Draft) -> Value:
-    """The number of elements in each of `bins` parts of the range; what is outside of it, and NaN, does not count."""
+    """The number of elements in each of `bins` parts of the range; values outside, and NaN, do not count."""
     bins, low, high = call["bins", "min", "max"]
     count = 1
     for size in b.shape(call["self"]):
@@ -31,10 +31,10 @@ def _histogram(b: EdgeBuilder, call: Draft) -> Value:
     low, high = (b.constant(torch.tensor(item, dtype=dtype)) if not isinstance(item, Node) else item for item in bounds)
     inside = b.call(aten.logical_and.default, b.call(aten.ge.Tensor, x, low), b.call(aten.le.Tensor, x, high))
     share = b.call(aten.div.Tensor, b.call(aten.sub.Tensor, x, low), b.call(aten.sub.Tensor, high, low))
-    # In the order of PyTorch's kernel, so that borders of parts round alike.
+    # In the order of PyTorch's kernel, so that bin boundaries round alike.
     place = b.call(aten.mul.Scalar, share, bins)
     place = b.call(aten.where.self, inside, place, b.constant(torch.tensor(0, dtype=dtype)))
-    # The upper bound belongs to the last part.
+    # The upper bound belongs to the last bin.
     place = b.call(aten.clamp.default, convert(b, place, torch.int64), None, bins - 1)
     zeros = b.call(aten.full.default, [bins], 0, dtype=dtype)
     return b.call(aten.scatter_add.default, zeros, 0, place, convert(b, inside, dtype))
@@ -64,7 +64,7 @@ def _of_pytorch(b: EdgeBuilder, call: Draft) -> Value:
 def _grouped_product(b: EdgeBuilder, x: Node, weight: Node, ends: Any) -> Value:
     """Rows up to `ends[0]` times `weight[0]`, those up to `ends[1]` times `weight[1]`, ..; zeros for the rest.
 
-    How many rows a group has is known in a call only: all rows are multiplied with each matrix.
+    The number of rows of a group is known at run time only: all rows are multiplied with each matrix.
     """
     if (len(b.shape(x)), len(b.shape(weight))) != (2, 3) or not is_static(b.shape(weight)):
         return NotImplemented

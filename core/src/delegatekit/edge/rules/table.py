@@ -1,4 +1,4 @@
-"""Rules by operator: a family for each file, and the table that families are merged into, openly."""
+"""Rules by operator: a family for each file, and the table that merges the families explicitly."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Family:
         self.name: Final = name
         self.rules: Final[dict[Key, Rule]] = {}
         self.checks: Final[dict[Key, Check]] = {}
-        #: The operators whose rule in an earlier family this one takes the place of.
+        #: The operators whose rule in an earlier family this one replaces.
         self.replaces: Final[set[Key]] = set()
 
     def rule(self, *targets: Key, replaces: bool = False) -> Callable[[Rule], Rule]:
-        """Add a rewrite rule for operators; `replaces` says that an earlier family has one for each of them."""
+        """Add a rewrite rule for operators; `replaces` declares that an earlier family has one for each of them."""
 
         def register(function: Rule) -> Rule:
             for target in targets:
@@ -42,7 +42,7 @@ class Family:
         return register
 
     def check(self, *targets: Key) -> Callable[[Check], Check]:
-        """Add a check, which comes before rules and may refuse the call."""
+        """Add a check, which runs before rules and may refuse the call."""
 
         def register(function: Check) -> Check:
             for target in targets:
@@ -58,10 +58,10 @@ class Family:
 
 
 class RuleTable:
-    """The rules of several families, and of those for operators on complex numbers, which come before them.
+    """The rules of several families, and of those for operators on complex numbers, which take precedence.
 
-    Raises ValueError if two families have a rule for the same operator and the later one does not say that it
-    replaces the other, or if it says so and there is nothing to replace.
+    Raises ValueError if two families have a rule for the same operator and the later one does not declare that it
+    replaces the other, or if it declares so and there is nothing to replace.
     """
 
     def __init__(self, families: Iterable[Family], complex_numbers: Iterable[Family] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Views and pieces in one spelling each: view, permute, squeeze, unsqueeze, expand, slice, select, and `cat`."""
+"""Views and slices in one canonical form each: view, permute, squeeze, unsqueeze, expand, slice, select, and `cat`."""
 
 from __future__ import annotations
 
@@ -143,13 +143,13 @@ def _slice(b: EdgeBuilder, call: Draft) -> Value:
     if call.value is None:
         return NotImplemented
     start = _within(0 if start is None else start, size)
-    # The result's size says where the slice ends, whatever the caller wrote.
+    # The result's size gives the end of the slice, whatever the caller wrote.
     stop = start + call.value.shape[dim] if step == 1 else size if stop is None else _within(stop, size)
     return slice_dim(b, x, dim, start, stop, step=step, value=call.value)
 
 
 def _within(bound: Size, size: Size) -> Size:
-    """A slice's bound as a place from 0 to `size`: counted from the end if negative, and cut off."""
+    """A slice's bound as a position from 0 to `size`: negative counts from the end, clamped."""
     if known_true(bound < 0):
         bound = bound + size
         return bound if known_true(bound >= 0) else torch.sym_max(bound, 0)  # type: ignore[no-untyped-call]
@@ -165,7 +165,7 @@ def _narrow(b: EdgeBuilder, call: Draft) -> Value:
 
 
 def _from_front(index: Size, size: Size) -> Size:
-    """An index that is counted from the end if negative, counted from the start."""
+    """An index from the end, if negative, as one from the start."""
     return index + size if known_true(index < 0) else index
 
 
@@ -193,12 +193,12 @@ def _split(b: EdgeBuilder, call: Draft) -> Value:
     total = b.shape(x)[dim]
     if not is_static((total, size)):
         return _pieces_as_known(b, x, dim, call.value)
-    # Of nothing, there is one piece; its size may be given as 0.
+    # An empty dimension has one piece, whose size may be given as 0.
     return _pieces(b, x, [min(size, total - start) for start in range(0, total, max(1, size))] or [0], dim)
 
 
 def _pieces_as_known(b: EdgeBuilder, x: Node, dim: int, value: Any) -> Value:
-    """Pieces of the sizes that the fake results have."""
+    """Pieces with the sizes of the fake results."""
     return NotImplemented if value is None else _pieces(b, x, [piece.shape[dim] for piece in value], dim)
 
 
@@ -219,7 +219,7 @@ def _chunk(b: EdgeBuilder, call: Draft) -> Value:
     if not is_static((total,)):
         return _pieces_as_known(b, x, dim, call.value)
     size = max(1, -(-total // chunks))
-    # Of nothing, there are as many pieces as are asked for; else there may be fewer.
+    # An empty dimension has as many pieces as requested; else there may be fewer.
     return _pieces(b, x, [min(size, total - start) for start in range(0, total, size)] or [0] * chunks, dim)
 
 
@@ -234,7 +234,7 @@ def _unbind(b: EdgeBuilder, call: Draft) -> Value:
 
 
 def _copying(copy: OpOverload) -> Rule:
-    """The rule of a view: the operator that makes a copy of what it would show."""
+    """The rule of a view: the operator that copies the viewed elements."""
 
     def apply(b: EdgeBuilder, call: Draft) -> Value:
         return b.emit(copy, call.args, call.kwargs, None if call.value is None else b.fake_like(call.value))
@@ -249,8 +249,8 @@ VIEWS.rule(aten.view.dtype)(_copying(aten.view_copy.dtype))
 
 @VIEWS.rule(aten.as_strided.default)
 def _as_strided(b: EdgeBuilder, call: Draft) -> Value:
-    # It looks at the memory of the tensor. That is the tensor itself where it lies there in order and is all of the
-    # memory, or where nothing else is looked at: of an input, the exporter may leave open how large its memory is.
+    # It reads the memory of the tensor. That is the tensor itself if it is contiguous and occupies all of the
+    # memory, or if nothing else is read: of an input, the exporter may leave open how large its memory is.
     source = b.origin.args[0] if b.origin is not None and b.origin.target is aten.as_strided.default else None
     base = source.meta.get("val") if isinstance(source, Node) else None
     whole = (
@@ -270,7 +270,7 @@ def _as_strided(b: EdgeBuilder, call: Draft) -> Value:
 
 
 def _stays_within(count: int, call: Draft) -> bool:
-    """Whether as_strided looks at the first `count` elements only, in every call."""
+    """True if as_strided reads the first `count` elements only, in every call."""
     sizes, strides, offset = call["size", "stride", "storage_offset"]
     if not is_static([*sizes, *strides, offset or 0]):
         return False
@@ -286,7 +286,7 @@ def _cat(b: EdgeBuilder, call: Draft) -> Value:
         return NotImplemented
     if len(parts) == 1:
         return convert(b, parts[0], value.dtype)
-    # Those left out may have decided the dtype.
+    # Omitted ones may have determined the dtype.
     parts = [convert(b, part, value.dtype) for part in parts]
     return b.emit(aten.cat.default, (parts, *call.args[1:]), call.kwargs, value)
 

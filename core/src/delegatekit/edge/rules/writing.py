@@ -1,4 +1,4 @@
-"""The few calls that rules write again and again: views, conversions, complex values."""
+"""The calls that many rules write: views, conversions, complex values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def slice_dim(b: EdgeBuilder, x: Node, dim: int, start: Size, stop: Size, *, ste
         if written is not None and step == 1:
             source, first, last = written
             if (first, last) == (start, stop):
-                return source  # what was just written there
+                return source  # the value just written there
             if stop <= first or last <= start:
                 return slice_dim(b, read_argument(x, "self"), dim, start, stop)
         shape[dim] = max(0, -(-(stop - start) // step)) if is_static((start, stop)) else (stop - start) // step
@@ -70,7 +70,7 @@ def slice_dim(b: EdgeBuilder, x: Node, dim: int, start: Size, stop: Size, *, ste
 
 
 def _written_slice(b: EdgeBuilder, x: Node, dim: int) -> tuple[Node, int, int] | None:
-    """Source, start and end of the slice along `dim` that `x` is, if it is another value with a slice overwritten."""
+    """Source, start and end of the slice along `dim` that `x` reads back from a slice_scatter."""
     if x.target is not aten.slice_scatter.default:
         return None
     source, axis, start, stop, step = (read_argument(x, name) for name in ("src", "dim", "start", "end", "step"))
@@ -94,7 +94,7 @@ def pair(b: EdgeBuilder, real: Node, imaginary: Node) -> Node:
 
 
 def known(b: EdgeBuilder, tensor: torch.Tensor, name: str = "_constant") -> Node:
-    """The value of a tensor that is known now; a complex one by its parts."""
+    """The value of a constant tensor; a complex one by its parts."""
     if not tensor.is_complex():
         return b.constant(tensor, name)
     real, imaginary = torch.view_as_real(tensor.detach().resolve_conj()).unbind(-1)
@@ -102,7 +102,7 @@ def known(b: EdgeBuilder, tensor: torch.Tensor, name: str = "_constant") -> Node
 
 
 def parts(b: EdgeBuilder, x: Node) -> tuple[Node, Node]:
-    """Real and imaginary part of a complex value; zeros for the latter of a real one."""
+    """Real and imaginary part of a complex value; zeros for the imaginary part of a real one."""
     if is_pair(x):
         real, imaginary = x.args
         return real, imaginary  # type: ignore[return-value]
@@ -115,7 +115,7 @@ def result_dtype(first: Any, second: Any) -> torch.dtype:
 
 
 def _typed(item: Any) -> Any:
-    """Something of the operand's kind and dtype."""
+    """An example of the operand's kind and dtype."""
     if isinstance(item, Node):
         return item.meta["val"]
     return {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}[type(item)] if is_size(item) else item
