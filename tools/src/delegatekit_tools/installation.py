@@ -1,4 +1,4 @@
-"""What is installed here, and what keeps it from working: the facts of `delegatekit doctor` and of bug reports."""
+"""The state of the installation and its problems: the facts of `delegatekit doctor` and of bug reports."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from delegatekit_toolkit.processes import search_path
 TIME_LIMIT: Final = 60.0
 #: The distributions that belong to every installation.
 _OURS: Final = ("delegatekit", "delegatekit-api", "delegatekit-toolkit")
-#: Environment variables that change what we do begin so.
+#: The prefix of environment variables that affect DelegateKit.
 _VARIABLES: Final = ("DELEGATEKIT_", "OMP_", "TORCH_")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that does not work, and the line that helps."""
+    """A problem, and the command that solves it."""
 
     what: str
     hint: str
@@ -54,26 +54,26 @@ class Need:
 
 @dataclass(frozen=True)
 class InstalledDistribution:
-    """A distribution of ours or of a plugin, and whether what it needs is there."""
+    """A distribution of DelegateKit or a plugin, and the state of its requirements."""
 
     name: str
     version: str
     needs: tuple[Need, ...]
-    #: Extra -> an empty text, or why it is not installed.
+    #: Extra -> an empty string, or the reason why it is not installed.
     extras: Mapping[str, str]
-    #: Backends, observers and commands that it brings: "backend NAME".
+    #: Its backends, observers and commands: "backend NAME".
     brings: tuple[str, ...]
-    #: Why its metadata cannot be read, if that is so.
+    #: The reason why its metadata cannot be read; empty if it can.
     damage: str = ""
 
 
 @dataclass(frozen=True)
 class Installation:
-    """Everything that a bug report should say about an installation."""
+    """The facts about an installation for a bug report."""
 
     python: Mapping[str, str]
     machine: Mapping[str, str]
-    #: The version of torch, or why it cannot be imported.
+    #: The version of torch, or the reason why it cannot be imported.
     torch: Mapping[str, str]
     distributions: Sequence[InstalledDistribution]
     backends: Sequence[CheckedBackend]
@@ -82,7 +82,7 @@ class Installation:
 
 
 def doctor(*, seconds: float = TIME_LIMIT) -> Installation:
-    """Look at everything; torch and each backend are imported in a process of their own, which has so many seconds."""
+    """Examine the installation; torch and each backend are imported in separate processes with this time limit."""
     distributions = [_examined(name, brings) for name, brings in sorted(_brought().items())]
     checked = list(check_backends(backends(check=False).values(), seconds=seconds).values())
     torch = _torch(seconds)
@@ -91,7 +91,7 @@ def doctor(*, seconds: float = TIME_LIMIT) -> Installation:
 
 
 def _brought() -> dict[str, list[str]]:
-    """What each distribution of ours and of plugins brings."""
+    """The plugins of each distribution of DelegateKit and of plugins."""
     found: dict[str, list[str]] = {name: [] for name in _OURS}
     for group, kind in ((BACKEND_GROUP, "backend"), (OBSERVER_GROUP, "observer"), (COMMAND_GROUP, "command")):
         for entry_point in entry_points(group):
@@ -155,7 +155,7 @@ def _variables() -> dict[str, str]:
 
 
 def _torch(seconds: float) -> dict[str, str]:
-    """`version` of what can be imported; otherwise `reason`."""
+    """`version` if it can be imported; otherwise `reason`."""
     command = [sys.executable, "-c", "import torch; print(torch.__version__)"]
     try:
         ended = subprocess.run(

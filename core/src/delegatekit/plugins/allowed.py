@@ -1,4 +1,4 @@
-"""The user's list of the only plugins to import, of every group of entry points; reading it imports nothing."""
+"""The user's allow-list of plugins to import, for every group of entry points; reading it imports nothing."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ ALLOW_LIST: Final = "DELEGATEKIT_BACKENDS"
 
 
 def is_allowed(name: str) -> bool:
-    """Whether the user has not turned the backend off."""
+    """True if the user has not disabled the backend."""
     allowed = os.environ.get(ALLOW_LIST)
     return allowed is None or name in {item.strip() for item in allowed.split(",")}
 
 
 def forbidden(entry_point: metadata.EntryPoint) -> str | None:
-    """Why an observer or a command must not be imported; None if it is named, or belongs to a backend that is.
+    """The reason why an observer or a command must not be imported; None if it is named, or belongs to a named backend.
 
-    It belongs to a backend if its distribution, and no other, brings that.
+    It belongs to a backend that only its own distribution provides.
     """
     if is_allowed(entry_point.name) or _comes_with_backend(entry_point):
         return None

@@ -1,6 +1,6 @@
-"""Checks a plugin's answers against the declared types of the border's dataclasses, whatever field a fault is in.
+"""Checks a plugin's answers against the declared types of the API's dataclasses, field by field.
 
-A type says all that is checked, so that a new field needs nothing here. Texts must be encodable (they go into files)
+The types determine all checks, so that a new field needs nothing here. Strings must be encodable (they go into files)
 and floats finite (they go into JSON).
 """
 
@@ -31,7 +31,7 @@ def check_answer(value: Any, kind: Any, what: str, where: str | None = None) -> 
 def operator_times(
     runtime: DelegateRuntime, handle: Any, inputs: Sequence[Any], outputs: Sequence[Any], where: str | None = None
 ) -> Sequence[OperatorTime]:
-    """Run once; what the operators took, nothing if the runtime does not tell.
+    """Run once; returns the operators' times, none if the runtime does not report them.
 
     Raises what the runtime raises, and PluginError for an answer of another form.
     """
@@ -44,7 +44,7 @@ def operator_times(
 
 
 def check_flow(operators: Sequence[BlobOperator], what: str, where: str | None = None) -> None:
-    """Raise PluginError unless each value is made once, and is read after that."""
+    """Raise PluginError unless each value is made once, and read only after that."""
     makers: dict[str, int] = {}
     for number, operator in enumerate(operators):
         for value in operator.makes:
@@ -57,7 +57,7 @@ def check_flow(operators: Sequence[BlobOperator], what: str, where: str | None =
 
 
 def wrong(value: Any, kind: Any, what: str) -> str | None:
-    """Which part of a value is not of the declared type; None if all is. Raises whatever the value's parts raise."""
+    """The part of a value that is not of the declared type; None if all is. Raises whatever the value's parts raise."""
     if kind is Any:
         return None
     origin, arguments = get_origin(kind), get_args(kind)
@@ -101,8 +101,8 @@ def _wrong_class(value: Any, kind: Any, what: str) -> str | None:
 
 
 def _wrong_option(value: Any, options: Sequence[Any], what: str) -> str | None:
-    """The fault of an answer of one of several types: that of the one option which it is meant to be, if it has it."""
-    # What says that a value is of another type shows the value, which for a large weight takes longer than all else.
+    """The fault of an answer of one of several types: that of the closest alternative, if there is one."""
+    # A message about a value of another type shows the value, which for a large weight takes longer than all else.
     found = [wrong(value, option, what) for option in options if not _is_of_another_class(value, option)]
     if None in found:
         return None
@@ -111,7 +111,7 @@ def _wrong_option(value: Any, options: Sequence[Any], what: str) -> str | None:
 
 
 def _is_of_another_class(value: Any, kind: Any) -> bool:
-    """Whether a type is a class, of which the value is none."""
+    """True if a type is a class, and the value is not an instance."""
     if get_origin(kind) is not None or not isinstance(kind, type):
         return False
     return not isinstance(value, (float, int) if kind is float else kind)
@@ -150,7 +150,7 @@ def _bare_name(kind: Any) -> str:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    """The types of a dataclass's fields; names that the border imports for type checkers only are resolved here."""
+    """The types of a dataclass's fields; names that the API imports for type checkers only are resolved here."""
     import delegatekit_api
     from delegatekit_api import devices
 

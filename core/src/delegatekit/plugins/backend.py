@@ -1,4 +1,4 @@
-"""A backend that was found: what is known about it, and its hooks as methods that check the plugin's answers."""
+"""A discovered backend: its facts, and its hooks as methods that check the plugin's answers."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BackendInfo:
-    """What is known about an installed backend.
+    """The facts about an installed backend.
 
     `status` is "ready", "not imported" (only its metadata was read), "broken", "incompatible", "duplicate" or
-    "not allowed"; `reason` says why, where it is not ready.
+    "not allowed"; `reason` is the cause, if it is not ready.
     """
 
     name: str
@@ -48,12 +48,12 @@ class BackendInfo:
 
     @property
     def usable(self) -> bool:
-        """Whether its hooks can be called."""
+        """True if its hooks can be called."""
         return self.status == "ready"
 
 
 class LoadedBackend:
-    """An imported plugin: each method calls one hook of it and checks that the answer is of the right type."""
+    """An imported plugin: each method calls one hook of it and checks the type of the answer."""
 
     def __init__(self, info: BackendInfo, description: BackendDescription, manager: pluggy.PluginManager) -> None:
         self.info = info
@@ -76,11 +76,11 @@ class LoadedBackend:
         return self.info.version
 
     def has(self, hook: str) -> bool:
-        """Whether the plugin implements a hook."""
+        """True if the plugin implements a hook."""
         return bool(getattr(self._manager.hook, hook).get_hookimpls())
 
     def takes(self, hook: str, argument: str) -> bool:
-        """Whether the plugin's implementation of a hook has an argument of this name."""
+        """True if the plugin's implementation of a hook has an argument of this name."""
         found = getattr(self._manager.hook, hook).get_hookimpls()
         return any(argument in implementation.argnames for implementation in found)
 
@@ -94,7 +94,7 @@ class LoadedBackend:
         )
 
     def describe(self) -> BackendDescription:
-        """Ask the plugin again who it is; `description` is what it said when it was loaded."""
+        """Ask the plugin again for its description; `description` is that of loading."""
         return self._call("describe_backend")  # type: ignore[no-any-return]
 
     def make_options(self, values: Mapping[str, Any]) -> BackendOptions:
@@ -102,7 +102,7 @@ class LoadedBackend:
         return self.description.options.from_mapping(values, backend=self.name)
 
     def compute_precision(self, values: Mapping[str, Any] | None = None) -> str:
-        """The lowest precision that float32 graphs are computed in with options of these values (by default the default
+        """The lowest precision of float32 graphs with options of these values (by default the default
         ones).
         """
         told = self.description.compute_precision
@@ -113,9 +113,9 @@ class LoadedBackend:
         return told
 
     def verification(self, options: BackendOptions | None = None) -> Verification | None:
-        """Who verifies what is compiled with these options (None: the default ones).
+        """The tool that verifies compiled partitions with these options (None: the default ones).
 
-        None if the plugin names nobody.
+        None if the plugin names none.
         """
         if not self.has("verification"):
             return None
@@ -123,7 +123,7 @@ class LoadedBackend:
         return self._checked("verification", Verification, options=chosen)  # type: ignore[no-any-return]
 
     def compiler_version(self, options: BackendOptions) -> str | None:
-        """The version of the tool that compiles with these options; None if the plugin does not tell."""
+        """The version of the tool that compiles with these options; None if the plugin does not declare one."""
         if not self.has("compiler_version"):
             return None
         told = self._call("compiler_version", options=options)
@@ -132,7 +132,7 @@ class LoadedBackend:
         return told
 
     def compiler_availability(self, options: BackendOptions | None = None) -> Availability:
-        """Whether partitions can be compiled here with these options (None: the default ones). Never raises."""
+        """The availability of the compiler here with these options (None: the default ones). Never raises."""
         if not self.has("compiler_availability"):
             return Availability(True)
         try:
@@ -142,7 +142,7 @@ class LoadedBackend:
             return Availability(False, error.what if error.hint is None else f"{error.what}: {error.hint}")
 
     def compiles_together(self, options: BackendOptions) -> bool:
-        """Whether all partitions of all methods are compiled in one call, with these options."""
+        """True if all partitions of all methods are compiled in one call, with these options."""
         if not self.has("preprocess_methods") or not self.has("compiles_together"):
             return self.has("preprocess_methods")
         return self._checked("compiles_together", bool, options=options)  # type: ignore[no-any-return]
@@ -152,13 +152,13 @@ class LoadedBackend:
         return self._create("create_partitioner", ("keep_operators", "check", "propose"), options=options)  # type: ignore[no-any-return]
 
     def passes(self, options: BackendOptions) -> Sequence[Callable[..., Any]]:
-        """What the backend changes in programs before it is asked about them; nothing if it has no such hook."""
+        """The backend's passes over programs before partitioning; none without the hook."""
         if not self.has("passes"):
             return ()
         return tuple(self._checked("passes", Sequence[Callable[..., Any]], options=options))
 
     def preprocess(self, partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
-        """Compile one partition. Raises what the plugin raises: the caller knows which nodes it was about."""
+        """Compile one partition. Raises what the plugin raises: the caller knows the nodes."""
         return self._ask("preprocess", partition=partition, options=options)  # type: ignore[no-any-return]
 
     def preprocess_methods(
@@ -168,7 +168,7 @@ class LoadedBackend:
         return self._ask("preprocess_methods", methods=methods, options=options)  # type: ignore[no-any-return]
 
     def quantization_schemes(self, options: BackendOptions | None = None) -> Sequence[QuantizationScheme]:
-        """The schemes that the backend's compiler understands, with these options (None: the default ones).
+        """The schemes that the backend's compiler supports, with these options (None: the default ones).
 
         None if the plugin does not quantize.
         """
@@ -178,13 +178,13 @@ class LoadedBackend:
         return tuple(self._checked("quantization_schemes", Sequence[QuantizationScheme], options=chosen))
 
     def targets(self) -> tuple[TargetInfo, ...]:
-        """The devices that the backend compiles for; none if the plugin does not tell."""
+        """The devices that the backend compiles for; none without the hook."""
         if not self.has("targets"):
             return ()
         return tuple(self._checked("targets", Sequence[TargetInfo]))
 
     def documentation(self) -> BackendDocumentation:
-        """What the plugin says for its page of the documentation; nothing if it has no such hook."""
+        """The plugin's part of its documentation page; nothing without the hook."""
         if not self.has("documentation"):
             return BackendDocumentation()
         return self._checked("documentation", BackendDocumentation)  # type: ignore[no-any-return]
@@ -192,7 +192,7 @@ class LoadedBackend:
     def blob_operators(
         self, blob: memoryview, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, memoryview], method: str
     ) -> tuple[BlobOperator, ...] | None:
-        """The operators in a blob, in the order in which they run; None if the plugin does not tell.
+        """The operators in a blob, in the order of execution; None without the hook.
 
         Raises FormatError for a damaged blob.
         """
@@ -222,7 +222,7 @@ class LoadedBackend:
         return self._create("create_runtime", ("is_available", "init", "execute", "destroy"))  # type: ignore[no-any-return]
 
     def runtime_availability(self, *, apart: bool | None = None) -> Availability:
-        """Whether blobs can be executed here, by the runtime of `create_runtime`. Never raises."""
+        """The availability of the runtime of `create_runtime` here. Never raises."""
         if not self.has("create_runtime"):
             return Availability(False, "the plugin has no runtime: files run on the device only")
         try:
@@ -236,7 +236,7 @@ class LoadedBackend:
         return answer  # type: ignore[no-any-return]
 
     def _create(self, hook: str, methods: Sequence[str], **arguments: Any) -> Any:
-        """What a hook made, which must have these methods."""
+        """The object made by a hook, which must have these methods."""
         result = self._call(hook, **arguments)
         with blaming(lambda fault: PluginError(f"what {hook} returned has faults: {fault}", where=self.where)):
             for method in methods:
@@ -245,13 +245,13 @@ class LoadedBackend:
         return result
 
     def _checked(self, hook: str, kind: Any, **arguments: Any) -> Any:
-        """The answer of a hook, which must be of this type, inside, too."""
+        """The answer of a hook, which must be of this type, also inside."""
         answer = self._call(hook, **arguments)
         check_answer(answer, kind, hook, self.where)
         return answer
 
     def _call(self, hook: str, **arguments: Any) -> Any:
-        """The answer of a hook; what it raises becomes a PluginError."""
+        """The answer of a hook; its exceptions become PluginErrors."""
         with blaming(lambda fault: PluginError(f"{hook} failed: {fault}", where=self.where)):
             return self._ask(hook, **arguments)
 
@@ -266,5 +266,5 @@ class LoadedBackend:
 
     @property
     def where(self) -> str:
-        """What errors call it."""
+        """Its name in errors."""
         return f"backend {self.name} ({self.distribution} {self.version})"

@@ -1,6 +1,6 @@
-"""The one place that blames: what a plugin raises becomes an error of ours that names the plugin.
+"""The one place that assigns blame: exceptions of a plugin become DelegateKit errors that name the plugin.
 
-A plugin may raise anything: what is not an Exception, and what cannot even be shown.
+A plugin may raise anything, even objects that are no Exception, or that cannot be shown.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _LONGEST_VALUE: Final = 80
 
 
 class PluginWarning(UserWarning):
-    """A plugin, or what is installed of it, has a fault that the rest does without."""
+    """A plugin, or what is installed of it, has a fault that the rest works without."""
 
 
 def warn(text: str) -> None:
-    """Report a fault of a plugin that the rest does without, in one line."""
+    """Report a fault of a plugin that the rest works without, in one line."""
     warnings.warn(" ".join(text.split()), PluginWarning, stacklevel=2)
 
 
@@ -30,9 +30,9 @@ def warn(text: str) -> None:
 def blaming(
     make_error: Callable[[str], DelegateKitError], *, passing: tuple[type[Exception], ...] = (DelegateKitError,)
 ) -> Iterator[None]:
-    """Turn whatever a plugin raises, except for Ctrl-C, into the error that `make_error` makes of its type and text.
+    """Convert any exception of a plugin, except Ctrl-C, to the error that `make_error` makes of its type and text.
 
-    Errors of the types `passing` are handed on as they are: by default our own, which say already what was wrong.
+    Errors of the types `passing` pass through: by default DelegateKit's own, which already describe the fault.
     """
     try:
         yield
@@ -45,7 +45,7 @@ def blaming(
 
 
 def fault(error: BaseException) -> str:
-    """Type and text of what a plugin raised."""
+    """Type and text of a plugin's exception."""
     if isinstance(error, SystemExit):
         return f"SystemExit: {shown(error.code)} (the plugin called exit)"
     name, text = _guarded(lambda: type(error).__name__), _guarded(lambda: str(error))
@@ -53,7 +53,7 @@ def fault(error: BaseException) -> str:
 
 
 def shown(value: Any) -> str:
-    """A plugin's answer as a message shows it: the repr, cut off; the type of what has no repr."""
+    """A plugin's answer as text for messages: the repr, truncated; the type of an object without repr."""
     try:
         return _printable(repr(value))[:_LONGEST_VALUE]
     except KeyboardInterrupt:
@@ -63,7 +63,7 @@ def shown(value: Any) -> str:
 
 
 def _is_readable(error: BaseException) -> bool:
-    """Whether an error of ours can be shown: a plugin may have made its own class of it."""
+    """True if a DelegateKit error can be shown: a plugin may have subclassed it."""
     try:
         return isinstance(str(error), str)
     except KeyboardInterrupt:
@@ -82,5 +82,5 @@ def _guarded(read: Callable[[], str]) -> str:
 
 
 def _printable(text: str) -> str:
-    """A text that any stream of UTF-8 takes: a plugin's may have half of a character."""
+    """A text that any UTF-8 stream accepts: a plugin's may have unpaired surrogates."""
     return text.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Errors on their way between processes: plain data, of which the other side makes the error again."""
+"""Serialization of errors between processes: plain data from which the other side rebuilds the error."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def described(error: BaseException) -> dict[str, Any]:
 
 
 def restored(parts: Mapping[str, Any]) -> Exception:
-    """The error with these parts: of its class, or of the nearest that this process has."""
+    """The error with these parts: of its class, or of the nearest one in this process."""
     if "fault" not in parts:
         return known_class(parts["kinds"])(parts["what"], where=parts["where"], hint=parts["hint"])
     name, _, text = str(parts["fault"]).partition(": ")
     for kind in parts["kinds"]:
         found = getattr(builtins, kind, None)
         if isinstance(found, type) and issubclass(found, Exception):
-            with suppress(TypeError):  # one that is not made of a text
+            with suppress(TypeError):  # a class not constructible from a text
                 return found(text if kind == name else parts["fault"])
     return RuntimeError(parts["fault"])
 
 
 def known_class(kinds: Sequence[str]) -> type[DelegateKitError]:
-    """The class of this process that an error of ours is nearest to."""
+    """The nearest class of a DelegateKit error in this process."""
     for name in kinds:
         kind = getattr(delegatekit_api, name, None)
         if isinstance(kind, type) and issubclass(kind, DelegateKitError):

@@ -1,4 +1,4 @@
-"""Reads what distributions declare as plugins; one whose metadata is damaged is reported and left out.
+"""Reads the plugins that distributions declare; those with damaged metadata are reported and skipped.
 
 Nothing is imported here.
 """
@@ -25,39 +25,39 @@ EXAMPLES_GROUP: Final = f"{PROJECT}.examples"
 
 
 def entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
-    """The entry points of one of our groups, of all distributions. Warns once of a distribution that cannot be read."""
+    """The entry points of one DelegateKit group, of all distributions. Warns once of an unreadable distribution."""
     return tuple(entry_point for entry_point in _all() if entry_point.group == group)
 
 
 def owner(entry_point: metadata.EntryPoint) -> tuple[str, str]:
-    """Name and version of the distribution, "unknown" where its metadata is damaged."""
+    """Name and version of the distribution, "unknown" if its metadata is damaged."""
     distribution: Any = entry_point.dist
     return ("unknown", "unknown") if distribution is None else _name_and_version(distribution)
 
 
 @cache
 def _name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
-    """Of a distribution, whose metadata is parsed anew each time that it is asked."""
+    """Name and version of a distribution, whose metadata is parsed again on each access."""
     try:
         return (distribution.name or "unknown", distribution.version or "unknown")
-    except Exception:  # whatever a half-deleted installation makes importlib_metadata raise
+    except Exception:  # whatever importlib_metadata raises for a half-deleted installation
         return ("unknown", "unknown")
 
 
 def normalized(distribution: str) -> str:
-    """A distribution's name as package indexes compare it."""
+    """A distribution's name as normalized by package indexes."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 def refresh() -> None:
-    """Forget what was read, so that packages installed since are seen."""
+    """Clear the caches, so that packages installed since are seen."""
     _all.cache_clear()
     _name_and_version.cache_clear()
 
 
 @cache
 def _all() -> tuple[metadata.EntryPoint, ...]:
-    """The entry points of all our groups. Only distributions that mention us are read any further than this file."""
+    """The entry points of all DelegateKit groups. Other distributions are not read beyond this file."""
     found: dict[str, tuple[metadata.EntryPoint, ...]] = {}
     for distribution in metadata.distributions():
         try:
@@ -74,7 +74,7 @@ def _all() -> tuple[metadata.EntryPoint, ...]:
 
 
 def _name(distribution: Any) -> str:
-    """The normalized name, "" where the metadata is damaged."""
+    """The normalized name, "" if the metadata is damaged."""
     try:
         return normalized(distribution.name or "")
     except Exception:
@@ -82,7 +82,7 @@ def _name(distribution: Any) -> str:
 
 
 def _first(name: str, distribution: Any) -> Any:
-    """The one distribution of this name that Python finds, where several folders of the path have one."""
+    """The one distribution of this name that Python finds, if several folders of the path have one."""
     try:
         return metadata.distribution(name)
     except (metadata.PackageNotFoundError, ValueError):

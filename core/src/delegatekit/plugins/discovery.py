@@ -1,4 +1,4 @@
-"""Finds backends: lists entry points from metadata, imports a plugin when it is first used, and contains its faults.
+"""Finds backends: lists entry points from metadata, imports a plugin on first use, and contains its faults.
 
 Importing this module, and listing with `check=False`, imports no plugin and not torch.
 """
@@ -27,7 +27,7 @@ from .backend import BackendInfo, LoadedBackend
 from .blame import fault, shown, warn
 from .declared import BACKEND_GROUP, normalized, owner
 
-#: Stands for the backends that run here, placed by measurement, where a program is lowered.
+#: The name for the placement, by measurement, on the backends that run here, where a program is lowered.
 AUTO: Final = "auto"
 
 _Answer = TypeVar("_Answer")
@@ -36,13 +36,13 @@ _Answer = TypeVar("_Answer")
 def backends(*, check: bool = True) -> dict[str, BackendInfo]:
     """All installed backends by name, usable or not.
 
-    With `check`, each allowed plugin is imported and asked who it is; without it only metadata is read.
+    With `check`, each allowed plugin is imported and asked for its description; without it only metadata is read.
     """
     return {name: look_up(name) if check else _listed(name, found) for name, found in sorted(_candidates().items())}
 
 
 def look_up(name: str) -> BackendInfo:
-    """What is known about one installed backend, which is imported if it is allowed. Raises KeyError for no backend."""
+    """The facts about one installed backend, which is imported if it is allowed. Raises KeyError for no backend."""
     info = _listed(name, _candidates()[name])
     if info.status != "not imported":
         return info
@@ -51,9 +51,9 @@ def look_up(name: str) -> BackendInfo:
 
 
 def declared_requirements(name: str) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The extras of the distribution that brings a backend, and its requirements, those of the extras included.
+    """The extras of the distribution of a backend, and its requirements, including those of the extras.
 
-    Raises KeyError for no backend, and whatever damaged metadata makes importlib_metadata raise.
+    Raises KeyError for no backend, and whatever importlib_metadata raises for damaged metadata.
     """
     found = entry_point_of(name).dist
     if found is None:
@@ -62,7 +62,7 @@ def declared_requirements(name: str) -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def state_of(name: str) -> str:
-    """A digest that changes with an installed backend and with our packages: versions, names, sizes, times of files."""
+    """A digest that changes with an installed backend and DelegateKit: versions, names, sizes, mtimes of files."""
     return first_import.state_of(entry_point_of(name))
 
 
@@ -90,9 +90,9 @@ def get_backend(name: str) -> LoadedBackend:
 
 
 def ask_all(ask: Callable[[LoadedBackend], _Answer]) -> dict[str, _Answer]:
-    """What each usable backend answers, by name. Warns of those that cannot be used or do not answer.
+    """The answer of each usable backend, by name. Warns of those that are unusable or do not answer.
 
-    Those that the user turned off are left out in silence. Raises OptionError.
+    Those that the user disabled are skipped silently. Raises OptionError.
     """
     found = {}
     for name, info in backends().items():
@@ -107,7 +107,7 @@ def ask_all(ask: Callable[[LoadedBackend], _Answer]) -> dict[str, _Answer]:
 
 
 def unknown_backend(name: object) -> PluginError:
-    """The error for a name that no installed backend has: suggests the one that is probably meant."""
+    """The error for a name that no installed backend has: suggests the most similar one."""
     if name == AUTO:
         return UnknownBackendError(
             "backend 'auto' is a word of the command line, by which measurements place the operators",
@@ -119,7 +119,7 @@ def unknown_backend(name: object) -> PluginError:
 
     wanted = str(name).strip().lower().replace("_", "-") if isinstance(name, str) else ""
     spelled = {entry.lower().replace("_", "-"): entry for entry in installed}
-    # What users call a backend in a hurry: its distribution's name, or its delegate's.
+    # Common misspellings of a backend: its distribution's name, or its delegate's.
     spelled |= {f"{PROJECT}-{key}": entry for key, entry in spelled.items()}
     close = get_close_matches(wanted, spelled, n=1, cutoff=0.6)
     if close:
@@ -132,7 +132,7 @@ def unknown_backend(name: object) -> PluginError:
 
 
 def of_owner(distribution: str) -> list[LoadedBackend | BackendInfo]:
-    """The backends of one distribution that the user has not turned off, also those whose name another one claims."""
+    """The backends of one distribution that the user has not disabled, even if another one claims their name."""
     name = normalized(distribution)
     return [
         _load(entry_point.name, owner(entry_point)[0])
@@ -143,7 +143,7 @@ def of_owner(distribution: str) -> list[LoadedBackend | BackendInfo]:
 
 
 def refresh() -> None:
-    """Forget what was found, so that packages installed since are seen."""
+    """Clear the caches, so that packages installed since are seen."""
     declared.refresh()
     _candidates.cache_clear()
     _load.cache_clear()
@@ -162,7 +162,7 @@ def _candidates() -> Mapping[str, tuple[metadata.EntryPoint, ...]]:
 
 
 def _listed(name: str, candidates: Sequence[metadata.EntryPoint]) -> BackendInfo:
-    """What metadata and the allow-list say, without importing anything."""
+    """The listing from metadata and the allow-list, without importing anything."""
     info = BackendInfo(name, *owner(candidates[0]), status="not imported")
     if not is_allowed(name):
         reason = f"{ALLOW_LIST}={os.environ[ALLOW_LIST]} does not name it"
@@ -175,7 +175,7 @@ def _listed(name: str, candidates: Sequence[metadata.EntryPoint]) -> BackendInfo
 
 @cache
 def _load(name: str, distribution: str) -> LoadedBackend | BackendInfo:
-    """The backend of a distribution, or the listing that says why it cannot be used."""
+    """The backend of a distribution, or a listing with the reason why it cannot be used."""
     entry_point = next(found for found in _candidates()[name] if owner(found)[0] == distribution)
     died = first_import.refusal(entry_point)
     if died is not None:
@@ -184,7 +184,7 @@ def _load(name: str, distribution: str) -> LoadedBackend | BackendInfo:
 
 
 def load_backend(entry_point: metadata.EntryPoint) -> LoadedBackend | BackendInfo:
-    """Import a backend and ask who it is: the backend, or the listing that says why it cannot be used."""
+    """Import a backend and ask for its description: the backend, or a listing with the reason why it cannot be used."""
     info = BackendInfo(entry_point.name, *owner(entry_point), status="broken")
     doing = f"importing {entry_point.value}"
     try:
@@ -194,7 +194,7 @@ def load_backend(entry_point: metadata.EntryPoint) -> LoadedBackend | BackendInf
             return _introduce(info, plugin)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a plugin may raise anything, SystemExit included; it must not take others down
+    except BaseException as error:  # a plugin may raise anything, SystemExit included; it must not affect others
         reason = str(error) if type(error) is PluginError else f"{doing} failed: {fault(error)}"
         return replace(info, reason=" ".join(reason.split()))
 
@@ -205,7 +205,7 @@ def _introduce(info: BackendInfo, plugin: Any) -> LoadedBackend | BackendInfo:
     describe = getattr(manager.hook, "describe_backend", None)
     if describe is None:
         raise PluginError("has no describe_backend hook", hint="mark the function with delegatekit_api.hookimpl")
-    # Before anything else is looked at: a plugin of another API version may have hooks that this core does not know.
+    # Checked first: a plugin of another API version may have hooks that this core does not know.
     description = describe.get_hookimpls()[0].function()
     if not isinstance(description, BackendDescription):
         raise PluginError(f"describe_backend returned {type(description).__name__}, not a BackendDescription")

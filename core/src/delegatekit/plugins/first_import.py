@@ -1,7 +1,7 @@
-"""Whether a plugin survives its import: tried in a process of its own when it is new or has changed, then remembered.
+"""Tests whether a plugin survives its import: in a separate process when it is new or changed, then remembered.
 
-An import can end the process, crash it or hang, which nothing in this process could contain. Exceptions it may raise:
-they are contained where it is imported.
+An import can end the process, crash it or hang, which cannot be contained in this process. Exceptions are
+contained by the importing code.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from delegatekit_toolkit.limited import Ended, Process, module
 from . import remembered
 from .declared import owner
 
-#: Environment variable that turns first imports in a process of their own off, for sandboxes without processes.
+#: Environment variable that disables first imports in a separate process, for sandboxes without processes.
 FIRST_IMPORTS: Final = "DELEGATEKIT_FIRST_IMPORTS"
-#: Seconds that a plugin has to be imported.
+#: Time limit of a plugin's import in seconds.
 TIME_LIMIT: Final = 60.0
-#: The packages that a plugin is made with.
+#: The packages that a plugin depends on.
 _OURS: Final = ("delegatekit", "delegatekit_api", "delegatekit_toolkit")
-#: Files of a package that are looked at.
+#: Limit of the files of a package that are examined.
 _MOST_FILES: Final = 1000
 
 
 def refusal(entry_point: metadata.EntryPoint) -> str | None:
-    """Why a plugin must not be imported in this process: how it died in another; None if it survives.
+    """The reason why a plugin must not be imported in this process: its death in another; None if it survives.
 
-    Costs a process for a plugin that was not imported since it changed, and otherwise a few calls of `stat`.
+    Costs a process for a plugin that was not imported since it changed, otherwise a few calls of `stat`.
     """
     if _module(entry_point) in sys.modules or os.environ.get(FIRST_IMPORTS) == "off" or not _has_interpreter():
         return None
@@ -56,13 +56,13 @@ def probe(*arguments: str, seconds: float) -> Ended:
 
 
 def state_of(entry_point: metadata.EntryPoint) -> str:
-    """A digest that changes with the plugin and with what it is made with, as the files on disk tell."""
+    """A digest that changes with the plugin and its dependencies, by their files on disk."""
     ours = (f"{path} {size} {changed}" for package in _OURS for path, size, changed in _files(package))
     return remembered.digest("\n".join((_state(entry_point), *sorted(ours))))
 
 
 def remember(entry_point: metadata.EntryPoint, died: str) -> None:
-    """Remember how a plugin's import in another process ended, "" if it survived."""
+    """Record how a plugin's import in another process ended, "" if it survived."""
     remembered.remember(_key(entry_point), _state(entry_point), died)
 
 
@@ -71,27 +71,27 @@ def _module(entry_point: metadata.EntryPoint) -> str:
 
 
 def _has_interpreter() -> bool:
-    """Whether `sys.executable` is Python, and not an application that has it inside."""
+    """True if `sys.executable` is Python, and not an application that embeds it."""
     return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 
 def _key(entry_point: metadata.EntryPoint) -> str:
-    """What is one plugin of one environment."""
+    """The identity of one plugin in one environment."""
     return "\n".join((sys.prefix, sys.version, owner(entry_point)[0], entry_point.group, entry_point.name))
 
 
 def _state(entry_point: metadata.EntryPoint) -> str:
-    """A digest that changes with the version, and with the names, sizes and times of the plugin's files."""
+    """A digest that changes with the version, and with the names, sizes and mtimes of the plugin's files."""
     package = _module(entry_point).partition(".")[0]
     files = sorted(f"{path} {size} {changed}" for path, size, changed in _files(package))
     return remembered.digest("\n".join((*owner(entry_point), entry_point.value, *files)))
 
 
 def _files(package: str) -> Iterator[tuple[str, int, int]]:
-    """Path, size and time of the files of a package or module: at most `_MOST_FILES`, those at the top first."""
+    """Path, size and mtime of the files of a package or module: at most `_MOST_FILES`, those at the top first."""
     try:
         spec = importlib.util.find_spec(package)
-    except Exception:  # a finder of the environment that is out of order: the import will tell
+    except Exception:  # a broken finder of the environment: the import will report it
         return
     if spec is None:
         return
@@ -111,7 +111,7 @@ def _files(package: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """What is in a folder, without what importing puts there."""
+    """The entries of a folder, without files created by imports."""
     try:
         with os.scandir(folder) as entries:
             return sorted((item for item in entries if item.name != "__pycache__"), key=lambda item: item.name)

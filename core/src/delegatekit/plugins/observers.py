@@ -1,4 +1,4 @@
-"""Observers: hear the stages of lowering and add conformance cases. One that fails is reported, then left alone."""
+"""Observers: receive the stages of lowering and add conformance cases. One that fails is reported, then ignored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def notify(event: StageEvent) -> None:
 
 
 def extra_conformance_cases(backend: str) -> tuple[Any, ...]:
-    """The conformance cases that observers add for a backend, all in one."""
+    """The conformance cases that observers add for a backend."""
     return tuple(case for cases in _ask_observers("conformance_cases", _cases, backend=backend) for case in cases)
 
 
@@ -38,12 +38,12 @@ def _cases(answer: Any) -> list[Any]:
 
 
 def _ask_observers(hook: str, read: Callable[[Any], Any] = lambda answer: answer, **arguments: Any) -> list[Any]:
-    """What each observer answered, as `read` gives it; one that raises, or whose answer it refuses, is left alone."""
+    """The answer of each observer, converted by `read`; one that raises, or whose answer is invalid, is ignored."""
     manager = _observers()
     answers = []
     # pluggy's own call would stop at the first observer that fails.
     for implementation in getattr(manager.hook, hook).get_hookimpls():
-        # An observer may leave out arguments that it does not need.
+        # An observer may omit arguments that it does not need.
         given = {name: value for name, value in arguments.items() if name in implementation.argnames}
         try:
             with redirect_stdout(sys.stderr):
@@ -69,7 +69,7 @@ def add_observer(observer: object) -> Callable[[], None]:
 
 
 def refresh() -> None:
-    """Forget the observers that were found, so that packages installed since are seen."""
+    """Clear the observers that were found, so that packages installed since are seen."""
     _observers.cache_clear()
 
 

@@ -1,4 +1,4 @@
-"""Which installed plugin runs a delegate: the one that the user chose, the one that made it, or the only one."""
+"""Selects the installed plugin that runs a delegate: the user's choice, the one that made it, or the only one."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .discovery import backends, get_backend, look_up, of_owner
 
 
 class OwnerError(PluginError):
-    """It is not clear, or not allowed without the user's choice, which of the installed plugins runs a delegate."""
+    """The plugin that runs a delegate is ambiguous, or not allowed without the user's choice."""
 
 
 def find_by_delegate_id(delegate_id: str, distribution: str | None = None, chosen: Sequence[str] = ()) -> LoadedBackend:
     """The backend that runs delegates of this id.
 
-    That is the first of the backends `chosen` by the user whose delegates have the id. Otherwise it is the one of the
-    `distribution` that made the file, or, where a file does not say who made it, the only one with this id. Where the
-    owner can run it, no other plugin is imported, and it does not matter whether another one claims its name.
+    This is the first of the backends `chosen` by the user whose delegates have the id. Otherwise it is the one of the
+    `distribution` that made the file, or, if the file does not name its maker, the only one with this id. If the
+    owner can run it, no other plugin is imported, even one that claims its name.
 
-    Raises OwnerError where it takes the user's choice or the owner is out of order, PluginError if there is none.
+    Raises OwnerError if the user's choice is needed or the owner is broken, PluginError if there is none.
     """
     preferred = [backend for backend in map(get_backend, chosen) if backend.description.delegate_id == delegate_id]
     if preferred:
@@ -55,7 +55,7 @@ def _explain_owner(
     delegate_id: str,
     others: Sequence[LoadedBackend],
 ) -> None:
-    """Raise OwnerError if the owner of a delegate is out of order, or is not there but others could run it."""
+    """Raise OwnerError if the owner of a delegate is broken, or is missing but others could run it."""
     choice = f", or choose another: {_how_to_choose(others[0].name)}" if others else ""
     listed = (
         info for info in backends(check=False).values() if normalized(info.distribution) == normalized(distribution)
@@ -75,7 +75,7 @@ def _explain_owner(
 
 
 def _summary(found: Sequence[BackendInfo]) -> str:
-    """Which backends can be used, and why others cannot."""
+    """The usable backends, and the reasons why others are not usable."""
     usable = ", ".join(f"{info.name} ({info.delegate_id})" for info in found if info.usable) or "none"
     return "; ".join(
         [f"usable: {usable}", *(f"{info.name} is {info.status}: {info.reason}" for info in found if not info.usable)]

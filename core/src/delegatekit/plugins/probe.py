@@ -1,11 +1,11 @@
-"""A process that may die: imports one plugin and, if it is asked to, a backend's compiler and runtime.
+"""The probe process, which may crash: imports one plugin and, if asked to, a backend's compiler and runtime.
 
     python -m delegatekit.plugins.probe import GROUP NAME MODULE     import it; a backend also describes itself
     python -m delegatekit.plugins.probe ask NAME                     the same for an installed backend, and both
 
-Prints a line of JSON after each step, so that it is known how far it came: `null` for an import that was survived,
+Prints a line of JSON after each step, which shows how far it came: `null` for an import that was survived,
 whatever it raised; the `BackendInfo` and, if the backend is usable, the `Availability` of its compiler
-and of its runtime. Whatever else is printed goes to stderr.
+and of its runtime. All other output goes to stderr.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 
 def main(step: str, *arguments: str) -> None:
-    """Do one step; ends the process, and with it whatever the plugin has started in it."""
+    """Do one step; ends the process, with everything that the plugin has started in it."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # a vendor's library prints there without Python
+    os.dup2(2, 1)  # a vendor's library prints there, bypassing Python
 
     def answer(fact: Any) -> None:
         print(json.dumps(fact), file=answers, flush=True)
@@ -46,7 +46,7 @@ def _import(answer: Callable[[Any], None], group: str, name: str, module: str) -
             entry_point.load()
     except KeyboardInterrupt:
         raise
-    except BaseException:  # the process that needs the plugin will meet the same, and contain it
+    except BaseException:  # the process that needs the plugin will get the same, and contain it
         pass
     answer(None)
 

@@ -1,7 +1,7 @@
-"""What is remembered of plugins from process to process: a small file for each in the user's cache folder.
+"""Persistent facts about plugins: a small file for each in the user's cache folder.
 
-Whatever is wrong with the file or the folder (damaged, read-only, absent) counts as not remembered. A file is put in
-its place in one step, so that processes do not disturb each other.
+Any fault of the file or the folder (damaged, read-only, absent) counts as not remembered. A file is replaced
+atomically, so that processes do not disturb each other.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, Final
 from delegatekit_api.versions import PROJECT
 from delegatekit_toolkit.json_text import to_json
 
-#: Environment variable with the folder, or "off" to remember nothing.
+#: Environment variable with the folder, or "off" to store nothing.
 CACHE: Final = "DELEGATEKIT_CACHE"
-#: Environment variable that turns the cache of compiled partitions off ("off") or says how large it may grow ("500MB").
+#: Environment variable that disables the cache of compiled partitions ("off") or limits its size ("500MB").
 COMPILED: Final = "DELEGATEKIT_COMPILED"
-#: Seconds after which a plugin that died is tried again: what it needs may have come meanwhile.
+#: Seconds after which a plugin that died is tried again: its requirements may have been installed.
 _AGAIN: Final = 3600.0
 
 
 def recall(key: str, state: str) -> str | None:
-    """How the import of a plugin in this state died, "" if it survived; None if that is not known."""
+    """The recorded death of a plugin in this state at its import, "" if it survived; None if unknown."""
     try:
         kept: Any = json.loads(_place(key).read_bytes())
         died, age = kept["died"], time.time() - kept["time"]
@@ -36,12 +36,12 @@ def recall(key: str, state: str) -> str | None:
         return None
     if not died:
         return died
-    # A clock that was put back counts as time that has passed.
+    # A clock that was set back counts as elapsed time.
     return f"{died} (`{PROJECT} backends --check` tries again)" if 0 <= age < _AGAIN else None
 
 
 def remember(key: str, state: str, died: str) -> None:
-    """Remember how the import of a plugin in this state ended, "" if it survived."""
+    """Record how the import of a plugin in this state ended, "" if it survived."""
     with suppress(OSError, RuntimeError):  # RuntimeError: there is no home folder
         place = _place(key)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -55,19 +55,19 @@ def remember(key: str, state: str, died: str) -> None:
 
 
 def _place(key: str) -> Path:
-    """The file about a plugin. Raises OSError if nothing is to be remembered, RuntimeError without a home folder."""
+    """The file about a plugin. Raises OSError if nothing is to be stored, RuntimeError without a home folder."""
     return cache_folder() / "plugins" / f"{digest(key)[:32]}.json"
 
 
 def digest(text: str) -> str:
     """SHA-256 of a text, as hexadecimal digits."""
-    import hashlib  # here: commands that only list what is installed do without
+    import hashlib  # here: commands that only list plugins do not need it
 
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 def cache_folder() -> Path:
-    """The folder of the user for what can be made anew. Raises as `_place` does."""
+    """The user's folder for reproducible data. Raises as `_place` does."""
     given = os.environ.get(CACHE, "")
     if given == "off":
         raise OSError(f"{CACHE} is off")

@@ -1,4 +1,4 @@
-"""What a distribution says that it needs, and whether it is installed: from metadata alone."""
+"""A distribution's declared requirements, and whether they are installed: from metadata alone."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import importlib_metadata
 
 
 def unmet(requirement: Any, extra: str = "") -> str | None:
-    """Why the environment does not meet a requirement that a distribution has with an extra; None if it does.
+    """The reason why the environment does not meet a requirement of a distribution with an extra; None if it does.
 
-    `requirement` is a `packaging.requirements.Requirement`; the extras that it asks for count, too.
+    `requirement` is a `packaging.requirements.Requirement`; its extras are checked, too.
     """
     from packaging.requirements import Requirement
 
@@ -28,6 +28,6 @@ def unmet(requirement: Any, extra: str = "") -> str | None:
 
 
 def _only_with(requirement: Any, extra: str) -> bool:
-    """Whether a requirement is there with an extra and not without it."""
+    """True if a requirement applies with an extra and not without it."""
     marker = requirement.marker
     return marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})

@@ -1,7 +1,7 @@
-"""Whether backends compile and run here: at once from what is installed, or by asking each in a process of its own.
+"""The availability of backends' compilers and runtimes here: from metadata, or by asking each in a separate process.
 
-From metadata follows only what the distribution declares: a backend whose blobs run in Python has an extra named
-`runtime`, which lists what it needs for that beside its dependencies (and may be empty).
+Metadata only shows what the distribution declares: a backend whose blobs run in Python has an extra named
+`runtime`, which lists the requirements for that besides its dependencies (and may be empty).
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from .backend import BackendInfo
 from .discovery import declared_requirements, entry_point_of
 from .requirements import unmet
 
-#: The extra of a plugin's distribution with what its runtime needs.
+#: The extra of a plugin's distribution with its runtime's requirements.
 RUNTIME_EXTRA: Final = "runtime"
-#: Seconds that a backend has to be imported and to answer.
+#: Time limit for a backend's import and answers in seconds.
 TIME_LIMIT: Final = 60.0
 
 
 @dataclass(frozen=True)
 class CheckedBackend:
-    """What a backend answered, or why it did not."""
+    """A backend's answers, or the reason why there are none."""
 
     info: BackendInfo
-    #: Whether it can compile here, with its default options. None if the backend is not usable at all.
+    #: The availability of its compiler here, with its default options. None if the backend is not usable at all.
     compiler: Availability | None
-    #: Whether its blobs run here. None if the backend is not usable, or died of the first question.
+    #: The availability of its runtime here. None if the backend is not usable, or died during the first question.
     runtime: Availability | None
 
 
 def expected_runtime(info: BackendInfo) -> Availability:
-    """Whether what a backend's runtime needs is installed, by metadata alone: nothing is imported. Never raises.
+    """The availability of a backend's runtime by metadata alone: nothing is imported. Never raises.
 
     The reason names the first requirement that is not met.
     """
@@ -52,16 +52,16 @@ def expected_runtime(info: BackendInfo) -> Availability:
             reason = unmet(Requirement(text), RUNTIME_EXTRA)
             if reason is not None:
                 return Availability(False, f"{reason}: pip install '{info.distribution}[{RUNTIME_EXTRA}]'")
-    except Exception as error:  # whatever damaged metadata makes importlib_metadata and packaging raise
+    except Exception as error:  # whatever importlib_metadata and packaging raise for damaged metadata
         return Availability(False, f"its metadata cannot be read: {type(error).__name__}: {error}")
     return Availability(True)
 
 
 def check_backends(found: Iterable[BackendInfo], *, seconds: float = TIME_LIMIT) -> dict[str, CheckedBackend]:
-    """Import each backend, and ask its compiler and its runtime, in a process of its own.
+    """Import each backend, and ask its compiler and its runtime, in a separate process.
 
-    One that hangs or crashes is told as broken. Backends that metadata alone rules out are not imported. `seconds` is
-    the time that each process has.
+    One that hangs or crashes is reported as broken. Backends ruled out by metadata are not imported. `seconds` is
+    the time limit of each process.
     """
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         checked = threads.map(lambda info: _checked(info, seconds), found)

@@ -1,4 +1,4 @@
-"""Runtimes at arm's length: a backend's runtime in a child process, behind the protocol that it has in this one."""
+"""Runtimes in child processes: a proxy with the same protocol as a backend's runtime in this process."""
 
 from __future__ import annotations
 

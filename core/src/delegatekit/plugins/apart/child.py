@@ -1,4 +1,4 @@
-"""The process in which a backend's runtime lives, as this process sees it: started, asked, found dead, stopped."""
+"""The parent's side of a backend's runtime process: starts it, sends requests, detects its death, stops it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .memory import write_pieces
 from .messages import Channel, GoneError
 
 _WORKER: Final = f"{__package__}.worker"
-#: Lines of what a runtime printed that an error shows.
+#: Lines of a runtime's output that an error shows.
 _WORDS: Final = 5
-#: Seconds for starting and for telling whether the runtime is available; calls take as long as their callers allow.
+#: Seconds for starting and for the availability check; calls take as long as their callers allow.
 START: Final = 120.0
-#: Seconds that a process has for ending by itself once nobody needs it.
+#: Seconds for a process to exit by itself when it is not needed any more.
 _REST: Final = 2.0
 
-#: Gives the bytes that a runtime asks for while it works on a request.
+#: Provides the bytes that a runtime requests while it works on a request.
 Giver: TypeAlias = Callable[[Mapping[str, Any]], Any]
 
 _DEADLINE: Final[ContextVar[float | None]] = ContextVar("deadline", default=None)
@@ -50,7 +50,7 @@ class DiedError(Exception):
 
 @contextmanager
 def until(deadline: float) -> Iterator[None]:
-    """While this is open, calls in this thread that last beyond `deadline` (of `time.monotonic`) are stopped."""
+    """While this is open, calls in this thread are stopped at `deadline` (of `time.monotonic`)."""
     token = _DEADLINE.set(deadline)
     try:
         yield
@@ -59,18 +59,18 @@ def until(deadline: float) -> Iterator[None]:
 
 
 def the_deadline() -> float | None:
-    """When the calls of this thread must have ended."""
+    """The deadline of this thread's calls."""
     return _DEADLINE.get()
 
 
 class Child:
-    """A process with one backend's runtime, which ends with this process. To ask it, have it from `using`."""
+    """A process with one backend's runtime, which ends with this process. Requests need the lock of `using`."""
 
     def __init__(self, backend: str) -> None:
         self._backend = backend
         self.alive = True
         self.lock = Lock()
-        #: Handles that are to be destroyed as soon as nobody asks for anything.
+        #: Handles to destroy as soon as no request is running.
         self._abandoned: deque[int] = deque()
         self._ended: Ended | None = None
         self._process: Process | None = None
@@ -105,7 +105,7 @@ class Child:
         except TimeoutError:
             self.stop()
             raise DiedError("took longer than it may and was stopped") from None
-        except BaseException:  # Ctrl-C, in the middle of it
+        except BaseException:  # Ctrl-C during the request
             self.stop()
             raise
         if "error" in answer:
@@ -113,7 +113,7 @@ class Child:
         return answer
 
     def destroy(self, number: int) -> None:
-        """Release a handle: now, or when the request of another thread, or the one around this, has been answered."""
+        """Release a handle: now, or after the running request of another thread, or of this one."""
         self._abandoned.append(number)
         if self.alive and self.lock.acquire(blocking=False):
             try:
@@ -124,7 +124,7 @@ class Child:
                 raise errors[0]
 
     def release(self) -> None:
-        """Let others ask."""
+        """Let other threads send requests."""
         self.lock.release()
         while self._abandoned and self.alive and self.lock.acquire(blocking=False):
             try:
@@ -141,7 +141,7 @@ class Child:
         self._channel.close()
 
     def close(self) -> None:
-        """Let the process end by itself, for some seconds."""
+        """Let the process exit by itself, within some seconds."""
         self.alive = False
         self._channel.close()
         self._keeper.join(_REST)
@@ -150,7 +150,7 @@ class Child:
             self._keeper.join(_REST)
 
     def forget(self) -> None:
-        """Close this end, after which the process ends, unless it is that of the process which this was forked from."""
+        """Close this end, after which the process exits, unless it belongs to the process that forked this one."""
         self.alive = False
         self._channel.close()
 
@@ -168,7 +168,7 @@ class Child:
         self._ended = self._process.wait(None)
 
     def _start(self) -> None:
-        """Wait until the runtime is there."""
+        """Wait until the runtime is ready."""
         if self._started:
             return
         answer = self._answer(monotonic() + START, _nothing)
@@ -178,7 +178,7 @@ class Child:
             raise restored(answer["error"])
 
     def _answer(self, deadline: float | None, giver: Giver) -> Mapping[str, Any]:
-        """The next answer; meanwhile the runtime is given what it asks for."""
+        """The next answer; meanwhile the runtime's requests for bytes are served."""
         while True:
             answer, _ = self._channel.receive(deadline)
             if "ask" not in answer:
@@ -194,10 +194,10 @@ class Child:
                 os.close(file)
 
     def _death(self) -> str:
-        """How the process ended, and what it printed last."""
+        """The process's exit, and its last output."""
         self.alive = False
         self._keeper.join(_REST)
-        if self._keeper.is_alive() and self._process is not None:  # it closed its end, and lives on
+        if self._keeper.is_alive() and self._process is not None:  # it closed its end, but is still running
             self._process.stop()
             self._keeper.join(_REST)
         self._channel.close()
@@ -218,7 +218,7 @@ class Child:
 
 
 class _Children:
-    """The processes of this process, one for each loaded backend: a plugin that is loaded anew gets another."""
+    """The processes of this process, one for each loaded backend: a plugin that is loaded again gets another."""
 
     def __init__(self) -> None:
         self._begin()
@@ -253,13 +253,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def end_all() -> None:
-    """End the processes of all runtimes now; calls that come later start others."""
+    """End the processes of all runtimes now; later calls start others."""
     _CHILDREN.close()
 
 
 @contextmanager
 def using(owner: object, name: str) -> Iterator[Child]:
-    """The process for the runtime of a backend, for this thread alone; it is started if there is none.
+    """The process for the runtime of a backend, locked for this thread; started if there is none.
 
     It ends, too, when `owner`, the loaded backend, is collected.
     """
@@ -268,7 +268,7 @@ def using(owner: object, name: str) -> Iterator[Child]:
         child.lock.acquire()
         if child.alive:
             break
-        child.lock.release()  # it died of another thread's request
+        child.lock.release()  # it died during another thread's request
     try:
         yield child
     finally:

@@ -1,4 +1,4 @@
-"""Memory that two processes see: bytes in a file without a name, and the tensors of a delegate's calls in one."""
+"""Memory shared by two processes: bytes in an anonymous file, and the tensors of a delegate's calls in one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import torch
 
 from delegatekit_api import TensorSpec
 
-#: Where pieces begin: at multiples of so many bytes, and with at least as many between them.
+#: Alignment of pieces in bytes, and the least gap between them.
 _ALIGNMENT: Final = 64
-#: What outputs are filled with at first, so that elements that a runtime does not write are noticed.
+#: The initial content of outputs, so that elements that a runtime does not write are noticed.
 _UNWRITTEN: Final = 0xFF
 
 
 def new_file(size: int) -> int:
-    """A file of so many zeros that has no name; returns its descriptor."""
+    """An anonymous file of this many zero bytes; returns its descriptor."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("delegatekit")
     else:
@@ -31,7 +31,7 @@ def new_file(size: int) -> int:
 
 
 def write_pieces(pieces: Sequence[Any]) -> tuple[int, list[tuple[int, int]]]:
-    """A file with bytes-like pieces; returns its descriptor, and where each begins and how many bytes it has."""
+    """A file with bytes-like pieces; returns its descriptor, and offset and size of each."""
     views = [memoryview(piece).cast("B") for piece in pieces]
     places, end = [], 0
     for view in views:
@@ -45,7 +45,7 @@ def write_pieces(pieces: Sequence[Any]) -> tuple[int, list[tuple[int, int]]]:
 
 
 def read_pieces(file: int, places: Sequence[Sequence[int]]) -> list[memoryview]:
-    """The pieces of such a file, which is closed: views of its pages, which nobody may change."""
+    """The pieces of such a file, which is closed: read-only views of its pages."""
     try:
         mapped = memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_READ))
     finally:
@@ -54,13 +54,13 @@ def read_pieces(file: int, places: Sequence[Sequence[int]]) -> list[memoryview]:
 
 
 class Arena:
-    """Inputs and outputs of the calls of one delegate, in memory that both processes see.
+    """Inputs and outputs of the calls of one delegate, in memory shared by both processes.
 
     The creator passes `file` on; the other process makes its own on the same file.
     """
 
     def __init__(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], gap: int, file: int | None) -> None:
-        """`gap` is how many bytes may be read behind a tensor. Without `file`, the memory is new."""
+        """`gap` is the number of bytes that may be read past the end of a tensor. Without `file`, the memory is new."""
         starts, end = [], 0
         for spec in (*inputs, *outputs):
             starts.append(end)
@@ -79,7 +79,7 @@ class Arena:
 
 
 class Slot:
-    """The place of one tensor in an arena: it has the bytes of the largest."""
+    """The place of one tensor in an arena, with the bytes of the largest sizes."""
 
     def __init__(self, spec: TensorSpec, mapped: mmap.mmap, start: int) -> None:
         self.spec = spec
@@ -96,7 +96,7 @@ class Slot:
         self._last = self.view(self.largest, self.strides(self.largest))
 
     def tensor(self, shape: torch.Size) -> torch.Tensor:
-        """The tensor with these sizes; the same one as long as they stay."""
+        """The tensor with these sizes; the same object while they do not change."""
         if self._last.shape != shape:
             self._last = self.view(shape, self.strides(shape))
         return self._last
@@ -115,7 +115,7 @@ class Slot:
         return strides
 
     def is_here(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor's elements are at this place."""
+        """True if a tensor's elements are at this place."""
         return not tensor.numel() or tensor.data_ptr() == self._all.data_ptr()
 
 

@@ -1,4 +1,4 @@
-"""Messages between this process and a runtime's: JSON, and open files that go with it."""
+"""Messages between this process and a runtime's: JSON, with open files attached."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
 
-#: Before each message: its bytes, and how many files go with it.
+#: The header of a message: its size in bytes, and the number of attached files.
 _HEADER: Final = struct.Struct("<QB")
-#: Files that go with one message at most.
+#: Limit of files attached to one message.
 _MOST_FILES: Final = 2
-#: They stay with this process: what it starts does not get them.
+#: They are not inherited by child processes.
 _FLAGS: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class GoneError(Exception):
-    """Whoever is on the other side ended."""
+    """The other side closed the connection."""
 
 
 class Channel:
@@ -43,7 +43,7 @@ class Channel:
     def receive(self, deadline: float | None = None) -> tuple[dict[str, Any], list[int]]:
         """The next message and the files that came with it, which are the caller's to close.
 
-        Raises GoneError, and TimeoutError when it has not come by `deadline` (of `time.monotonic`).
+        Raises GoneError, and TimeoutError if it has not arrived by `deadline` (of `time.monotonic`).
         """
         files: list[int] = []
         try:
@@ -76,7 +76,7 @@ class Channel:
         return bytes(data)
 
     def _wait(self, deadline: float | None) -> None:
-        """Have the next reading end at the deadline."""
+        """Let the next read end at the deadline."""
         left = None if deadline is None else deadline - monotonic()
         if left is not None and left <= 0:
             raise TimeoutError

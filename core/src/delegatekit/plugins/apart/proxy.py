@@ -1,4 +1,4 @@
-"""The runtime that this process sees of one in another: the same protocol, tensors by shared memory."""
+"""A proxy of a runtime in another process: the same protocol, tensors by shared memory."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ class _Opened:
 
 @dataclass
 class _Handle:
-    """A delegate; `opened` is None until it is loaded in a process, and again when that has died."""
+    """A delegate; `opened` is None until it is loaded in a process, and again after that has died."""
 
     payload: DelegatePayload | None
     opened: _Opened | None = None
 
 
 class RuntimeApart:
-    """Runs the delegates of a backend in a process of its own, which all runtimes of the backend here have in common.
+    """Runs the delegates of a backend in a process of its own, shared by all runtimes of the backend here.
 
-    The process is started when it is first needed. When it dies, the call fails that it was busy with, and the next
-    starts another, in which delegates are loaded anew as they are called.
+    The process is started on first use. When it dies, the running call fails, and the next
+    starts another, in which delegates are loaded again as they are called.
     """
 
     def __init__(self, backend: object, description: BackendDescription) -> None:
-        """`backend`: whose runtime it is, as it was loaded; the process ends when it is collected."""
+        """`backend`: the loaded backend of the runtime; the process ends when it is garbage collected."""
         self._backend = backend
         self._name = description.name
         self._where = f"backend {description.name}, delegate {description.delegate_id}"
@@ -64,7 +64,7 @@ class RuntimeApart:
         self._gap = description.overread_bytes
 
     def is_available(self) -> Availability:
-        """What the runtime says about itself; not available if its process dies of the question."""
+        """The runtime's own answer; not available if its process dies during the question."""
         try:
             with using(self._backend, self._name) as child:
                 answer = child.ask({"do": "available"}, (), monotonic() + START)
@@ -73,20 +73,20 @@ class RuntimeApart:
         return Availability(bool(answer["available"]), str(answer["reason"]))
 
     def init(self, payload: DelegatePayload) -> Any:
-        """Load a delegate there. Raises what the runtime raises, and FormatError if the process dies of it."""
+        """Load a delegate there. Raises what the runtime raises, and FormatError if the process dies."""
         handle = _Handle(payload)
         with using(self._backend, self._name) as child:
             self._open(handle, payload, child)
         return handle
 
     def execute(self, handle: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
-        """Run once there. Raises what the runtime raises, and ExecutionError if the process dies of it."""
+        """Run once there. Raises what the runtime raises, and ExecutionError if the process dies."""
         self._called("execute", handle, inputs, outputs)
 
     def profile(
         self, handle: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
     ) -> Sequence[OperatorTime]:
-        """Run once there; what the operators took, nothing if the runtime does not tell. Raises as `execute` does."""
+        """Run once there; returns the operators' times, none without a profile. Raises as `execute` does."""
         answer = self._called("profile", handle, inputs, outputs)
         return [OperatorTime(name, seconds, key) for name, seconds, key in answer["operators"]]
 
@@ -172,7 +172,7 @@ def _run(
     with torch.no_grad():
         for slot, tensor in zip(arena.inputs, inputs, strict=True):
             slot.tensor(tensor.shape).copy_(tensor)
-        # The other process has them from now on, also if the runtime refuses them.
+        # The other process has them from now on, even if the runtime refuses them.
         opened.executed, opened.shapes = True, shapes
         answer = opened.child.ask(message, (), the_deadline(), opened.give)
         changed = {index: (shape, strides) for index, shape, strides in answer.get("changed", ())}
@@ -188,7 +188,7 @@ def _run(
 
 
 def _check(slots: Sequence[Slot], tensors: Sequence[torch.Tensor], where: str, kind: str) -> None:
-    """Raise ExecutionError for tensors that have no place in the memory; whether the rest fits, the runtime knows."""
+    """Raise ExecutionError for tensors that do not fit the memory; other checks are left to the runtime."""
     if len(slots) != len(tensors):
         raise ExecutionError(f"takes {len(slots)} {kind}s, got {len(tensors)}", where=where)
     for index, (slot, tensor) in enumerate(zip(slots, tensors, strict=True)):

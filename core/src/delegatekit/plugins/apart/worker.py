@@ -1,8 +1,8 @@
-"""A process that may die: runs the delegates of one backend, for the process that started it.
+"""The runtime process, which may crash: runs the delegates of one backend, for the process that started it.
 
     python -m delegatekit.plugins.apart.worker BACKEND CONNECTION THREADS
 
-It ends when the other process closes the connection; its guard ends it with that process. What a runtime prints is not
+It ends when the other process closes the connection; its guard ends it with that process. A runtime's output is not
 read here.
 """
 
@@ -27,13 +27,13 @@ from ..discovery import get_backend
 from .memory import Arena, read_pieces
 from .messages import Channel, GoneError
 
-#: C: what is printed is handed on line by line.
+#: C's line buffering: output is passed on line by line.
 _BY_LINE: Final = 1
 
 
 @dataclass
 class _Loaded:
-    """A delegate, with what must stay as long as it."""
+    """A delegate, with the objects that must live as long."""
 
     handle: Any
     payload: DelegatePayload
@@ -42,7 +42,7 @@ class _Loaded:
 
 
 class _NamedData(Mapping[str, memoryview]):
-    """Named data, fetched from the other process when they are looked at."""
+    """Named data, fetched from the other process on access."""
 
     def __init__(self, keys: Collection[str], asker: _Asker) -> None:
         self._keys = dict.fromkeys(keys)
@@ -67,7 +67,7 @@ class _NamedData(Mapping[str, memoryview]):
 
 
 class _Asker:
-    """Asks the other process for bytes, while that waits for an answer of ours."""
+    """Requests bytes from the other process, while that waits for an answer of this one."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -75,7 +75,7 @@ class _Asker:
         self._may = False
 
     def begin(self) -> None:
-        """A request came."""
+        """Begin a request."""
         self._may = True
 
     def answer(self, message: Mapping[str, Any]) -> None:
@@ -97,7 +97,7 @@ class _Asker:
 
 
 class _Server:
-    """Does what the other process asks for."""
+    """Answers the requests of the other process."""
 
     def __init__(self, runtime: DelegateRuntime, asker: _Asker) -> None:
         self._runtime = runtime
@@ -177,7 +177,7 @@ class _Server:
 
 
 def main(backend: str, connection: int, threads: int) -> None:
-    """Serve until the other process is gone."""
+    """Serve until the other process ends."""
     _print_by_line()
     torch.set_num_threads(threads)
     channel = Channel(socket.socket(fileno=connection))
@@ -213,7 +213,7 @@ def _spec(fields: Mapping[str, Any]) -> TensorSpec:
 
 
 def _print_by_line() -> None:
-    """Have C's streams hand on each line: what is printed before a crash is wanted."""
+    """Make C's streams line-buffered: output before a crash is needed."""
     with suppress(OSError, AttributeError, ValueError):
         library = ctypes.CDLL(None)
         library.setvbuf(ctypes.c_void_p.in_dll(library, "stdout"), None, _BY_LINE, 0)
