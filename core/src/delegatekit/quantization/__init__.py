@@ -1,4 +1,4 @@
-"""Quantization for every backend: a plugin declares schemes, the core does the rest with torchao."""
+"""Quantization for every backend: a plugin declares schemes, the core applies them with torchao."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .report import LayerReport, QuantizationReport
     from .samples import read_calibration
 
-#: Name -> its module, which is loaded when the name is used: the commands list schemes without torch.
+#: Name -> its module, which is loaded on first use: the commands list schemes without torch.
 _HOMES: Final = {
     "LayerReport": "report",
     "QuantizationReport": "report",

@@ -1,6 +1,6 @@
-"""torchao's affine operators: which blocks of a weight or an input share a scale, and how the operators are called.
+"""torchao's affine operators: the blocks of a weight or an input that share a scale, and the operator calls.
 
-Weight-only schemes, and dynamic ones with a scale for each row, sample or group, are written with them.
+Weight-only schemes, and dynamic ones with a scale for each row, sample or group, use them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import torchao
 from .graph import evaluate, short_name
 from .patterns import ROLES, Layer
 
-#: The types that hold values of fewer bits.
+#: The types that store values of fewer bits.
 _STORAGE: Final = {"int4": torch.int8, "uint4": torch.uint8}
 
 #: Adds a call of an operator to a graph, and returns its value there.
@@ -26,7 +26,7 @@ WriteCall: TypeAlias = Callable[[Any, tuple[Any, ...]], Any]
 
 
 def storage(given: TensorQuantization) -> torch.dtype:
-    """The dtype that holds the integers."""
+    """The dtype that stores the integers."""
     found: torch.dtype = _STORAGE.get(given.dtype) or getattr(torch, given.dtype)
     return found
 
@@ -46,7 +46,7 @@ def input_axis(layer: Layer) -> int:
 
 
 def block_size(shape: Sequence[int], given: TensorQuantization, channels: int, inputs: int) -> list[int]:
-    """The shape of the blocks of a weight that have one scale each, as torchao wants it."""
+    """The shape of the blocks of a weight that have one scale each, in torchao's form."""
     sizes = [int(size) for size in shape]
     if given.granularity.kind == "channel":
         sizes[given.granularity.axis if given.granularity.axis is not None else channels] = 1
@@ -57,7 +57,7 @@ def block_size(shape: Sequence[int], given: TensorQuantization, channels: int, i
 
 
 class Weights:
-    """The weights of a module as integers; what is asked for twice is computed once."""
+    """The weights of a module as integers, cached."""
 
     def __init__(self, module: GraphModule) -> None:
         torchao.load("quantization.quant_primitives")  # registers the operators
@@ -108,7 +108,7 @@ def shared_axes(kind: str, rank: int, channels: int) -> range:
 def dequantize(
     call: WriteCall, integers: Any, blocks: Sequence[Any], scale: Any, zero_point: Any, given: TensorQuantization
 ) -> Any:
-    """Write the operator that makes numbers of integers."""
+    """Write the operator that dequantizes integers."""
     arguments = (integers, blocks, scale, zero_point, storage(given), *given.range)
     return call(torch.ops.torchao.dequantize_affine.default, arguments)
 
@@ -116,7 +116,7 @@ def dequantize(
 def quantize_in_each_call(
     call: WriteCall, value: Any, blocks: Sequence[Any], given: TensorQuantization
 ) -> tuple[Any, Any, Any]:
-    """Write the operators that find the parameters of a value, and make integers of it: integers, scale, zero point."""
+    """Write the operators that compute the parameters of a value, and quantize it: integers, scale, zero point."""
     operators, dtype, (low, high) = torch.ops.torchao, storage(given), given.range
     mapping = "SYMMETRIC" if given.symmetric else "ASYMMETRIC"
     arguments = (value, mapping, blocks, dtype, low, high, given.eps, None, dtype)

@@ -1,6 +1,6 @@
 """The one annotator: layers of a declared scheme become torchao annotations.
 
-The scheme says how a layer is quantized, the backend whether: layers that it would not take as integers stay in float.
+The scheme determines the quantization of a layer, the backend its support: layers that it refuses stay in float.
 Every quantized tensor is a point (`points`); points that must have the same parameters are a group. The first point of
 a group in graph order gets the torchao specification, the others refer to it. torchao's own guesses about sharing are
 turned off.
@@ -45,12 +45,12 @@ from .trial import Trial
 
 
 class SchemeQuantizer(Quantizer):  # type: ignore[misc]
-    """A torchao Quantizer that annotates as a declared scheme says.
+    """A torchao Quantizer for a declared scheme.
 
     `kept` gives the reason why the user wants a node in float, or None. `trial` asks the backend; without it, all that
-    the scheme names is quantized. After `annotate`, `layers` are the quantized layers and `reasons` tell for each other
-    operator on float tensors why it is not among them; with `compare`, `float_module` is the float graph with the same
-    nodes.
+    the scheme names is quantized. After `annotate`, `layers` are the quantized layers and `reasons` has for each
+    other operator on float tensors the reason why it is not among them; with `compare`, `float_module` is the float
+    graph with the same nodes.
     """
 
     def __init__(
@@ -72,17 +72,17 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
         self._compare = compare
         self._order: list[Node] = []
         self._whole: dict[Node, str] = {}
-        #: What the backend refuses.
+        #: Layers that the backend refuses.
         self._refused: Refusals = {}
-        #: What moves values and is refused, after what is quantized.
+        #: Refused operators that only move values, after quantized ones.
         self._barred: set[Node] = set()
-        #: What a rule is for, but with no input that is quantized.
+        #: Operators with a rule, but without a quantized input.
         self._without_inputs: set[Node] = set()
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Called when batch norms are folded: in-place operators are renamed, numbers become tensors where wanted.
+        """Called after batch norms are folded: renames in-place operators, turns numbers into tensors if required.
 
-        What the scheme takes apart is in parts from here on.
+        Operators that the scheme takes apart are replaced by their parts.
         """
         normalize(model)
         products_to_linear(model, self.scheme, self._kept)
@@ -114,9 +114,9 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
         return model
 
     def _settle(self, model: GraphModule, apart: Apart) -> None:
-        """Find out what the backend refuses: it is taken back, and asked again, until nothing changes.
+        """Remove layers that the backend refuses, and ask again, until nothing changes.
 
-        A refusal may change the neighbors: what shares parameters with them, and which rule is tried next.
+        A refusal may affect the neighbors: those that share parameters with them, and the rule that is tried next.
         """
         refused: Refusals | None = None
         while self._trial is not None and refused != {}:
@@ -141,23 +141,23 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
         return layers, reasons, points
 
     def _refusal(self, layer: Layer) -> str | None:
-        """Why the backend refuses a layer by another rule."""
+        """The reason why the backend refuses a layer by another rule."""
         return next((reason for (node, _), reason in self._refused.items() if node is layer.anchor), None)
 
     def describe(self) -> tuple[LayerReport, ...]:
-        """The layers in the order of the graph, quantized or not; of what only moves values, what stands in the way."""
+        """The layers in the order of the graph, quantized or not; of operators that only move values, the obstacles."""
         reports = {layer.anchor: described(layer.nodes, "") for layer in self.layers}
         reports |= {node: described((node,), reason) for node, reason in self.reasons.items()}
         return tuple(reports[node] for node in self._order if node in reports and self._is_told(node))
 
     def _is_told(self, node: Node) -> bool:
-        """What only moves values is told where the rule for it refuses it in the midst of what is quantized."""
+        """True if the report lists an operator that only moves values: its rule refuses it between quantized ones."""
         if short_name(node) not in MOVING_OPERATORS:
             return True
         return node in self._barred
 
     def validate(self, model: GraphModule) -> None:
-        """Nothing is left to check: declarations are checked when they are made."""
+        """No-op: declarations are checked on construction."""
 
 
 def described(nodes: Sequence[Node], reason: str) -> LayerReport:
@@ -169,7 +169,7 @@ def described(nodes: Sequence[Node], reason: str) -> LayerReport:
 
 
 def _write(model: GraphModule, points: Points, qat: bool) -> None:
-    """Write annotations into the graph. Others name the first point of their group, in torchao's order."""
+    """Write annotations into the graph. Others refer to the first point of their group, in torchao's order."""
     first: dict[Point, Point] = {}
     edges = points.edges()
 
@@ -194,7 +194,7 @@ def _write(model: GraphModule, points: Points, qat: bool) -> None:
 
 
 def specification(given: TensorQuantization, qat: bool) -> Any:
-    """What torchao calls a QuantizationSpec, for a declaration. The axis of channels must be known."""
+    """torchao's QuantizationSpec for a declaration. The axis of channels must be known."""
     dtype = storage(given)
     low, high = given.range
     channels = given.granularity.kind == "channel"

@@ -1,4 +1,4 @@
-"""Operators that a scheme takes apart: their parts stand in the exported graph, and become layers of their own."""
+"""Operators that a scheme takes apart: their parts are written into the exported graph, and become layers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .graph import constants, evaluate, free_name, is_float, names
 
 aten = torch.ops.aten
 
-#: How a rule for `masked_fill` may name it.
+#: Names of `masked_fill` in rules.
 _FILLS: Final = frozenset({"masked_fill", "aten.masked_fill", "aten.masked_fill.Scalar"})
-#: What a mask adds so much to, or less, is hidden: its exponential is nothing beside those of the others.
+#: Scores to which a mask adds this or less are hidden: their exponential is negligible.
 _HIDES: Final = -80.0
 
 
@@ -35,20 +35,20 @@ class Apart:
 
         Raises PluginError for an operator that the core has no parts for.
         """
-        #: What stays whole, and why.
+        #: Operators that stay whole, and the reasons.
         self.whole: dict[Node, str] = {}
         self._module = module
         self._parts = _Parts(module, scheme)
         self._taken: list[_Taken] = []
-        #: What was put in the place of a node that a later operator may have as operand.
+        #: Replacements of nodes that a later operator may have as operand.
         self._renewed: dict[Node, Node] = {}
         if scheme.takes_apart:
             self._take(scheme, kept)
 
     def put_back(self, reasons: Mapping[Node, str]) -> None:
-        """Make operators whole again of which `reasons` has a part, since the backend does not take it.
+        """Restore operators with a part in `reasons`, since the backend does not take it.
 
-        The others would be islands of integers in the middle of it.
+        The other parts would be isolated integer islands.
         """
         for taken in reversed(self._taken):
             reason = next((reasons[part] for part in taken.parts if part in reasons), None)
@@ -104,9 +104,9 @@ class Apart:
 
 @dataclass(frozen=True)
 class _Taken:
-    """An operator that was taken apart: its call, the part that gives its result, all parts, and constant operands.
+    """An operator that was taken apart: its call, the part with its result, all parts, and constant operands.
 
-    The parts may be all that is left of constants: a mask has become other constants.
+    The parts may be all that remains of constants: a mask is converted to other constants.
     """
 
     target: Any
@@ -119,21 +119,21 @@ class _Taken:
 
 
 class _Parts:
-    """Writes operators in front of a node that they replace; they come from its module and source line."""
+    """Writes operators before a node that they replace; they get its module and source line."""
 
     def __init__(self, module: GraphModule, scheme: QuantizationScheme) -> None:
         self.constants: dict[Node, torch.Tensor] = {}
-        #: Whether the scheme has a softmax in which some scores are hidden.
+        #: True if the scheme has a softmax in which some scores are hidden.
         self.hides = any("softmax" in rule.fused and not _FILLS.isdisjoint(rule.operators) for rule in scheme.rules)
         self._module = module
         self._fixed = constants(module, made=True)
         self._meta: dict[str, Any] = {}
         self._mode: Any = None
-        #: The parts of the present operator.
+        #: The parts of the current operator.
         self.calls: list[Node] = []
 
     def start(self, whole: Node) -> None:
-        """From now on parts are those of `whole`."""
+        """Start the parts of `whole`."""
         self.calls = []
         self._meta = dict(whole.meta)
         self._mode = detect_fake_mode([node.meta["val"] for node in whole.all_input_nodes])
@@ -147,11 +147,11 @@ class _Parts:
         return value.meta["val"].dtype  # type: ignore[no-any-return]
 
     def known(self, node: Node) -> torch.Tensor | None:
-        """The value of a constant, or of what is computed from constants alone; None for others."""
+        """The value of a constant, or of an expression of constants; None for others."""
         return evaluate(self._module, node) if node in self._fixed else None
 
     def constant(self, tensor: torch.Tensor) -> Node:
-        """A buffer of the module; equal ones are one."""
+        """A buffer of the module; equal ones are shared."""
         for node, value in self.constants.items():
             if value.dtype == tensor.dtype and torch.equal(value, tensor):
                 return node
@@ -160,7 +160,7 @@ class _Parts:
         return node
 
     def buffer(self, tensor: torch.Tensor) -> Node:
-        """A buffer of the module of its own."""
+        """A new buffer of the module."""
         name = free_name(self._module, "_constant")
         self._module.register_buffer(name, tensor)
         node = self._module.graph.get_attr(name)
@@ -184,9 +184,9 @@ class _Parts:
 
 
 def _attention(b: _Parts, node: Node) -> Node | str:
-    """Products and a softmax; the reason why not, if attention stays whole.
+    """Products and a softmax; the reason if attention stays whole.
 
-    A constant mask is a bias within sane bounds, added to the scores, and a fill of those that it hides.
+    A constant mask becomes a bias within reasonable bounds, added to the scores, and a fill of the hidden ones.
     """
     given = Attention.of(node)
     operands = (given.query, given.key, given.values)
@@ -215,7 +215,7 @@ def _attention(b: _Parts, node: Node) -> Node | str:
 
 
 def _mask(b: _Parts, given: Attention) -> tuple[torch.Tensor | None, torch.Tensor | None] | str:
-    """What is added to the scores, and where they are hidden: None for nowhere. In words, why it is not known."""
+    """The bias of the scores, and the positions where they are hidden: None for nowhere. A text if they are unknown."""
     if given.causal:
         length, source = b.shape(given.query)[-2], b.shape(given.key)[-2]
         return None, torch.ones(length, source, dtype=torch.bool).triu(1)
@@ -229,7 +229,7 @@ def _mask(b: _Parts, given: Attention) -> tuple[torch.Tensor | None, torch.Tenso
     return bias if bool(bias.any()) else None, hidden if bool(hidden.any()) else None
 
 
-#: Operators that can be taken apart: what writes the parts gives their result, or the reason why it stays whole.
+#: Operators that can be taken apart: a function that writes the parts and returns their result, or the reason not to.
 _PARTS: Mapping[str, Callable[[_Parts, Node], Node | str]] = {"scaled_dot_product_attention": _attention}
 
 

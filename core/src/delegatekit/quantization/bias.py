@@ -1,7 +1,7 @@
-"""Bias correction: takes the mean error of each layer's channels out of its bias, over the calibration inputs.
+"""Bias correction: subtracts the mean error of each layer's channels from its bias, over the calibration inputs.
 
 Rounded weights and clipped activations shift the means of a layer's channels, and the shifts add up from layer to
-layer. What is constant in such an error is removed at no cost at run time. This is the empirical form of Nagel et al.,
+layer. The constant part of such an error is removed at no cost at run time. This is the empirical form of Nagel et al.,
 "Data-Free Quantization through Weight Equalization and Bias Correction" (2019), in the order of the graph: each layer
 is corrected after the layers before it.
 """
@@ -19,10 +19,10 @@ from .graph import attribute, constants, set_attribute, short_name
 from .patterns import ROLES, channel_dimension
 from .state import state_kept
 
-#: Inputs that are used, at most: the values of all of them are in memory at the same time.
+#: Limit of the inputs that are used: the values of all of them are in memory at the same time.
 MOST_SAMPLES: Final = 64
 
-#: The constant of a bias, and what uses it: the layer, or what quantizes it for the layer.
+#: The constant of a bias, and its user: the layer, or the quantize before the layer.
 _Place: TypeAlias = tuple[Node, Node]
 
 
@@ -31,8 +31,8 @@ def correct_biases(
 ) -> None:
     """Correct the biases of `quantized` in place.
 
-    Both graphs have nodes of the same names; `layers` names them. Layers without a bias are passed over. A bias
-    that becomes integers must still be a float constant followed by what quantizes it. Each sample starts with the
+    Both graphs have nodes of the same names; `layers` names them. Layers without a bias are skipped. A bias
+    that becomes integers must still be a float constant followed by its quantize. Each sample starts with the
     model's initial state.
     """
     names = set(layers)
@@ -90,7 +90,7 @@ def _run_and_correct(
     places: Mapping[Node, _Place],
     expected: Mapping[str, torch.Tensor],
 ) -> None:
-    """Run all samples node by node; correct each layer before what follows it runs."""
+    """Run all samples node by node; correct each layer before its successors run."""
     fixed = constants(module, every=True)
     runs = [Interpreter(module) for _ in samples]
     for run, values in zip(runs, samples, strict=True):

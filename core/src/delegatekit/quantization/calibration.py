@@ -1,4 +1,4 @@
-"""The calibration data: an iterable of inputs, checked as they come."""
+"""The calibration data: an iterable of inputs, checked during iteration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from delegatekit_api import QuantizationError
 
 
 class Calibration:
-    """Inputs of a model, each a tuple. What can be iterated only once is kept if it is needed again (`repeatable`)."""
+    """Inputs of a model, each a tuple. A one-shot iterable is stored if it is needed again (`repeatable`)."""
 
     def __init__(self, data: Iterable[Any], *, repeatable: bool, progress: bool | None) -> None:
         if isinstance(data, torch.Tensor):
@@ -79,13 +79,13 @@ class Calibration:
 
 
 def describe(value: Any) -> str:
-    """What a value is, in few words."""
+    """A short description of a value."""
     return f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
 
 
 @contextmanager
 def _bar(total: int | None, wanted: bool | None) -> Iterator[Any]:
-    """A progress bar on stderr: on a terminal, or where it is asked for."""
+    """A progress bar on stderr: on a terminal, or on request."""
     from rich.progress import Progress
 
     from ..text.terminal import Terminal

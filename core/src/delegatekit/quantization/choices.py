@@ -1,4 +1,4 @@
-"""Which layers the user keeps in float."""
+"""The layers that the user keeps in float."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .report import LayerReport
 
 @dataclass
 class KeptInFloat:
-    """Answers for a node why it stays in float, or None. Called once with each node of the graph."""
+    """Returns the reason why a node stays in float, or None. Called once with each node of the graph."""
 
     selectors: Sequence[str | Callable[[Node], bool]]
     nodes: dict[str, str] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class KeptInFloat:
         return bool(self._choices or self.nodes)
 
     def __call__(self, node: Node) -> str | None:
-        """Why the node stays in float."""
+        """The reason why the node stays in float."""
         if node not in self._seen:
             self._seen.add(node)
             self._names.update((*operator_names(node), *module_paths(node)))
@@ -48,7 +48,7 @@ class KeptInFloat:
         return KeptInFloat(self.selectors, self.nodes | {layer.anchor: reason for layer in layers})
 
     def check(self) -> None:
-        """Raise QuantizationError for a selector that means nothing, or both modules and operators."""
+        """Raise QuantizationError for a selector that matches nothing, or both modules and operators."""
         try:
             for choice in self._choices:
                 choice.check(self._names)

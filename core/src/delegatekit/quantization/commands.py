@@ -1,4 +1,4 @@
-"""The bulk of the command `delegatekit quantize`, and the reader of what it writes."""
+"""The implementation of the command `delegatekit quantize`, and the reader of its files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def quantize_model(
     trust: bool = False,
     **settings: Any,
 ) -> QuantizationReport:
-    """Quantize what the MODEL argument gave (the first arguments of `lower`) and write a .pt2 file.
+    """Quantize the program of the MODEL argument (the first arguments of `lower`) and write a .pt2 file.
 
     `trust` is for the calibration file, see `read_calibration`.
     """
@@ -54,7 +54,7 @@ def quantize_model(
 
 @contextmanager
 def _naming(calibration: Path | None, inputs: Sequence[Any], example: Sequence[Any]) -> Iterator[None]:
-    """Say so if the model was refused together with a first sample that has other sizes than the example."""
+    """Name the cause if the model was refused together with a first sample that differs in size from the example."""
     import torch
 
     from .calibration import describe
@@ -83,7 +83,7 @@ def _example(program: Any, given: Any) -> tuple[Any, ...]:
 
 
 def _shapes(program: ExportedProgram) -> Any:
-    """The sizes of an exported program's inputs that may change, as torch.export takes them; None if none may."""
+    """The sizes of an exported program's inputs that may change, in torch.export's form; None if none may."""
     from torch import SymInt
     from torch.export import Dim
 
@@ -112,8 +112,8 @@ def _random(example: Sequence[Any], count: int | None) -> list[tuple[Any, ...]]:
 def load_quantized(path: str | Path, *, trust: bool = False) -> ExportedProgram:
     """Read a .pt2 file as torch.export.load does, with the operators of quantized programs registered.
 
-    A .pt2 file can have pickled objects and other things that run any code while PyTorch loads them. Such a file is
-    refused, unless `trust` says that it may. Raises FormatError for that, and for what is no .pt2 file.
+    A .pt2 file can contain pickled objects and others that run any code while PyTorch loads them. Such a file is
+    refused without `trust`. Raises FormatError for that, and for any other kind of file.
     """
     from ..files.exported import graphs_of, load_exported
 

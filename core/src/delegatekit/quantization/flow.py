@@ -33,7 +33,7 @@ from .state import give_own_state, state_kept
 if TYPE_CHECKING:
     from .trial import Trial
 
-#: What goes wrong inside PyTorch and torchao, and for arguments of a wrong type.
+#: Converts errors inside PyTorch and torchao, and for arguments of a wrong type.
 _checked = as_ours(lambda fault: QuantizationError(fault, where="quantization", hint=UNEXPECTED))
 
 
@@ -60,13 +60,13 @@ def quantize(
     of the backend's (`delegatekit schemes`), the first without a name.
 
     `keep_float` names layers that stay in float, as `only` and `skip` of `lower` do: module paths ("encoder.layers.0",
-    with all inside), operators ("aten.add.Tensor", "add") or functions of a node. `keep_worst_float` keeps so many
-    more: those with the least signal to noise ratio of their own. `measure` fills the ratios into the report.
-    `correct_bias` takes the mean errors of convolutions and linear layers, over the calibration inputs, out of their
-    biases. `group_size` replaces the size of the weights' groups, where the scheme has groups. `options` are the
-    backend's, as `lower` will get them: a target may quantize more than another.
+    with everything inside), operators ("aten.add.Tensor", "add") or functions of a node. `keep_worst_float` keeps more,
+    this many: those with the least signal to noise ratio of their own. `measure` adds the ratios to the report.
+    `correct_bias` subtracts the mean errors of convolutions and linear layers, over the calibration inputs, from their
+    biases. `group_size` replaces the size of the weights' groups, if the scheme has groups. `options` are the
+    backend's, as for `lower`: a target may quantize more than another.
 
-    Returns a module that computes the quantized model's numbers in eager mode, and that `lower` and torch.export take.
+    Returns a module that computes the quantized model in eager mode, and that `lower` and torch.export accept.
     Its attribute `quantization` is a QuantizationReport. `progress` shows a bar on stderr (None: on a terminal).
 
     Raises PluginError for an unknown backend, OptionError for an unknown scheme or option, LoweringError where
@@ -92,7 +92,7 @@ def quantize(
 
 
 def _warn_without_compiler(backend: LoadedBackend, options: Mapping[str, Any] | None) -> None:
-    """A quantized model may be lowered elsewhere, where the compiler is; but better to know now that it must."""
+    """A quantized model may be lowered elsewhere, where the compiler is installed; but the user should know now."""
     compiler = backend.compiler_availability(backend.make_options(options or {}))
     if not compiler.available:
         warn(f"backend {backend.name} cannot compile here what is quantized: {compiler.reason}")
@@ -100,7 +100,7 @@ def _warn_without_compiler(backend: LoadedBackend, options: Mapping[str, Any] | 
 
 @dataclass(frozen=True)
 class _Order:
-    """What is to be quantized, and how."""
+    """The arguments of a quantization."""
 
     program: ExportedProgram
     data: Calibration
@@ -108,17 +108,17 @@ class _Order:
     scheme: QuantizationScheme
     kept: KeptInFloat
     options: Mapping[str, Any] | None
-    #: Whether the report gets signal to noise ratios.
+    #: True if the report gets signal to noise ratios.
     measured: bool
     correct_bias: bool
 
     @property
     def compares(self) -> bool:
-        """Whether the float graph is needed, too."""
+        """True if the float graph is needed, too."""
         return self.measured or self.correct_bias
 
     def module(self) -> GraphModule:
-        """The program as a module of its own to change, with the state of the model at its beginning."""
+        """The program as a modifiable module of its own, with the initial state of the model."""
         module = self.program.module(check_guards=False)
         assert isinstance(module, GraphModule)
         give_own_state(module)
@@ -136,7 +136,7 @@ def prepare_qat(
     options: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
 ) -> GraphModule:
-    """A module to train with quantization in the forward pass; `convert_qat` makes the quantized module of it.
+    """A module to train with quantization in the forward pass; `convert_qat` converts it to the quantized module.
 
     `model` is a module in training mode, `example` its inputs. The result has parameters of its own. Call `train()` and
     `eval()` on it as usual. Raises as `quantize` does, and OptionError if the scheme does not offer training.
@@ -167,12 +167,12 @@ def prepare_qat(
 
 @_checked
 def convert_qat(prepared: GraphModule) -> torch.nn.Module:
-    """The quantized module of one that `prepare_qat` made and that was trained since."""
+    """The quantized module from a trained module of `prepare_qat`."""
     report = getattr(prepared, "meta", {}).get("delegatekit.quantization")
     if not isinstance(report, QuantizationReport):
         raise QuantizationError("convert_qat takes what prepare_qat returned")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of PyTorch's about its own tree specs
+        warnings.simplefilter("ignore", FutureWarning)  # PyTorch's, about its own tree specs
         prepared = copy.deepcopy(prepared)
     torchao.load("quantization.pt2e").move_exported_model_to_eval(prepared)
     converted: GraphModule = _converted(prepared, report, trained=True)
@@ -189,7 +189,7 @@ def _check_model(model: Any) -> None:
 
 
 def _is_weight_scheme(scheme: QuantizationScheme) -> bool:
-    """Whether the graph is written by `weights`: weights only, or activations row by row or sample by sample."""
+    """True if the graph is written by `weights`: weights only, or activations row by row or sample by sample."""
     if scheme.kind == "weight-only":
         return True
     given = [item for rule in scheme.rules for item in (rule.input, rule.weight) if item is not None]
@@ -217,7 +217,7 @@ def _quantizer(
     qat: bool = False,
     compare: bool = False,
 ) -> tuple[Any, Callable[[], QuantizationReport]]:
-    """The Quantizer, and what makes the report when it has annotated."""
+    """The Quantizer, and the function that makes the report after annotation."""
     torchao.load("quantization.pt2e.quantizer")
     checked = loaded.make_options(options or {})
     if not scheme.rules:
@@ -233,7 +233,7 @@ def _quantizer(
 
 
 def _blaming_quantizer(loaded: LoadedBackend, scheme: QuantizationScheme) -> AbstractContextManager[None]:
-    """Turn what the quantizer of a plugin raises into an error that names it; nothing to do for a declared scheme."""
+    """Turn exceptions of a plugin's quantizer into an error that names it; a no-op for a declared scheme."""
     if scheme.rules:
         return nullcontext()
     where = f"backend {loaded.name} ({loaded.distribution} {loaded.version})"
@@ -241,7 +241,7 @@ def _blaming_quantizer(loaded: LoadedBackend, scheme: QuantizationScheme) -> Abs
 
 
 def _trial(loaded: LoadedBackend, options: BackendOptions) -> Trial | None:
-    """What asks the backend about layers; None for one that takes nothing, and only declares schemes."""
+    """The object that asks the backend about layers; None for a backend that only declares schemes."""
     from .trial import Trial
 
     return Trial(loaded, options) if loaded.has("create_partitioner") else None
@@ -317,7 +317,7 @@ def _converted(
     *,
     trained: bool = False,
 ) -> Any:
-    """Quantize for good; with the float module `original`, correct the biases first."""
+    """Convert the annotated module; with the float module `original`, correct the biases first."""
     converted = torchao.convert(prepared, trained=trained)
     if original is not None:
         correct_biases(original, converted, data, [layer.anchor for layer in report.quantized])
@@ -328,7 +328,7 @@ def _converted(
 def _finished(module: Any, report: QuantizationReport) -> Any:
     attribute_to_modules(module)
     module.quantization = report
-    # torchao makes both raise; there is nothing in it that training mode changes.
+    # torchao makes both raise; training mode changes nothing in it.
     module.training = False
     module.eval = lambda: module
     return module

@@ -1,4 +1,4 @@
-"""The exported graph as the annotator wants it: in-place operators renamed, dropout removed, numbers as tensors."""
+"""Normalizes the exported graph for the annotator: in-place operators renamed, dropout removed, numbers as tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..edge.functional import functional_form, in_place_aliases
 
 aten = torch.ops.aten
 
-#: Quantize with parameters that are known.
+#: Quantize operators with known parameters.
 _QUANTIZE = {
     "quantized_decomposed.quantize_per_tensor.default",
     "quantized_decomposed.quantize_per_channel.default",
@@ -36,13 +36,13 @@ def short_name(node: Node) -> str:
 
 
 def names(node: Node) -> tuple[str, ...]:
-    """How a rule may name the node's operator: "linear", "aten.linear", "aten.linear.default"."""
+    """The names of the node's operator in rules: "linear", "aten.linear", "aten.linear.default"."""
     name = operator_name(node)
     return short_name(node), name.rpartition(".")[0], name
 
 
 def normalize(module: GraphModule) -> None:
-    """Rename in-place operators; remove dropout in eval mode and what is not used.
+    """Rename in-place operators; remove dropout in eval mode and dead code.
 
     A graph that writes through views keeps its in-place operators.
     """
@@ -56,19 +56,19 @@ def normalize(module: GraphModule) -> None:
                 node.meta["val"] = torch.empty_like(value, device="meta")
     aliases = in_place_aliases(graph)
     for node, written in (aliases or {}).items():
-        if is_written(node) and written.op != "get_attr":  # a buffer must go on changing
+        if is_written(node) and written.op != "get_attr":  # a buffer must keep changing
             node.target = functional_form(node)
     graph.lint()
     module.recompile()
 
 
 def is_dropout(node: Node) -> bool:
-    """Whether the operator is a dropout, in training or not."""
+    """True if the operator is a dropout, in training or not."""
     return node.target in _DROPOUTS or node.target in _IN_PLACE_DROPOUTS
 
 
 def remove_dropout(module: GraphModule) -> None:
-    """Remove dropout in eval mode, and what quantizes its result once more as its operand was quantized."""
+    """Remove dropout in eval mode, and the repeated quantize of its result."""
     graph = module.graph
     for node in list(graph.nodes):
         if not is_dropout(node) or node.args[2]:
@@ -87,32 +87,32 @@ def remove_dropout(module: GraphModule) -> None:
 def copied(module: GraphModule) -> GraphModule:
     """The same graph in a module of its own; parameters are shared."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of PyTorch's about its own tree specs
+        warnings.simplefilter("ignore", FutureWarning)  # PyTorch's, about its own tree specs
         return GraphModule(module, copy.deepcopy(module.graph))
 
 
 def is_written(node: Node) -> bool:
-    """Whether the operator writes into its operand."""
+    """True if the operator writes into its operand."""
     return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
 def is_float(node: Node) -> bool:
-    """Whether the value is one float32 tensor."""
+    """True if the value is one float32 tensor."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.dtype == torch.float32
 
 
 def results(node: Node) -> tuple[Node, ...]:
-    """The tensors that an operator gives: itself, or what is picked from it."""
+    """The tensors that an operator returns: itself, or its getitems."""
     if isinstance(node.meta.get("val"), tuple | list):
         return tuple(user for user in node.users if user.target is operator.getitem)
     return (node,)
 
 
 def constants(module: GraphModule, *, every: bool = False, made: bool = False) -> set[Node]:
-    """Parameters, buffers that are not written, and what is computed from these alone.
+    """Parameters, buffers that are not written, and expressions of these alone.
 
-    With `every`, also those that the graph has no example value of; with `made`, what operators make of numbers, too.
+    With `every`, also those without an example value in the graph; with `made`, also tensors made from numbers.
     """
     written: set[Any] = set()
     for node in module.graph.nodes:
@@ -131,7 +131,7 @@ def constants(module: GraphModule, *, every: bool = False, made: bool = False) -
 
 
 class _Constants(Mapping[Node, torch.Tensor]):
-    """The values of a module's constants, computed when they are asked for."""
+    """The values of a module's constants, computed on demand."""
 
     def __init__(self, module: GraphModule, nodes: Collection[Node]) -> None:
         self._module = module
@@ -153,14 +153,14 @@ class _Constants(Mapping[Node, torch.Tensor]):
 
 
 def exported_view(module: GraphModule, fixed: Collection[Node]) -> ProgramView:
-    """The graph of an exported module as plugins see it; `fixed` are its constants."""
+    """The plugins' view of an exported module's graph; `fixed` are its constants."""
     inputs = tuple(node for node in module.graph.nodes if node.op == "placeholder")
     output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
     return ProgramView(module.graph, _Constants(module, fixed), inputs, tuple(output.all_input_nodes))
 
 
 def _buffers_under(nodes: Sequence[Node]) -> set[Any]:
-    """The names of the buffers that values may be views of."""
+    """The names of the buffers that values may view."""
     found: set[Any] = set()
     seen: set[Node] = set()
     waiting = list(nodes)
@@ -175,7 +175,7 @@ def _buffers_under(nodes: Sequence[Node]) -> set[Any]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether an operand is a Python number."""
+    """True if an operand is a Python number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -210,7 +210,7 @@ def evaluate(module: GraphModule, node: Node) -> torch.Tensor:
 
 
 def constant_name(node: Node) -> str:
-    """What a constant is called: the name of the parameter or buffer that it is, or is a view of."""
+    """The name of a constant: of the parameter or buffer that it is, or views."""
     source = node
     while source.op != "get_attr" and len(source.all_input_nodes) == 1:
         (source,) = source.all_input_nodes
@@ -218,7 +218,7 @@ def constant_name(node: Node) -> str:
 
 
 def fold_weights(module: GraphModule) -> None:
-    """Replace each quantize of a constant by its integers, under the name of the weight if nothing else has that."""
+    """Replace each quantize of a constant by its integers, under the name of the weight if that is free."""
     graph = module.graph
     fixed = constants(module, every=True)
     for node in list(graph.nodes):
@@ -242,9 +242,9 @@ def fold_weights(module: GraphModule) -> None:
 
 
 def attribute_to_modules(module: GraphModule) -> None:
-    """Tell for each operator that was put in which module and source line it serves.
+    """Assign the module and source line that it serves to each inserted operator.
 
-    A quantize belongs to what computed its operand, or else, like all others, to what uses its result.
+    A quantize belongs to the operator of its operand, or else, like all others, to the user of its result.
     """
     for node in reversed(module.graph.nodes):
         if node.op != "call_function" or node.meta.get("nn_module_stack"):
@@ -259,7 +259,7 @@ def attribute_to_modules(module: GraphModule) -> None:
 
 
 def free_name(module: GraphModule, stem: str) -> str:
-    """The name, or the first of name_1, name_2, ... that the module has nothing under."""
+    """The name, or the first of name_1, name_2, ... that is free in the module."""
     name, count = stem, 1
     while hasattr(module, name):
         name, count = f"{stem}_{count}", count + 1
@@ -267,7 +267,7 @@ def free_name(module: GraphModule, stem: str) -> str:
 
 
 def set_attribute(module: GraphModule, path: str, value: torch.Tensor) -> None:
-    """Make a dotted name a buffer; the modules on its way exist."""
+    """Make a dotted name a buffer; the modules on its path exist."""
     prefix, _, leaf = path.rpartition(".")
     owner = module.get_submodule(prefix)
     if hasattr(owner, leaf):
@@ -276,7 +276,7 @@ def set_attribute(module: GraphModule, path: str, value: torch.Tensor) -> None:
 
 
 def attribute(module: GraphModule, path: str) -> Any:
-    """What the module has under a dotted name."""
+    """The module's attribute under a dotted name."""
     value: Any = module
     for part in path.split("."):
         value = getattr(value, part)

@@ -1,4 +1,4 @@
-"""The schemes that backends offer, as text and as JSON: the bulk of the command `delegatekit schemes`."""
+"""The schemes that backends offer, as text and as JSON: the implementation of the command `delegatekit schemes`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from delegatekit_api.quantization import MOVING_OPERATORS, QuantizationRule, Qua
 def schemes_by_backend(
     backend: str | None, options: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, Sequence[QuantizationScheme]]:
-    """The schemes of one backend, or of all that can be used; `options` for each backend.
+    """The schemes of one backend, or of all usable ones; `options` for each backend.
 
     Raises PluginError for a backend that cannot be used, OptionError for wrong options.
     """
@@ -51,7 +51,7 @@ def _text(given: Any) -> str | None:
 
 
 def schemes_text(found: Mapping[str, Sequence[QuantizationScheme]]) -> str:
-    """The schemes as people read them: a paragraph for each, in which each operator stands once."""
+    """The schemes as text: a paragraph for each, in which each operator occurs once."""
     lines = []
     for backend, schemes in found.items():
         for scheme in schemes:
@@ -66,7 +66,7 @@ def schemes_text(found: Mapping[str, Sequence[QuantizationScheme]]) -> str:
 
 
 def _lines(scheme: QuantizationScheme) -> list[str]:
-    """Operators with the same rules, and what these say."""
+    """Operators with the same rules, and descriptions of these."""
     rules: dict[str, list[QuantizationRule]] = {}
     for rule in scheme.rules:
         for name in rule.operators:

@@ -1,4 +1,4 @@
-"""torchao's histogram observer, with a search for the range that does not take most of the time of `quantize`."""
+"""torchao's histogram observer, with a faster search for the range."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import torch
 from numpy.typing import NDArray
 from torchao.quantization.pt2e.observer import HistogramObserver
 
-#: The share of the values that is cut off in one step of the search.
+#: The fraction of the values that is cut off in one step of the search.
 _STEP = 1e-5
 
 
 class QuickHistogramObserver(HistogramObserver):  # type: ignore[misc]
-    """Finds the very range that torchao's observer finds, from numbers instead of tensors of one element each.
+    """Finds the same range as torchao's observer, computing with numbers instead of tensors of one element each.
 
     The search is torchao's: from both ends, the side on which a step cuts off more bins is cut, until the squared error
-    of rounding grows. It takes up to 100 000 steps; those that cut off nothing are passed over here. What was found is
-    kept: torchao asks once for each user of a value, and for each bias.
+    of rounding grows. It takes up to 100 000 steps; those that cut off nothing are skipped here. The result is
+    cached: torchao asks once for each user of a value, and for each bias.
     """
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        #: What the last search was about, and the first and last bin that it found.
+        #: The input of the last search, and the first and last bin of its result.
         self._found: tuple[torch.Tensor, tuple[int, int]] | None = None
 
     def _non_linear_param_search(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -39,7 +39,7 @@ class QuickHistogramObserver(HistogramObserver):  # type: ignore[misc]
     def _search(self) -> tuple[int, int]:
         cut, kept = _shares()
         below, total = torch.cumsum(self.histogram, dim=0).numpy(), float(self.histogram.sum())
-        # For each share the bin up to which it reaches; torchao compares in single precision.
+        # For each fraction the bin up to which it reaches; torchao compares in single precision.
         lefts = np.searchsorted(below, (cut * total).astype(np.float32), "left")
         rights = np.searchsorted(below, (kept * total).astype(np.float32), "right") - 1
         falling = -rights
@@ -50,7 +50,7 @@ class QuickHistogramObserver(HistogramObserver):  # type: ignore[misc]
             left = max(first, min(int(lefts[low + 1]), last))
             right = min(last, max(int(rights[high + 1]), first))
             if (left, right) == (first, last):
-                # On to the step that cuts off the last bin.
+                # Skip to the step that cuts off the last bin.
                 high = max(high + 1, int(np.searchsorted(falling, -last, "right")) - 1)
                 continue
             if left - first > last - right:
@@ -65,7 +65,7 @@ class QuickHistogramObserver(HistogramObserver):  # type: ignore[misc]
 
 
 class _Error:
-    """torchao's `_compute_quantization_error`, bit for bit, with half of its operators: the others give constants."""
+    """torchao's `_compute_quantization_error`, bit for bit, with half of its operators: the others return constants."""
 
     def __init__(self, observer: HistogramObserver) -> None:
         self._levels = observer.dst_nbins
@@ -84,7 +84,7 @@ class _Error:
         level_of_begin, level_of_end = self._whole(begin, level), self._whole(end, level)
         half = torch.tensor(level / 2)
         most = half * half * half
-        # From the begin of a bin to the end of its level, the levels between, from the begin of the last to the end.
+        # From the start of a bin to the end of its level, the levels between, from the start of the last to the end.
         begin.sub_((level_of_begin + 0.5).mul_(level))
         error = (most - begin * begin * begin).div_(3).mul_(self._density)
         between = level_of_end.sub(level_of_begin).sub_(1)
@@ -94,7 +94,7 @@ class _Error:
         return error.sum().item()
 
     def _whole(self, values: torch.Tensor, level: float) -> torch.Tensor:
-        """How often the level goes into the values. In double precision the quotients of singles are never rounded up
+        """The whole quotient of values and level. In double precision the quotients of singles are never rounded up
         to the next whole number; torch's own division by floor is five times as slow."""
         single = torch.tensor(level).item()
         return values.double().div_(single).floor_().clamp_(0, self._levels - 1).float()
@@ -102,7 +102,7 @@ class _Error:
 
 @cache
 def _shares() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The shares below the range's lower and upper end after 0, 1, 2, ... steps, added up as torchao does."""
+    """The fractions below the range's lower and upper end after 0, 1, 2, ... steps, added up as torchao does."""
     steps = np.full(round(1 / _STEP) + 2, _STEP)
     steps[0] = 0.0
     cut = np.add.accumulate(steps)

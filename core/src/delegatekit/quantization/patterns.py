@@ -1,4 +1,4 @@
-"""Finds in the exported graph what the rules of a scheme speak of: operators with weights and fused activations."""
+"""Finds the operators of a scheme's rules in the exported graph, with their weights and fused activations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .graph import constants, exported_view, is_float, is_written, names, result
 
 @dataclass(frozen=True)
 class Roles:
-    """Where an operator has its input, weight and bias, and the dimension of the weight with the output channels."""
+    """The positions of an operator's input, weight and bias, and the weight's dimension with the output channels."""
 
     input: int | None
     weight: int
@@ -34,9 +34,9 @@ class Roles:
 
 @dataclass(frozen=True)
 class Layer:
-    """Nodes that are quantized as one: the operator that the rule names, and the activations fused to it.
+    """Nodes that are quantized as one: the operator that the rule names, and its fused activations.
 
-    `inputs` are the computed operands with how they are quantized; `weight` and `bias` are constants. `outputs` are the
+    `inputs` are the computed operands with their quantization; `weight` and `bias` are constants. `outputs` are the
     values that are quantized after the layer.
     """
 
@@ -59,7 +59,7 @@ class Layer:
         return self.nodes[-1]
 
 
-#: Operators with a weight. Products of matrices have one only where their second operand is constant.
+#: Operators with a weight. Products of matrices have one only if their second operand is constant.
 ROLES: Mapping[str, Roles] = {
     "linear": Roles(0, 1, 2, 0),
     "addmm": Roles(1, 2, 0, 1),
@@ -77,9 +77,9 @@ ROLES: Mapping[str, Roles] = {
 
 PRODUCTS = ("mm", "bmm", "matmul")
 
-#: What is filled in to hide a number in a softmax, or what is larger still.
+#: The fill value that hides a number in a softmax, or an upper bound of it.
 HIDDEN = 80.0
-#: Operators whose constant operands stay float: each number of a weight or bias has its own meaning for a channel.
+#: Operators whose constant operands stay float: each number of a weight or bias belongs to a channel.
 NORMS = ("layer_norm", "rms_norm", "group_norm", "instance_norm")
 
 
@@ -92,7 +92,7 @@ def channel_dimension(node: Node) -> int:
 _ARITHMETIC = ("add", "sub", "mul", "div")
 
 
-#: Why the backend refuses an operator that is quantized by a rule.
+#: The reason why the backend refuses an operator that is quantized by a rule.
 Refusals: TypeAlias = dict[tuple[Node, QuantizationRule], str]
 
 
@@ -102,9 +102,9 @@ def find_layers(
     kept: Callable[[Node], str | None],
     refused: Mapping[tuple[Node, QuantizationRule], str] = MappingProxyType({}),
 ) -> tuple[list[Layer], dict[Node, str]]:
-    """The layers of a graph in order, and for each other operator on float tensors the reason why it is none.
+    """The layers of a graph in order, and for each other operator on float tensors the reason why it is not one.
 
-    `kept` says why the user wants a node in float, or None; `refused` which rules the backend refuses for a node.
+    `kept` returns the reason why the user wants a node in float, or None; `refused` the rules refused for a node.
     """
     finder = _Finder(module, scheme, kept, refused)
     return finder.layers, finder.reasons
@@ -143,14 +143,14 @@ class _Finder:
                 taken.update(found.nodes)
 
     def _computes(self, node: Node) -> bool:
-        """Whether a node gives numbers in float, or truths about numbers for which there is a rule."""
+        """True if a node returns float numbers, or booleans about numbers with a rule for it."""
         if any(is_float(result) for result in results(node)):
             return True
         about = any(map(is_float, node.all_input_nodes)) and any(name in self._rules for name in names(node))
         return about and _is_mask(node)
 
     def _layer(self, node: Node) -> Layer | str:
-        """The layer that begins with the node, or why there is none."""
+        """The layer that begins with the node, or the reason why there is none."""
         reason = self._kept(node)
         if reason is not None:
             return reason
@@ -161,8 +161,8 @@ class _Finder:
             return "it writes into its operand"
         if any(isinstance(value, Node) for value in node.kwargs.values()):
             return "it has tensors as keyword arguments"
-        # Rules in the order of the scheme. Told is the backend's first refusal; or the reason of the rule of which most
-        # holds, of the last among such.
+        # Rules in the order of the scheme. The reported reason is the backend's first refusal; or that of the rule with
+        # the most conditions that hold, the last among equals.
         nearest, told, refusal = 0.0, "", ""
         for rule in sorted(rules, key=self._scheme.rules.index):
             if (node, rule) in self._refused:
@@ -179,7 +179,7 @@ class _Finder:
         return refusal or told
 
     def _declined(self, node: Node, rule: QuantizationRule) -> tuple[str | None, float]:
-        """Why the rule declines the node, and how many of its conditions hold before; inf if all do."""
+        """The reason why the rule declines the node, and the number of conditions that hold before; inf if all do."""
         call = Call(node, self._view)
         for index, decline in enumerate(rule.declines):
             try:
@@ -258,7 +258,7 @@ class _Finder:
         )
 
     def _with_activations(self, node: Node, rule: QuantizationRule) -> tuple[Node, ...]:
-        """The node, a batch norm that is still there (training with quantization), and an activation fused to it."""
+        """The node, a remaining batch norm (training with quantization), and a fused activation."""
         nodes = [node]
         follower = _only_user(node)
         if follower is not None and short_name(follower) == "batch_norm" and short_name(node) in ROLES:
@@ -290,7 +290,7 @@ def _is_mask(node: Node) -> bool:
 
 
 def _hides(node: Node) -> bool:
-    """Whether the result has numbers in it that stand for nothing."""
+    """True if the result contains masked numbers."""
     return str(node.target) == "aten.masked_fill.Scalar" and abs(float(node.args[2])) >= HIDDEN  # type: ignore[arg-type]
 
 
@@ -304,7 +304,7 @@ def _only_user(node: Node) -> Node | None:
 
 
 def _pads_with_zero(node: Node) -> bool:
-    """Whether a pad writes zeros (or, with another mode, values of its input)."""
+    """True if a pad writes zeros (or, with another mode, values of its input)."""
     target: Any = node.target
     arguments: dict[str, Any] = dict(zip((item.name for item in target._schema.arguments), node.args, strict=False))
     arguments.update(node.kwargs)
@@ -316,7 +316,7 @@ def _weight_quantization(
 ) -> TensorQuantization | None:
     """The declaration with the channels' dimension of this weight.
 
-    Per tensor where the output channels are not one dimension: grouped transposed convolutions, batched products.
+    Per tensor if the output channels are not one dimension: grouped transposed convolutions, batched products.
     """
     if given is None or given.granularity.kind != "channel" or given.granularity.axis is not None:
         return given

@@ -1,6 +1,6 @@
 """Points: the quantized tensors of a graph, in groups that share their parameters.
 
-A point is the value that a node gives, or an edge, where a user wants the value in another form.
+A point is the value of a node, or an edge, if a user needs the value in another form.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Points:
         self._quantization: dict[Point, TensorQuantization] = {}  # of the root of each group
         #: Layers whose bias becomes integers, by their operator.
         self.biases: dict[Node, Layer] = {}
-        #: Edges whose user wants another form than the value has, or whose value is not quantized, by that form: one
-        #: observer for all users of a value that want the same.
+        #: Edges whose user needs another form than the value has, or whose value is not quantized, by that form: one
+        #: observer for all users of a value that need the same.
         self._forms: dict[tuple[Node, TensorQuantization], Point] = {}
 
     def add(self, layer: Layer) -> str | None:
-        """Quantize the operands and results of a layer; the reason why not, if it stays in float."""
+        """Quantize the operands and results of a layer; the reason if it stays in float."""
         rule = layer.rule
         if rule.shares:
             return self._add_sharing(layer)
@@ -52,7 +52,7 @@ class Points:
         quantized = [value for value in layer.inputs if value in self._parent]
         if not quantized:
             return "none of its inputs is quantized"
-        # What is calibrated leads: a range that the hardware fixed may be too small for the others.
+        # Calibrated points lead: a range that the hardware fixed may be too small for the others.
         leader = next((value for value in quantized if self.of(value).scale is None), quantized[0])
         quantization = self.of(leader)
         for value in layer.inputs:
@@ -67,11 +67,11 @@ class Points:
         return None
 
     def has(self, point: Point) -> bool:
-        """Whether a point is quantized."""
+        """True if a point is quantized."""
         return point in self._parent
 
     def of(self, point: Point) -> TensorQuantization:
-        """How a point is quantized."""
+        """The quantization of a point."""
         return self._quantization[self.root(point)]
 
     def _add_edge(self, value: Node, user: Node, quantization: TensorQuantization) -> None:
@@ -96,7 +96,7 @@ class Points:
         return found
 
     def root(self, point: Point) -> Point:
-        """The point that stands for all with the same parameters."""
+        """The point that represents all with the same parameters."""
         while self._parent[point] != point:
             self._parent[point] = self._parent[self._parent[point]]
             point = self._parent[point]

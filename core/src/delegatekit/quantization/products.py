@@ -1,4 +1,4 @@
-"""Products with constant matrices are linear layers: written so, they are quantized by the rules for these."""
+"""Products with constant matrices are rewritten to linear layers, and quantized by the rules for these."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def _rewrite(module: GraphModule, node: Node, fixed: set[Node], kept: Callable[[
 
 
 def _operands(node: Node) -> tuple[Any, Any, Any]:
-    """Rows, matrix and what is added to their product."""
+    """Rows, matrix and the addend of their product."""
     if short_name(node) == "addmm":
         return argument(node, "mat1"), argument(node, "mat2"), argument(node, "self")
     return node.args[0], node.args[1], None
 
 
 def _is_bias(value: Node, matrix: Node) -> bool:
-    """Whether a value has one number for each column of the matrix."""
+    """True if a value has one number for each column of the matrix."""
     return is_float(value) and tuple(value.meta["val"].shape) == tuple(matrix.meta["val"].shape[1:])
 
 
@@ -82,7 +82,7 @@ def _with_bias(
 
 
 def _flipped(module: GraphModule, matrix: Node) -> Node:
-    """The constant with rows and columns exchanged; what it is a transpose of, if it is one."""
+    """The constant with rows and columns exchanged; the original, if it is a transpose."""
     source: Node | None = _flipped_by(matrix)
     if source is not None:
         return source
@@ -92,7 +92,7 @@ def _flipped(module: GraphModule, matrix: Node) -> Node:
 
 
 def _flipped_by(matrix: Node) -> Any:
-    """What a matrix is the transpose of; None if nothing says so."""
+    """The original of a transposed matrix; None if unknown."""
     match short_name(matrix):
         case "t":
             return matrix.args[0]

@@ -1,4 +1,4 @@
-"""Signal to quantization noise: how far rounded numbers are from the exact ones."""
+"""Signal to quantization noise: the error of rounded numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SignalToNoise:
         self._seen = False
 
     def add(self, expected: Any, actual: Any) -> None:
-        """Count a tensor; what is not a tensor of floats is passed over."""
+        """Add a tensor; anything but a float tensor is skipped."""
         if not isinstance(expected, torch.Tensor) or not expected.is_floating_point():
             return
         self._seen = True

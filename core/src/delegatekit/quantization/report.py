@@ -1,4 +1,4 @@
-"""What was quantized, what stayed in float and why, and how far from float the numbers are."""
+"""The report of a quantization: quantized layers, layers in float and the reasons, and the error against float."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LayerReport:
-    """A layer: an operator with what is fused to it.
+    """A layer: an operator with its fused ones.
 
-    `module` is the path of the module that it stands in ("" at the top), `operator` its name ("conv2d + relu"), `node`
-    and `anchor` the names of the last and the first of its nodes in the graph. `reason` says why it stayed in float,
-    and is "" where it is quantized. `sqnr` is the signal to noise ratio of its result in the quantized model against
-    float, in dB, and `own_sqnr` the same with float inputs: what this layer alone adds; None where it was not measured.
+    `module` is the path of its module ("" at the top), `operator` its name ("conv2d + relu"), `node`
+    and `anchor` the names of the last and the first of its nodes in the graph. `reason` is why it stayed in float,
+    and "" if it is quantized. `sqnr` is the signal to noise ratio of its result in the quantized model against
+    float, in dB, and `own_sqnr` the same with float inputs: the error of this layer alone; None if not measured.
     """
 
     module: str

@@ -1,4 +1,4 @@
-"""Samples for calibration from files: read, brought to the types of the model's example, or refused."""
+"""Samples for calibration from files: read, converted to the types of the model's example, or refused."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def read_calibration(path: Path, example: Sequence[Any], *, trust: bool = False)
     """Inputs from a .pt file (a list of inputs, or one tensor for each input) or a .npz file (one array for each).
 
     Tensors and arrays hold the samples along their first dimension, and are cut to the example's size of it. A .pt file
-    with other objects than tensors can run code while it is loaded: it is refused unless `trust` says that it may.
-    Floating-point samples of another type than the example's become of its type (NumPy's default is float64).
-    Raises FormatError for what cannot be read, QuantizationError for what does not fit the example.
+    with other objects than tensors can run code while it is loaded: it is refused without `trust`.
+    Floating-point samples of another type than the example's are converted (NumPy's default is float64).
+    Raises FormatError for unreadable files, QuantizationError for samples that do not fit the example.
     """
     where = str(path)
     samples = _samples(_read_samples(path, trust=trust), example, where)
@@ -33,7 +33,7 @@ def _fitted(sample: tuple[Any, ...], example: Sequence[Any], where: str) -> tupl
 
 
 def _value(value: Any, wanted: Any, position: int, where: str) -> Any:
-    """One value of a sample. Sizes may change from call to call: whether they fit, the model tells."""
+    """One value of a sample. Sizes may change from call to call: the model checks whether they fit."""
     import torch
 
     from .calibration import describe
@@ -89,6 +89,6 @@ def _read_samples(path: Path, *, trust: bool) -> Any:
         try:
             with numpy.load(file, allow_pickle=False) as arrays:
                 return tuple(torch.from_numpy(arrays[name]) for name in arrays.files)
-        except Exception as error:  # what a damaged archive or array raises has no common class
+        except Exception as error:  # damaged archives and arrays raise without a common class
             what = f"cannot be read: {type(error).__name__}: {error}"
             raise QuantizationError(what, where=str(path)) from error

@@ -1,4 +1,4 @@
-"""How far a quantized graph is from the float one: signal to noise ratios of each layer, on the calibration inputs."""
+"""The error of a quantized graph against float: signal to noise ratios of each layer, on the calibration inputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def measure(
     """The report with its ratios in dB.
 
     Both graphs have nodes of the same names. `sqnr` compares the values of a whole run, `own_sqnr` those of a run in
-    which each layer gets the float graph's values. Each of the three runs has a state of its own, from input to input.
+    which each layer gets the float graph's values. Each of the three runs has its own state, from input to input.
     """
     names = {layer.node for layer in report.layers}
     whole = {name: SignalToNoise() for name in names}
@@ -76,7 +76,7 @@ class _Comparer(Interpreter):
 
 
 class _Forced(_Comparer):
-    """Goes on from each layer with the value of the float graph."""
+    """Replaces the value of each layer by that of the float graph."""
 
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)

@@ -1,4 +1,4 @@
-"""Buffers that a graph writes to: a model's state, which calibration must not touch and every run begins with."""
+"""Buffers that a graph writes: a model's state, which calibration must not touch and every run starts from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .graph import attribute, is_written, set_attribute
 
 
 def give_own_state(module: GraphModule) -> None:
-    """Replace the buffers that the graph writes to by copies. Names of one tensor stay names of one."""
+    """Replace the buffers that the graph writes to by copies. Names of one tensor stay so."""
     copies: dict[int, torch.Tensor] = {}
     for name in _written(module):
         buffer = attribute(module, name)
@@ -23,7 +23,7 @@ def give_own_state(module: GraphModule) -> None:
 
 @contextmanager
 def state_kept(module: GraphModule) -> Iterator[None]:
-    """What runs inside begins with the state of the module, which has it back after the block."""
+    """The block starts from the state of the module, which is restored after it."""
     kept = [(buffer, buffer.clone()) for buffer in (attribute(module, name) for name in _written(module))]
     try:
         yield
@@ -49,7 +49,7 @@ def _written(module: GraphModule) -> list[str]:
 
 
 def _viewed(node: Node) -> Node:
-    """What the value is a view of, or itself."""
+    """The value that a value views, or itself."""
     while node.op == "call_function" and node.args and isinstance(node.args[0], Node):
         target = node.target
         aliases = isinstance(target, OpOverload) and any(item.alias_info is not None for item in target._schema.returns)

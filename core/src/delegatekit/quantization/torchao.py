@@ -1,4 +1,4 @@
-"""torchao, which is an extra: loaded when it is first needed, with one clear error where it is missing."""
+"""torchao, which is an extra: loaded on first use, with one clear error if it is missing."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def fold_batch_norms(module: GraphModule) -> None:
 
 
 def convert(prepared: GraphModule, *, trained: bool) -> GraphModule:
-    """Quantize for good what torchao prepared and what was calibrated or `trained`; constants stay in float."""
+    """Convert a module that torchao prepared and that was calibrated or `trained`; constants stay in float."""
     pt2e = load("quantization.pt2e.quantize_pt2e")
-    # Where there is a batch norm, torchao looks for what it makes of them for training only: for many seconds.
+    # With a batch norm, torchao searches for patterns that occur in training only: for many seconds.
     operator = import_module("torch").ops.aten.batch_norm.default
     if not trained:
         _replace(prepared, operator, _batch_norm)
@@ -54,13 +54,13 @@ def _replace(module: GraphModule, old: Any, new: Any) -> None:
 
 
 def _batch_norm(*arguments: Any) -> Any:
-    """In place of the operator; it is never called."""
+    """A placeholder of the operator; it is never called."""
     raise NotImplementedError
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """torchao tells on the root logger about extensions for GPUs that it cannot load."""
+    """Silence torchao's messages on the root logger about GPU extensions that it cannot load."""
     root = logging.getLogger()
     level, pytree = root.level, logging.getLogger("torch.utils._pytree")
     pytree_level = pytree.level

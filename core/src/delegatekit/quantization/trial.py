@@ -1,9 +1,9 @@
-"""Asks a backend about layers before they are quantized: would it take them, and compute on the integers?
+"""Asks a backend about layers before they are quantized: support, and computation on integers.
 
 A trial is a program in the edge dialect with the layers as if they were quantized: between dequantizes and quantizes
-whose scales are placeholders. What lies between the layers is not part of the question; its values are inputs of the
-program. The backend's own partitioner is asked about it, and its refusals are told by layer. So one support table says
-whether something is quantized, and whether the result is taken when it is lowered.
+whose scales are placeholders. Nodes between the layers are not part of the question; their values are inputs of the
+program. The backend's own partitioner is asked about it, and its refusals are reported by layer. So one support table
+decides both about quantization, and about delegation when the result is lowered.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Trial:
     def __init__(self, backend: LoadedBackend, options: BackendOptions) -> None:
         self._backend = backend
         self._options = options
-        # Asked again with fewer layers, it need not trace decompositions again.
+        # The caches serve later questions about fewer layers.
         self._decomposer = Decomposer()
 
     def refusals(self, module: GraphModule, layers: Sequence[Layer], form: Points | Weights) -> Refusals:
-        """Why the backend refuses layers, by operator and rule; empty if it takes all of them.
+        """The reasons why the backend refuses layers, by operator and rule; empty if it takes all of them.
 
         `form` are the quantized tensors, or the weights of a scheme with scales for each row, sample or group.
         """
@@ -58,7 +58,7 @@ class Trial:
     def _refused(self, method: EdgeMethod, partitioner: Partitioner, keep: Collection[str]) -> dict[int, str]:
         """The layers that are refused, by number, with the reason of the first answer.
 
-        As in a lowering, what is refused whole and has no kernel in the runtime is decomposed, and its parts are asked
+        As in a lowering, an operator that is refused whole and has no kernel is decomposed, and its parts are asked
         about.
         """
         first: dict[int, str] = {}
@@ -73,7 +73,7 @@ class Trial:
 
 
 class _Answers:
-    """A partitioner's answers about a trial."""
+    """A partitioner's verdicts on a trial."""
 
     def __init__(self, method: EdgeMethod, partitioner: Partitioner, backend: LoadedBackend) -> None:
         self._view = method.view
@@ -93,9 +93,9 @@ class _Answers:
         }
         taken = {node for node, answer in answers.items() if answer.supported}
         taken.update(member for node in tuple(taken) for member in answers[node].group)
-        #: What is not taken, with the reasons.
+        #: The refused nodes, with the reasons.
         self.refused = {node: answer.reason for node, answer in answers.items() if node not in taken}
-        #: The layers that are not taken, with the reasons: those of their operators come first.
+        #: The refused layers, with the reasons: those of their operators come first.
         self.reasons: dict[int, str] = {}
         for number, nodes in self._nodes.items():
             found = sorted((node for node in nodes if node in self.refused), key=_is_conversion)
@@ -120,5 +120,5 @@ class _Answers:
 
 
 def _is_conversion(node: Node) -> bool:
-    """Whether a node converts from or to integers."""
+    """True if a node converts from or to integers."""
     return getattr(node.target, "namespace", "") in _NAMESPACES

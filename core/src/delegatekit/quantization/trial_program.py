@@ -1,4 +1,4 @@
-"""The program that a trial asks a backend about: layers as if they were quantized, in the edge dialect."""
+"""The program of a trial: layers as if they were quantized, in the edge dialect."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from .graph import constants, evaluate, is_dropout, is_number, short_name
 from .patterns import Layer, channel_dimension
 from .points import Points
 
-#: The width of the range that a placeholder stands for.
+#: The width of the range of a placeholder.
 _SPAN: Final = 4.0
-#: Constants with more elements than this are placeholders, too: their values say nothing about support.
+#: Constants with more elements than this are placeholders, too: their values do not affect support.
 _FEW: Final = 1 << 12
 #: The parameters of a tensor as integers: scale, zero point, smallest and largest integer, dtype.
 _Parameters = tuple[Any, Any, int, int, torch.dtype]
@@ -40,8 +40,8 @@ _Q: Final = torch.ops.quantized_decomposed
 class TrialProgram:
     """A trial under construction.
 
-    Nodes of a layer have its number as debug handle. What makes integers of a layer's operand has 0: it is another
-    layer's, or at the program's border; so has what the backend does not keep whole, and does not see as conversions.
+    Nodes of a layer have its number as debug handle. The quantize of a layer's operand has 0, as it belongs to another
+    layer or to the program's border; so do operators that the backend neither keeps whole nor sees as conversions.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class TrialProgram:
         self._origin: Node | None = None
         self._inputs: list[Node] = []
         self._outputs: list[Any] = []
-        #: Exported node -> its value in the program, in float; and its integers, where it is quantized.
+        #: Exported node -> its value in the program, in float; and its integers, if it is quantized.
         self._values: dict[Node, Any] = {}
         self._integers: dict[Node, Any] = {}
         self._scales: dict[Any, float] = {}
@@ -132,7 +132,7 @@ class TrialProgram:
         return found
 
     def _quantized_operand(self, value: Node, user: Node) -> Any:
-        """The operand of a user, dequantized from the form that it wants."""
+        """The operand of a user, dequantized from the required form."""
         assert isinstance(self._form, Points)
         edge = (value, user)
         given, parameters = self._form.of(edge), self._parameters(edge)
@@ -209,7 +209,7 @@ class TrialProgram:
             return torch.full((channels,), scale), zeros, low, high, storage(given)
         if given.scale is not None and given.zero_point is not None:
             return given.scale, given.zero_point, low, high, storage(given)
-        # Off the middle, as it may become: a backend may take symmetric integers only.
+        # Not in the middle, as in real programs: a backend may take symmetric integers only.
         zero_point = _middle(given) if given.symmetric else low + (high - low) // 3
         return scale, zero_point, low, high, storage(given)
 
@@ -222,7 +222,7 @@ class TrialProgram:
         return self._conversion(self._number, _Q.dequantize_per_tensor.default, (integers, *parameters), torch.float32)
 
     def _found_in_each_call(self, value: Any, given: TensorQuantization) -> Any:
-        """A value rounded to integers with one scale, found in each call, as numbers."""
+        """A value rounded to integers with one dynamic scale, as numbers."""
         dtype, (low, high) = storage(given), given.range
         chosen = self._conversion(0, _Q.choose_qparams.tensor, (value, low, high, given.eps, dtype))
         scale, zero_point = (self._conversion(0, operator.getitem, (chosen, index)) for index in (0, 1))
@@ -239,7 +239,7 @@ class TrialProgram:
         return self._written(number if is_seen else 0, target, arguments, {}, value)
 
     def _affine_value(self, target: Any, arguments: tuple[Any, ...]) -> Any:
-        """What one of torchao's operators gives, which PyTorch takes long to find out; None for others."""
+        """The fake value of one of torchao's operators, which PyTorch is slow to infer; None for others."""
         fake = self._builder.fake
         match str(target):
             case "torchao.choose_qparams_affine.default":
@@ -255,9 +255,9 @@ class TrialProgram:
         return None
 
     def _value(self, node: Node, suffix: str = "") -> Any:
-        """The value of an exported node as it is read in float.
+        """The value of an exported node as read in float.
 
-        An input of the program gets a suffix to its name, so that what is quantized of it can have the name.
+        An input of the program gets a suffix to its name, so that its quantized value can have the name.
         """
         value = node.meta.get("val")
         if is_size(value) or isinstance(value, int | float):
@@ -280,12 +280,12 @@ class TrialProgram:
 
 
 def _named(operand: Any, value: Node) -> Any:
-    """The operand under the name of the exported value (or that with a number), which reasons may tell."""
+    """The operand under the name of the exported value (or that with a number), for use in reasons."""
     if isinstance(operand, Node) and operand.op == "call_function":
         operand._rename(value.name)
     return operand
 
 
 def _middle(given: TensorQuantization) -> int:
-    """The zero point of symmetric integers: 0, or half of what unsigned ones reach."""
+    """The zero point of symmetric integers: 0, or the middle of the unsigned range."""
     return 1 << (int(given.dtype.removeprefix("uint")) - 1) if given.dtype.startswith("uint") else 0

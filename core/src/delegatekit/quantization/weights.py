@@ -1,7 +1,7 @@
 """Weight-only schemes, and weights with activations that are quantized at run time, row by row or sample by sample.
 
-The graph gets the operators that torchao's `quantize_` configs give when they are exported (choose_qparams_affine,
-quantize_affine, dequantize_affine), with the numbers that these compute, but plain tensors as constants.
+The graph gets the operators that exported torchao `quantize_` configs consist of (choose_qparams_affine,
+quantize_affine, dequantize_affine), with the same numbers, but plain tensors as constants.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .trial import Trial
 def quantize_weights(
     module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None], trial: Trial | None = None
 ) -> tuple[GraphModule, tuple[LayerReport, ...]]:
-    """Rewrite a normalized graph as the scheme says, where the backend takes it: `trial` asks it.
+    """Rewrite a normalized graph by the scheme, as far as the backend supports it: `trial` asks it.
 
     Returns the new module, and the layers that have weights.
     """
@@ -39,7 +39,7 @@ def quantize_weights(
         writer.write(layer)
     module.graph.eliminate_dead_code()
     module.graph.lint()
-    result = GraphModule(module, module.graph)  # without the weights that are not read any more
+    result = GraphModule(module, module.graph)  # without unused weights
     return result, tuple(reports[node] for node in order if node in reports)
 
 
@@ -50,7 +50,7 @@ def _settled(
     trial: Trial | None,
     weights: Weights,
 ) -> tuple[list[Layer], dict[Node, str]]:
-    """The layers to quantize, and for each other operator the reason. What is refused is tried by the next rule."""
+    """The layers to quantize, and for each other operator the reason. Refused ones are tried by the next rule."""
     refused: Refusals = {}
     while True:
         layers, reasons = find_layers(module, scheme, kept, refused)
@@ -72,7 +72,7 @@ def _obstacle(layer: Layer) -> str | None:
     if group is not None and size % group:
         return f"groups of {group} do not divide its {size} input channels"
     if layer.weight_quantization.granularity.kind == "channel" and _has_one_weight_each(layer):
-        # torchao takes blocks of one value for a whole tensor.
+        # torchao treats blocks of one value as a whole tensor.
         return "it has one weight for each channel"
     if layer.rule.input is not None and any(_has_one_value_each(layer, value) for value in layer.inputs):
         return f"its input has one value for each {layer.rule.input.granularity.kind}"
@@ -80,7 +80,7 @@ def _obstacle(layer: Layer) -> str | None:
 
 
 def _has_one_value_each(layer: Layer, value: Node) -> bool:
-    """Whether each block of an input that has a scale of its own is a single value."""
+    """True if each block of an input that has a scale of its own is a single value."""
     assert layer.rule.input is not None
     sizes: Sequence[Any] = value.meta["val"].shape
     axes = shared_axes(layer.rule.input.granularity.kind, len(sizes), channel_dimension(layer.anchor))
@@ -89,14 +89,14 @@ def _has_one_value_each(layer: Layer, value: Node) -> bool:
 
 
 def _has_one_weight_each(layer: Layer) -> bool:
-    """Whether each output channel has a single weight."""
+    """True if each output channel has a single weight."""
     assert layer.weight is not None
     shape = layer.weight.meta["val"].shape
     return int(shape.numel()) == int(shape[channel_axis(layer)])
 
 
 class _Writer:
-    """Puts quantize and dequantize operators into a graph; what is needed twice is written once."""
+    """Puts quantize and dequantize operators into a graph; repeated ones are written once."""
 
     def __init__(self, module: GraphModule, weights: Weights) -> None:
         self._module = module
@@ -135,7 +135,7 @@ class _Writer:
                 for part, tensor in zip(("quantized", "scale", "zero_point"), parts, strict=True)
             ]
         integers, scale, zero_point = constants
-        # Each was put right after the weight, so the first is the last.
+        # Each was inserted right after the weight, so the first is the last.
         found: Node = dequantize(_Calls(self._module, integers), integers, blocks, scale, zero_point, given)
         return found
 
