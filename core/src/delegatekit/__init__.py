@@ -4,7 +4,7 @@
     program.save("model.pte")
     output = delegatekit.load("model.pte")["forward"](*inputs)
 
-Importing this package imports neither a plugin nor torch; each name below is loaded when it is first used.
+Importing this package imports neither a plugin nor torch; each name below is loaded on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is in a file, for tools: methods with their values, instructions and delegates. Runs nothing, imports no plugin.
+"""The content of a file, for tools: methods with their values, instructions and delegates. Imports no plugin.
 
 for method in open_program("net.pte").methods.values():
     for delegate in method.delegates:
@@ -39,26 +39,26 @@ __all__ = [
 
 @dataclass(frozen=True)
 class FileValue:
-    """A value of a method: a tensor, a number, a text, a list.
+    """A value of a method: a tensor, a number, a string, a list.
 
-    As text "float32[<=8, 3]" ("<=" stands before a size that may change from call to call), or "Int(3)".
+    As text "float32[<=8, 3]" ("<=" precedes a size that may change from call to call), or "Int(3)".
     """
 
-    #: What the format calls it: "Tensor", "Int", "Double", "Bool", "String", "IntList", ...
+    #: The type in the format: "Tensor", "Int", "Double", "Bool", "String", "IntList", ...
     kind: str
-    #: Of a tensor: torch's name of its dtype, or the format's own where torch has none.
+    #: Of a tensor: torch's name of its dtype, or the format's own if torch has none.
     dtype: str = ""
-    #: Of a tensor: its sizes, the largest where they change.
+    #: Of a tensor: its sizes, the largest if they change.
     shape: tuple[int, ...] = ()
-    #: Of a tensor: which of its sizes change. Files of other writers tell only whether any does.
+    #: Of a tensor: flags of its changing sizes. Files of other writers only record that some size changes.
     changing: tuple[bool, ...] = ()
     #: Bytes of a tensor at its largest sizes.
     size: int = 0
-    #: Of what is no tensor: the number, text or list.
+    #: Of other values: the number, string or list.
     content: Any = None
-    #: The number of a constant's data in the file; 0 for what is no constant there. Several values may share it.
+    #: The number of a constant's data in the file; 0 for other values. Several values may share it.
     constant: int = 0
-    #: The key of a constant that lives in a data file; "" for others.
+    #: The key of a constant in a data file; "" for others.
     key: str = ""
 
     def __str__(self) -> str:
@@ -78,31 +78,31 @@ class FileDelegate:
     blob: memoryview = field(repr=False)
     compile_specs: tuple[CompileSpec, ...]
     owner: Owner
-    #: What its backend expects it to cost on its device.
+    #: Its expected cost on its device.
     estimate: Estimate | None
 
     @property
     def made_by(self) -> str:
-        """Its owner, "delegatekit-NAME 0.1.0"; its id where the file does not name the owner."""
+        """Its owner, "delegatekit-NAME 0.1.0"; its id if the file does not name the owner."""
         return self.owner.maker(self.id)
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction. What it reads and writes are positions in `FileMethod.values`."""
+    """An instruction. Its reads and writes are positions in `FileMethod.values`."""
 
     #: "aten::add.out", "delegate 0", "MoveCall".
     calls: str
-    #: The position in `FileMethod.delegates` of the delegate that it calls.
+    #: The position in `FileMethod.delegates` of the called delegate.
     delegate: int | None
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    #: What it writes in place; these are among `reads`, too.
+    #: The values written in place; these are among `reads`, too.
     updates: tuple[int, ...]
 
     @property
     def is_kernel(self) -> bool:
-        """Whether it calls one of the runtime's own kernels."""
+        """True if it calls one of the runtime's own kernels."""
         return "::" in self.calls
 
 
@@ -121,7 +121,7 @@ class FileMethod:
 
 @dataclass(frozen=True)
 class FileProgram:
-    """A program as its file has it. `producer` is the tool that wrote it, "unknown" where the file does not say."""
+    """A program as stored in its file. `producer` is the tool that wrote it, "unknown" if the file does not name it."""
 
     methods: Mapping[str, FileMethod]
     producer: str
@@ -129,17 +129,17 @@ class FileProgram:
     size: int
     #: Data of the backends by key.
     named_data: Mapping[str, memoryview] = field(repr=False)
-    #: The data files that were written with it, by name without ".ptd" ("" is the one that is named as the .pte), with
+    #: The data files that were written with it, by name without ".ptd" ("" is the one named like the .pte), with
     #: the keys of the backends' data in each.
     data_files: Mapping[str, tuple[str, ...]]
-    #: The tables of the format, for what is not said here.
+    #: The tables of the format, for data not covered here.
     file: PteFile = field(repr=False)
 
 
 def open_program(source: Source) -> FileProgram:
     """Open a .pte or .bpte (a path, or bytes) and check it. Data files are not needed.
 
-    Raises FormatError for a damaged file, and MissingFileError for one that is not there.
+    Raises FormatError for a damaged file, and MissingFileError for one that does not exist.
     """
     file = read(source)
     with naming(source):
@@ -220,6 +220,6 @@ def _value(table: Any, axes: Sequence[int | Axis] | None = None) -> FileValue:
 
 
 def dtype_name(scalar_type: int) -> str:
-    """Torch's name of a dtype of the format: "float32"; the format's own where torch has none."""
+    """Torch's name of a dtype of the format: "float32"; the format's own if torch has none."""
     dtype = TORCH_DTYPES.get(schema.ScalarType(scalar_type))
     return schema.ScalarType(scalar_type).name.lower() if dtype is None else str(dtype).removeprefix("torch.")

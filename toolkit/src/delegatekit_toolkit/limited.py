@@ -1,7 +1,7 @@
 """Commands in processes of their own, with a time limit, and how each ended.
 
-What may crash, hang, print or leave the process as it should not be (plugins that are new, vendors' compilers and
-runtimes) is kept at arm's length here. Each process starts from nothing, and ends, with all that it has started, when
+Code that may crash, hang, print or corrupt the process (new plugins, vendors' compilers and
+runtimes) is isolated here. Each process starts from scratch, and ends, with all that it has started, when
 this one ends, however that happens.
 """
 
@@ -20,27 +20,27 @@ from typing import IO, Any, Final
 from .processes import ending as ending_of
 from .processes import guarded, search_path, stop
 
-#: Bytes that are read of what a process prints: answers are short.
+#: Limit of the bytes read from a process's output: answers are short.
 _MOST: Final = 1 << 20
-#: Seconds that a process which has ended has for handing over what it printed.
+#: Seconds that an exited process has for delivering its output.
 _REST: Final = 5.0
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What a process printed, and how it ended."""
+    """The output of a process, and how it ended."""
 
     #: The lines on stdout, from the first on; none if stdout was joined with stderr.
     lines: tuple[str, ...]
     #: The last lines on stderr, or on both.
     last: tuple[str, ...]
-    #: "ended the process with exit code 3", "crashed (SIGSEGV)" or that it took too long.
+    #: "ended the process with exit code 3", "crashed (SIGSEGV)" or that it timed out.
     ending: str
     code: int | None
 
     @property
     def failure(self) -> str:
-        """How it ended, with the last lines of its stderr where it ended by itself."""
+        """The ending, with the last line of its stderr if it ended by itself."""
         spoke = self.last[-1:] if self.code is not None else ()
         return ": ".join([self.ending, *spoke])
 
@@ -93,7 +93,7 @@ class Process:
         self._joined = joined
 
     def wait(self, seconds: float | None) -> Ended:
-        """How it ended; after `seconds` it is stopped."""
+        """Wait for its end; after `seconds` it is stopped."""
         code: int | None = None
         try:
             code = self._process.wait(seconds)
@@ -107,7 +107,7 @@ class Process:
         return Ended(lines, tuple(self._said.text().strip().splitlines()), ending, code)
 
     def stop(self) -> None:
-        """End it and all that it has started."""
+        """Kill it and all that it has started."""
         stop(self._process)
 
 
@@ -149,7 +149,7 @@ class _Reader:
         self._thread.start()
 
     def text(self) -> str:
-        """What was kept, once the process has ended."""
+        """The kept text, once the process has ended."""
         self._thread.join(_REST)
         return b"".join(tuple(self._kept)).decode(errors="replace")
 

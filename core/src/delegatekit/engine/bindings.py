@@ -1,7 +1,7 @@
-"""Calls of PyTorch's operators, by the shortest way that leads to them.
+"""Calls of PyTorch's operators, by the fastest path.
 
 The functions of the module `torch` take half the time of an operator called by its overload, but choose the overload
-by themselves. So which one they choose for such arguments is looked at once, before they are used.
+by themselves. So their choice for such arguments is checked once, before they are used.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 @dataclass
 class BoundCall:
-    """A kernel call that is ready to be made: `function(*positional, **keywords)`.
+    """A kernel call that is ready to run: `function(*positional, **keywords)`.
 
-    Values that change between calls are put into the containers, at the places of the file's arguments.
+    Values that change between calls are put into the containers, at the positions of the file's arguments.
     """
 
     function: Callable[..., Any]
     positional: list[Any]
     keywords: dict[str, Any] = field(default_factory=dict)
-    #: Where each argument of the file's call went; those after the last are the return values, which are not passed.
+    #: The position of each argument of the file's call; those after the last are return values, which are not passed.
     places: list[tuple[Any, Any]] = field(default_factory=list)
 
     def bound(self) -> Callable[[], Any]:
-        """The call with the arguments as they are now and stay."""
+        """The call with its present arguments, for good."""
         return partial(self.function, *self.positional, **self.keywords)
 
     def __call__(self) -> Any:
@@ -40,7 +40,7 @@ class BoundCall:
 
 _aten = torch.ops.aten
 
-#: Operators on a number, whose out-variants compute into a temporary -> those that take the number for a tensor.
+#: Operators on a number, whose out-variants compute into a temporary -> those with the number as a tensor.
 _WITH_TENSOR: Final = {
     _aten.add.Scalar_out: _aten.add.out,
     _aten.sub.Scalar_out: _aten.sub.out,
@@ -49,14 +49,14 @@ _WITH_TENSOR: Final = {
     _aten.div.Scalar_mode_out: _aten.div.out_mode,
 }
 
-#: Overload and kinds of arguments -> whether the function of the same name calls that overload with these arguments.
+#: Overload and kinds of arguments -> True if the function of the same name calls that overload with these arguments.
 _KNOWN: dict[tuple[Any, ...], bool] = {}
 
 
 def faster(target: OpOverload, call: BoundCall) -> BoundCall:
-    """The call by PyTorch's function of the operator's name, if that means the same; else the call as it is.
+    """The call by PyTorch's function of the operator's name, if that is equivalent; else the call itself.
 
-    Only for calls with the same arguments at all times.
+    Only for calls with constant arguments.
     """
     given = call
     function = getattr(torch._C._VariableFunctions, target._schema.name.rpartition("::")[2], None)
@@ -67,7 +67,7 @@ def faster(target: OpOverload, call: BoundCall) -> BoundCall:
         if torch.result_type(tensor, number) != call.keywords["out"].dtype:
             return call
         target = _WITH_TENSOR[target]
-        # What is called alpha is given by name there.
+        # `alpha` is keyword-only there.
         call = BoundCall(call.function, [tensor, number], {**call.keywords, **({"alpha": factor[0]} if factor else {})})
     key = (target, *map(_kind, call.positional), *((name, _kind(value)) for name, value in call.keywords.items()))
     known = _KNOWN.get(key)
@@ -77,7 +77,7 @@ def faster(target: OpOverload, call: BoundCall) -> BoundCall:
 
 
 def _kind(value: Any) -> Any:
-    """What PyTorch looks at when it chooses an overload."""
+    """The properties by which PyTorch chooses an overload."""
     if isinstance(value, torch.Tensor):
         return torch.Tensor, value.dim() == 0, value.dtype
     if isinstance(value, list):
@@ -99,7 +99,7 @@ def _means_the_same(function: Callable[..., Any], target: OpOverload, call: Boun
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes down the operators that are called, and computes nothing."""
+    """Records the operators that are called, and computes nothing."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -111,7 +111,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _complete(target: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """A value for each parameter; PyTorch leaves those out that are the default."""
+    """A value for each parameter; PyTorch omits those with the default value."""
     return [
         args[position] if position < len(args) else kwargs.get(parameter.name, parameter.default_value)
         for position, parameter in enumerate(target._schema.arguments)

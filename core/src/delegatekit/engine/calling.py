@@ -1,4 +1,4 @@
-"""What a caller gives to a method, as the flat inputs of the file, and what these are called in messages."""
+"""Converts a caller's arguments to the flat inputs of the file, and names these in messages."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .structure import read_input_structure
 
 
 class Inputs:
-    """The inputs of one method: the structure that it was exported with, if the file has it, and parameters' names.
+    """The inputs of one method: the structure at export, if the file has it, and parameters' names.
 
-    `text` is the structure as pytree JSON. `parameters` are the names of the exported call's positional arguments, and
-    followed by those of its keywords, as far as they are known. `absent` says for each flat input whether the file has
-    None for it.
+    `text` is the structure as pytree JSON. `parameters` are the names of the exported call's positional arguments,
+    followed by those of its keywords, as far as known. `absent` marks the flat inputs that are
+    None in the file.
     """
 
     def __init__(self, method: str, text: str | None, parameters: Sequence[str], absent: Sequence[bool]) -> None:
@@ -30,7 +30,7 @@ class Inputs:
         self._was_written = bool(text)
         self._absent = absent
         structure = read_input_structure(text)
-        # Some writers put another structure there than that of the inputs: trust only what fits.
+        # Some writers put a structure there that is not that of the inputs: use it only if it fits.
         fits = structure is not None and structure.num_leaves == len(absent)
         self._structure = structure if fits else None
         self._positional: list[TreeSpec] = []
@@ -57,13 +57,13 @@ class Inputs:
         return self._bound(args, kwargs)
 
     def describe(self, position: int) -> str:
-        """What a flat input is called: "x", "pair['a']"; its number where no name is known."""
+        """The name of a flat input: "x", "pair['a']"; its number if it has no known name."""
         return self._paths[position] if position < len(self._paths) else str(position)
 
     # -- arguments -----------------------------------------------------------------------------------------------
 
     def _flattened(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The flat inputs of a call of unknown structure: only what has one order can be taken apart."""
+        """The flat inputs of a call of unknown structure: only unambiguous containers can be flattened."""
         if len(args) + len(kwargs) == len(self._parameters) and all(
             name in kwargs for name in self._parameters[len(args) :]
         ):
@@ -80,7 +80,7 @@ class Inputs:
         return None
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The flat inputs of a call that is not written exactly as the exported one was."""
+        """The flat inputs of a call that differs in form from the exported one."""
         parameters = [*self._positional_names, *self._keywords]
         specs = [*self._positional, *self._keywords.values()]
         if len(args) > len(self._positional):
@@ -110,7 +110,7 @@ class Inputs:
         return flat
 
     def _collect(self, value: Any, spec: TreeSpec, path: str, flat: list[Any]) -> None:
-        """Append the leaves of `value`, which must have the structure `spec`; dicts may be in another order."""
+        """Append the leaves of `value`, which must have the structure `spec`; the order of dicts does not matter."""
         parts, given = pytree.tree_flatten(value, is_leaf=lambda item: item is not value)
         if spec.is_leaf():
             if not given.is_leaf():
@@ -185,13 +185,13 @@ def _is_dict(spec: TreeSpec) -> bool:
 
 
 def _keys(spec: TreeSpec) -> list[Any]:
-    """Keys of a dict of any kind: a defaultdict's context has its factory before them."""
+    """Keys of a dict of any kind: a defaultdict's context starts with its factory."""
     keys = spec.context[1] if issubclass(spec.type, defaultdict) else spec.context
     return list(keys)
 
 
 def _steps(spec: TreeSpec) -> list[str]:
-    """How each child of a container is reached: "[0]", "['a']", ".x"."""
+    """The access path to each child of a container: "[0]", "['a']", ".x"."""
     if _is_dict(spec):
         return [f"[{key!r}]" for key in _keys(spec)]
     fields: Any = getattr(spec.context, "_fields", None)  # a named tuple's context is its class

@@ -30,10 +30,10 @@ from ..pte.dtypes import torch_dtype
 from ..pte.manifest import Owner
 from ..pte.reader import GIVE_DATA
 
-#: Finds the backend that runs delegates of an id which an owner made; raises PluginError if there is none.
+#: Finds the backend for delegates of an id made by an owner; raises PluginError if there is none.
 BackendFinder: TypeAlias = Callable[[str, Owner], LoadedBackend]
 
-#: Held while plugins are looked for, imported and asked: they may be written for one thread.
+#: Held while plugins are searched, imported and called: they may not be thread-safe.
 _PLUGINS: Final = RLock()
 
 
@@ -46,10 +46,10 @@ class FoundRuntime:
 
 
 class Runtimes:
-    """The plugins' runtimes: found when a delegate first needs one, then shared by a program's delegates."""
+    """The plugins' runtimes: looked up when a delegate first needs one, then shared by a program's delegates."""
 
     def __init__(self, find: BackendFinder, isolate: bool | Collection[str] = False) -> None:
-        """`isolate`: whose run in a process of their own, all or those of backends of these names; some always do."""
+        """`isolate`: the backends whose runtimes run in a process of their own, all or those named; some always do."""
         self._find = find
         self._isolate = isolate
         self._known: dict[tuple[str, str], FoundRuntime] = {}
@@ -57,7 +57,7 @@ class Runtimes:
     def get(self, delegate_id: str, owner: Owner, where: str) -> FoundRuntime:
         """The runtime for the delegates of an id and an owner. Raises RuntimeUnavailableError, naming what to install.
 
-        Delegates of one id that different plugins made are run by different runtimes.
+        Delegates of one id made by different plugins are run by different runtimes.
         """
         key = delegate_id, owner.distribution
         with _PLUGINS:
@@ -87,14 +87,14 @@ class Runtimes:
 
 
 class DelegateInstance:
-    """One initialized delegate; released by `destroy`, or when it is collected."""
+    """One initialized delegate; released by `destroy`, or when it is garbage collected."""
 
     def __init__(self, found: FoundRuntime, payload: DelegatePayload, where: str) -> None:
         self._where = where
         self._runtime = found.runtime
         self._owns_state = found.owns_state
         self._payload = payload
-        #: Where what the operators inside took is put, in each call; None: nobody wants to know.
+        #: The destination of the times of the operators inside, in each call; None: not profiled.
         self.times: list[OperatorTime] | None = None
         self._init()
 
@@ -108,7 +108,7 @@ class DelegateInstance:
 
     def execute(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once, writing into `outputs`."""
-        try:  # and not `blaming`: this is done in each call
+        try:  # not `blaming`, for speed: this runs in each call
             if self.times is None:
                 self._runtime.execute(self._handle, inputs, outputs)
             else:
@@ -119,7 +119,7 @@ class DelegateInstance:
             raise ExecutionError(f"failed: {fault(error)}", where=self._where) from error
 
     def reset(self) -> None:
-        """Put buffers that the delegate keeps inside itself back to their initial values: it is made anew."""
+        """Put buffers that the delegate keeps inside itself back to their initial values: it is initialized again."""
         if self._owns_state and self._release.alive:
             self.destroy()
             self._init()
@@ -130,7 +130,7 @@ class DelegateInstance:
 
 
 def _destroy(runtime: DelegateRuntime, handle: Any, where: str) -> None:
-    """Release a handle; a runtime that fails at it is reported: there may be no caller who could do anything."""
+    """Release a handle; a failing runtime is reported: there may be no caller to handle an error."""
     try:
         runtime.destroy(handle)
     except KeyboardInterrupt:
@@ -142,7 +142,7 @@ def _destroy(runtime: DelegateRuntime, handle: Any, where: str) -> None:
 def payload(
     file: PteFile, table: schema.BackendDelegate, inputs: Sequence[Any], outputs: Sequence[Any], method: str
 ) -> DelegatePayload:
-    """What a delegate's runtime receives, for a call with these tables as inputs and outputs in a method."""
+    """The input of a delegate's runtime, for a call with these tables as inputs and outputs in a method."""
     blob = file.delegate_blob(table)
     specs = tuple(CompileSpec(str(spec.key), spec.value or b"") for spec in table.compile_specs or ())
     input_specs, output_specs = ([tensor_spec(tensor) for tensor in tensors] for tensors in (inputs, outputs))
@@ -181,7 +181,7 @@ def delegate_program(
 ) -> PteImage:
     """A file with one method that calls one delegate; its inputs and outputs are not memory-planned.
 
-    Numbers among the inputs stay what they are in the file: the runtimes that this is for do not look at them.
+    Numbers among the inputs stay as in the file: the runtimes that this is for ignore them.
     """
     values = [schema.EValue(_unplanned(table)) for table in (*inputs, *outputs)]
     arguments = list(range(len(values)))

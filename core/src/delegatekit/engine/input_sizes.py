@@ -12,26 +12,26 @@ from ..pte.axes import Axis, InputAxes
 class InputSizes:
     """The sizes of a method's inputs that change, and the fixed ones beside them.
 
-    The file format knows only whether any size of a tensor changes. Without `axes`, which the manifest has, all sizes
-    up to the largest are taken.
+    The file format records only that some size of a tensor changes. Without `axes`, from the manifest, all sizes
+    up to the largest are accepted.
     """
 
     def __init__(self, axes: InputAxes) -> None:
         self._changing = [(position, sizes) for position, sizes in enumerate(axes) if sizes is not None]
-        #: Sizes that were found right in an earlier call.
+        #: Sizes that were valid in an earlier call.
         self._known: list[torch.Size | None] | None = None
 
     def refusal(self, inputs: Sequence[object], describe: Callable[[int], str]) -> tuple[int, str] | None:
-        """The first input of wrong sizes, and what is wrong; None if all are right.
+        """The first input of wrong sizes, and the fault; None if all are right.
 
-        An input that is no tensor, or that has another number of axes, is not looked at: it is refused anyway.
+        An input that is no tensor, or that has another rank, is skipped: it is refused anyway.
         """
         if not self._changing:
             return None
         shapes = [item.shape if isinstance(item, torch.Tensor) else None for item in inputs]
         if shapes == self._known:
             return None
-        #: Name of a size -> the number, and where it was seen first.
+        #: Name of a size -> its value, and the place of its first occurrence.
         numbers: dict[str, tuple[int, str]] = {}
         for position, sizes in self._changing:
             shape = shapes[position]
@@ -47,7 +47,7 @@ class InputSizes:
 
 
 def _wrong(size: int, wanted: int | Axis, place: str, numbers: dict[str, tuple[int, str]]) -> str | None:
-    """What a size must be instead; None if it is right."""
+    """The required size; None if it is right."""
     if isinstance(wanted, int):
         return None if size == wanted else str(wanted)
     if not wanted.least <= size <= wanted.most:

@@ -1,7 +1,7 @@
 """The instructions of a method as prepared calls, bound once to the tensors that they read and write.
 
-A step is run carefully at first: results are made empty, so that kernels give them sizes without a warning, and
-checked after the call. Once that went well the step is replaced by the bare call, until a size changes again.
+A step is run carefully at first: results are made empty, so that kernels resize them without a warning, and
+checked after the call. After success the step is replaced by the bare call, until a size changes again.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ INSTRUCTION_LIMIT: Final = 10_000_000
 #: A prepared instruction. An int is the number of the next instruction; anything else means the one after it.
 Step: TypeAlias = Callable[[], Any]
 
-#: Does an instruction, given its position and its step, and looks at how long that takes; returns what the step does.
+#: Runs an instruction, given its position and its step, and times it; returns the step's result.
 Recorder: TypeAlias = Callable[[int, Step], Any]
 
-#: Makes the delegate of a call from its index and what it reads and writes.
+#: Creates the delegate of a call from its index and the values it reads and writes.
 MakeDelegate: TypeAlias = Callable[[int, Sequence[int], Sequence[int]], DelegateInstance]
 
-#: The kernel that makes a number out of a tensor's content.
+#: The kernel that reads a number from a tensor.
 _FROM_CONTENT: Final = "aten::_local_scalar_dense"
 
 _LISTS: Final = (schema.IntList, schema.TensorList, schema.OptionalTensorList)
 
 
 class Instructions:
-    """The prepared instructions of one instance of a method, and its values as they are now.
+    """The prepared instructions of one instance of a method, and its current values.
 
-    `values` by index; the lists among them are filled in here. `delegate_outputs` are known numbers of outputs by
+    `values` by index; lists among them are filled in here. `delegate_outputs` are known numbers of outputs by
     delegate index.
     """
 
@@ -64,7 +64,7 @@ class Instructions:
         self._effects = effects(plan, delegate_outputs)
         self._jumps = any(isinstance(call, schema.JumpFalseCall) for call in self._calls)
         self._make_delegate = make_delegate
-        #: The sizes of tensors that instructions may write, and of these those that change, by the tensor's id.
+        #: The sizes of tensors that instructions may write, and those of them that change, by the tensor's id.
         self._sizes = {
             id(value): Sizes(value, table.dim_order or b"", dynamic=bool(table.shape_dynamism))
             for value, table in zip(values, self._tables, strict=True)
@@ -73,12 +73,12 @@ class Instructions:
         self._resizable = {key: sizes for key, sizes in self._sizes.items() if sizes.dynamic}
         self._replaced = self._find_replaced()
         self._initial = {index: values[index] for index in self._replaced}
-        #: Value -> the containers, and where in them, that it must be put into when it is replaced.
+        #: Value -> the containers, and positions in them, that hold it, to be updated when it is replaced.
         self._subscribers: dict[int, list[tuple[Any, Any]]] = {}
         self._fill_lists()
-        #: Numbers that stay as they are while sizes do.
+        #: Numbers that are constant while sizes are.
         self._followers = self._find_followers()
-        #: Results that are written row by row, and have as many rows as were written.
+        #: Results that are written row by row, whose number of rows is the number of rows written.
         self._growing: list[Sizes] = []
         #: Position -> the careful step, to go back to when sizes change.
         self._careful: dict[int, Step] = {}
@@ -94,8 +94,8 @@ class Instructions:
     def run(self, deadline: float | None = None, recorder: Recorder | None = None) -> None:
         """Run all instructions. Raises ExecutionError, naming the instruction that failed.
 
-        `deadline` is when to stop, in seconds of `time.monotonic`: it is looked at after each instruction. A `recorder`
-        does the instructions.
+        `deadline` is the time to stop, in seconds of `time.monotonic`, checked after each instruction. A `recorder`
+        runs the instructions.
         """
         for sizes in self._growing:
             sizes.resize((0, *sizes.largest[1:]))
@@ -126,11 +126,11 @@ class Instructions:
             self._steps[position] = step
 
     def sizes_of(self, tensor: torch.Tensor) -> Sizes | None:
-        """What resizes a tensor; None if its sizes are fixed."""
+        """The object that resizes a tensor; None if its sizes are fixed."""
         return self._resizable.get(id(tensor))
 
     def reset(self) -> None:
-        """Put values that instructions replace back to what they were at first, and start stateful delegates anew."""
+        """Reset values that instructions replace to their initial ones, and restart stateful delegates."""
         for index, value in self._initial.items():
             self._store(index, value)
         self.sizes_changed()
@@ -146,7 +146,7 @@ class Instructions:
     # -- values --------------------------------------------------------------------------------------------------
 
     def _find_replaced(self) -> set[int]:
-        """Values that instructions replace, so that calls must be given them anew."""
+        """Values that instructions replace, so that calls must get them again."""
         replaced: set[int] = set()
         for call in self._calls:
             if isinstance(call, schema.MoveCall):
@@ -192,12 +192,12 @@ class Instructions:
             container[key] = value
 
     def _tensors(self, index: int) -> Sequence[int]:
-        """The value itself if it is a tensor; of a list, its items that are."""
+        """The value itself if it is a tensor; of a list, its tensors."""
         found = (index, *self._items(index))
         return [item for item in found if isinstance(self._tables[item], schema.Tensor)]
 
     def _may_change(self, indices: Iterable[int]) -> bool:
-        """Whether any of these values is resized or replaced, or is a list with such items."""
+        """True if any of these values is resized or replaced, or is a list with such items."""
         return any(
             item in self._replaced or id(self.values[item]) in self._resizable
             for index in indices
@@ -237,7 +237,7 @@ class Instructions:
         return _nothing  # freeing is for memory that this engine does not allocate
 
     def _replacing(self, position: int, careful: Step, then: Callable[[], Step]) -> Step:
-        """The careful step; once it went well, `then` says what to run instead."""
+        """The careful step; after success, `then` gives the step that replaces it."""
 
         def first() -> None:
             careful()
@@ -246,7 +246,7 @@ class Instructions:
         return first
 
     def _settling(self, position: int, careful: Step, then: Callable[[], Step], *, changes: bool) -> Step:
-        """A step whose first runs are careful: the first one, or the first one with new sizes."""
+        """A step whose first runs are careful: the very first, or the first with new sizes."""
         if not changes:
             return self._replacing(position, careful, then)
         if self._jumps:
@@ -270,7 +270,7 @@ class Instructions:
             return self._resizing_kernel(position, name, run, arguments, changes=changes, fixed=fixed)
         writes = self._effects[position].writes
         if not writes:
-            return run  # it works in place, and gives nothing its sizes
+            return run  # it works in place, and resizes nothing
         known = signature(name)
         outputs = known.outputs if known is not None else ()
         reads = {item for place, index in enumerate(indices) if place not in outputs for item in self._tensors(index)}
@@ -284,7 +284,7 @@ class Instructions:
     def _resizing_kernel(
         self, position: int, name: str, run: Step, arguments: Sequence[Any], *, changes: bool, fixed: bool
     ) -> Step:
-        """A kernel that gives its result its sizes by itself, see `kernels`."""
+        """A kernel that resizes its result itself, see `kernels`."""
         if name == "executorch_prim::et_copy_index.tensor":
             target = self.sizes_of(arguments[0])
             if target is not None and target not in self._growing:
@@ -298,7 +298,7 @@ class Instructions:
         values, sizes = self.values, self._sizes
 
         def look() -> tuple[list[Sizes], list[Sizes]]:
-            """The results, and those of them to make empty: an operand that is a result, too, has its sizes."""
+            """The results, and those of them to make empty: an operand that is also a result already has its sizes."""
             results = [sizes[id(values[index])] for index in writes]
             read = [values[index] for index in reads]
             empty = [
@@ -331,7 +331,7 @@ class Instructions:
                 raise ExecutionError(f"resized value {index} {fault}", where=self._place(position))
 
     def _watching(self, careful: Step, writes: Sequence[int]) -> Step:
-        """A careful step whose results may get other sizes while the inputs keep theirs."""
+        """A careful step whose results may change sizes although the inputs do not."""
         last: list[torch.Size] = []
 
         def watching() -> None:
@@ -421,4 +421,4 @@ class Instructions:
 
 
 def _nothing() -> None:
-    """The step of an instruction that has nothing to do."""
+    """The step of an instruction without effect."""

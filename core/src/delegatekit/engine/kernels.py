@@ -29,19 +29,19 @@ _MEMORY_FORMATS: Final = {0: torch.contiguous_format, 1: torch.preserve_format}
 
 
 def returns_scalar(name: str) -> bool:
-    """Whether a kernel's result is a number, which replaces the value of the call's last argument."""
+    """True if a kernel's result is a number, which replaces the value of the call's last argument."""
     return name in NUMBERS
 
 
 def scalar_function(name: str) -> Callable[..., Any]:
-    """What such a kernel computes from the call's other arguments."""
+    """The function that such a kernel computes from the call's other arguments."""
     return NUMBERS[name]
 
 
 def prepare(name: str, arguments: Sequence[Any], resizable: Mapping[int, Sizes], *, fixed: bool) -> BoundCall:
     """The call of kernel `name` on values: tensors, numbers, lists.
 
-    `resizable` are the sizes of the tensors whose sizes change, by the tensor's id. `fixed` says that the values are
+    `resizable` are the sizes of the tensors whose sizes change, by the tensor's id. `fixed`: the values are
     the same objects in all calls. Raises FormatError for a kernel that this engine lacks, and for a copy between sizes
     that differ.
     """
@@ -60,19 +60,19 @@ def prepare(name: str, arguments: Sequence[Any], resizable: Mapping[int, Sizes],
 
 
 def specialized(name: str, arguments: Sequence[Any]) -> Callable[[], Any] | None:
-    """A copy between tensors as it is while their sizes stay what they are now; None if nothing can be left out."""
+    """A copy between tensors, specialized to their present sizes; None if there is nothing to gain."""
     if name not in _COPIES or not arguments[0].is_contiguous():
         return None
     return _copy(name, arguments[0], arguments[_COPIES[name]]).bound()
 
 
 def resizes(name: str) -> bool:
-    """Whether a kernel is one of the runtime's own that give their result its sizes here."""
+    """True if a kernel is one of the runtime's own that resize their result here."""
     return name in _COPIES or name in _OWN
 
 
 def is_data_dependent(name: str) -> bool:
-    """Whether the sizes of a kernel's results follow from the content of its inputs."""
+    """True if the sizes of a kernel's results depend on the content of its inputs."""
     target = _target(name)
     return name.startswith("aten::repeat_interleave.") or torch.Tag.dynamic_output_shape in target.tags
 
@@ -88,7 +88,7 @@ def _copy(name: str, source: torch.Tensor, target: torch.Tensor) -> BoundCall:
 
 
 def _nothing() -> None:
-    """What is left of a copy of memory to itself."""
+    """A copy of memory to itself."""
 
 
 def _fit(resizable: Mapping[int, Sizes], tensor: torch.Tensor, shape: Sequence[int]) -> None:
@@ -113,7 +113,7 @@ def _convert(resizable: Mapping[int, Sizes], source: torch.Tensor, *others: Any)
 
 
 def _copy_row(resizable: Mapping[int, Sizes], target: torch.Tensor, source: torch.Tensor, index: int) -> None:
-    """As the runtime does it: the target has as many rows as were written."""
+    """As in the runtime: the target has as many rows as were written."""
     known = resizable.get(id(target))
     if known is not None:
         if index and target.shape[1:] != source.shape:
@@ -123,10 +123,10 @@ def _copy_row(resizable: Mapping[int, Sizes], target: torch.Tensor, source: torc
 
 
 def _empty(resizable: Mapping[int, Sizes], sizes: list[int], *others: Any) -> None:
-    _fit(resizable, others[-1], sizes)  # any content will do
+    _fit(resizable, others[-1], sizes)  # the content does not matter
 
 
-#: Kernels of the runtime's own that resize their result; those of `_COPIES` that are not here only convert.
+#: Kernels of the runtime's own that resize their result; those of `_COPIES` that are absent here only convert.
 _OWN: Final[dict[str, Callable[..., None]]] = {
     "executorch_prim::et_view.default": _view,
     "executorch_prim::et_copy_index.tensor": _copy_row,
@@ -146,14 +146,14 @@ def _target(name: str) -> OpOverload:
 
 @cache
 def _parameters(name: str) -> tuple[tuple[str, bool], ...]:
-    """Names of a kernel's arguments, and whether PyTorch takes them by name only."""
+    """Names of a kernel's arguments, and True for those that PyTorch takes as keywords only."""
     return tuple((argument.name, argument.kwarg_only) for argument in _target(name)._schema.arguments)
 
 
 def _arranged(name: str, arguments: Sequence[Any]) -> BoundCall:
-    """Arguments in the order of the runtime's call as PyTorch wants them: some by position, some by name."""
+    """Arguments in the order of the runtime's call, rearranged for PyTorch: some by position, some by name."""
     call = BoundCall(_target(name)._op, [])
-    # What a call passes beyond the operator's arguments is the return value, which is the out argument again.
+    # The arguments beyond the operator's own are the return value, which is the out argument again.
     for (parameter, keyword_only), value in zip(_parameters(name), arguments, strict=False):
         converted = _converted(parameter, value)
         if keyword_only:

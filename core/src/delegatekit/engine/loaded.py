@@ -1,4 +1,4 @@
-"""Opens a .pte for running: validated first, each method made ready when it is first asked for."""
+"""Opens a .pte for running: validated first, each method prepared on first use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Self = TypeVar("_Self", bound="Session")
 
 @dataclass(frozen=True)
 class _Common:
-    """What the sessions of a program have in common."""
+    """The state shared by the sessions of a program."""
 
     file: PteFile
     plans: Mapping[str, schema.ExecutionPlan]
@@ -35,15 +35,15 @@ class _Common:
     time_limit: float | None
     #: Held while a method is made.
     lock: Lock = field(default_factory=Lock)
-    #: Every method that is alive.
+    #: All methods that are alive.
     methods: WeakSet[Method] = field(default_factory=WeakSet)
 
 
 class Session(Mapping[str, Method]):
-    """One instance of each method of a program, made when it is first asked for: `session["forward"](x)`.
+    """One instance of each method of a program, made on first use: `session["forward"](x)`.
 
     Buffers that the file says the methods share are one memory in all methods of a session, and in no other session's.
-    A session is for one thread at a time; to get methods out of it is safe from any.
+    A session is for one thread at a time; getting methods from it is thread-safe.
     """
 
     def __init__(self, common: _Common) -> None:
@@ -98,8 +98,8 @@ class Session(Mapping[str, Method]):
 class LoadedProgram(Session):
     """The methods of a file by name: `program["forward"](x)`.
 
-    The program itself is a session. Threads that work at the same time take one each (`new_session`): sessions have the
-    file's constants in common, but each has arenas, buffers and delegates of its own.
+    The program itself is a session. Concurrent threads use one each (`new_session`): sessions share the
+    file's constants, but each has arenas, buffers and delegates of its own.
     """
 
     def __init__(
@@ -149,21 +149,21 @@ def load(
     Everything is validated before anything runs: raises FormatError with the fault's place.
 
     A delegate is run by the plugin that made it, which the file names. `backends` are names of backends that run
-    delegates of their ids instead, the first that can: to try another plugin, or to choose where a file names none and
+    delegates of their ids instead, the first that can: to try another plugin, or to choose if a file names none and
     several can. Raises PluginError for one that runs none of the file's delegates. `find_backend` finds the backend of
     a delegate id itself.
 
-    A mapped file must stay as it is: if another program cuts it off in place, the system ends this process when the
+    A mapped file must stay as it is: if another program truncates it in place, the system ends this process when the
     missing part is needed, and bytes that change after validation are not validated. To replace the file by a new one
-    under the same name is safe. Where that cannot be ruled out, `copy=True` reads the files into memory first.
+    under the same name is safe. If that cannot be ruled out, `copy=True` reads the files into memory first.
 
     `time_limit` is in seconds of wall time for each call of a method: a call that takes longer is stopped with
-    ExecutionError. The time is looked at after each instruction: a kernel or delegate that takes long, or never comes
-    back, is not interrupted. Run such programs in a process that can be ended, as `delegatekit run --time-limit` does.
+    ExecutionError. The time is checked after each instruction: a kernel or delegate that takes long, or hangs,
+    is not interrupted. Run such programs in a process that can be killed, as `delegatekit run --time-limit` does.
     `Method.time_limit` changes it for one method. Without it, only loops are bounded, by 10 million instructions.
 
     `isolate` names backends whose runtimes are to run in a process of their own, or is True for all; some always do.
-    A crash is then an ExecutionError, and the next call starts the process anew; a delegate that takes longer than the
+    A crash is then an ExecutionError, and the next call restarts the process; a delegate that takes longer than the
     time limit is stopped. Raises PluginError for a name that no installed backend has.
     """
     check_time_limit(time_limit)
@@ -194,7 +194,7 @@ def _check_backends(file: PteFile, backends: Sequence[str]) -> None:
 
 
 def _check_isolate(isolate: bool | Collection[str]) -> None:
-    """Raise PluginError for what names no installed backends."""
+    """Raise PluginError for names of backends that are not installed."""
     if isinstance(isolate, bool):
         return
     if isinstance(isolate, str):
@@ -215,7 +215,7 @@ def _finder(backends: Sequence[str], find_backend: Callable[[str], LoadedBackend
 
 
 def _require_named_data(file: PteFile) -> None:
-    """Check that the data files given have the named data which the manifest says is in them."""
+    """Check that the given data files have the named data that the manifest expects in them."""
     for name, keys in read_manifest(file).data_files.items():
         missing = [key for key in keys if key not in file.named_data]
         if missing:
@@ -228,7 +228,7 @@ def _require_named_data(file: PteFile) -> None:
 
 
 def _refuse_unused_data(file: PteFile) -> None:
-    """Check that the program needs something of each data file. Files without a manifest cannot be checked."""
+    """Check that the program needs data of each data file. Files without a manifest cannot be checked."""
     if not file.external:
         return
     manifest = read_manifest(file)

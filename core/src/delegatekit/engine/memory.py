@@ -1,4 +1,4 @@
-"""Where the values of a method are: arenas for planned ones, the mapped file for constants, and buffers that last."""
+"""The memory of a method's values: arenas for planned ones, the mapped file for constants, and persistent buffers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from ..pte.dataflow import calls, effects
 from ..pte.dtypes import torch_dtype
 from ..pte.schema import is_external
 
-#: Arenas start at multiples of this many bytes, as kernels like it.
+#: Arenas start at multiples of this many bytes, for fast kernels.
 _ALIGNMENT: Final = 64
 #: Bytes past the end of an arena that may be read: vector kernels load whole registers at a tensor's end.
 _OVERREAD: Final = 128
 
-#: Any method may copy so many bytes of initial values and unaligned constants when it is made.
+#: Bytes of initial values and unaligned constants that any method may copy when it is made.
 _COPIED: Final = 64 << 20
 
 _Bytes: TypeAlias = "numpy.typing.NDArray[numpy.uint8]"
 
 
 class SharedBuffers:
-    """The buffers that the methods of a session have in common, by name; each is made when it is first asked for."""
+    """The buffers that the methods of a session have in common, by name; each is made on first use."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
         self.names = frozenset(names)
@@ -63,7 +63,7 @@ class Memory:
 
     @property
     def has_shared(self) -> bool:
-        """Whether some buffers are those of other methods, too."""
+        """True if some buffers are shared with other methods."""
         return bool(self._elsewhere)
 
     def tensor(self, table: schema.Tensor) -> torch.Tensor:
@@ -88,7 +88,7 @@ class Memory:
         return _shaped(data, dtype, table)
 
     def reset(self) -> None:
-        """Put all memory back to what it was at first: initial values, and zeros elsewhere."""
+        """Reset all memory to its initial state: initial values, and zeros elsewhere."""
         for arena in self._arenas:
             arena.fill(0)
         for memory in self._shared:
@@ -132,7 +132,7 @@ class Memory:
                 begin -= start
             elif position + 1 < len(spans) and spans[position + 1][0] < begin + size:
                 raise FormatError("a value overlaps the start of a shared buffer", where=self._where)
-        # A storage of exactly these bytes: a kernel that wants more is stopped before it writes.
+        # A storage of exactly these bytes: a kernel that needs more fails before it writes.
         return torch.from_numpy(memory[begin : begin + size]), filled
 
     def _initial(self, table: schema.Tensor) -> torch.Tensor:
@@ -142,7 +142,7 @@ class Memory:
     # -- limits --------------------------------------------------------------------------------------------------
 
     def _count_copied(self, size: int) -> None:
-        """Stop a file whose values all name the same bytes before the copies fill the memory."""
+        """Reject a file whose values all name the same bytes before the copies fill the memory."""
         self._copied += size
         if self._copied > self._copy_limit:
             raise FormatError(f"would copy {self._copied} bytes or more out of its file", where=self._where)
@@ -154,7 +154,7 @@ class Memory:
 
 
 def buffer_name(table: Any) -> str | None:
-    """The name of a table that stands for a buffer of the module; None for other values."""
+    """The name of a table that represents a buffer of the module; None for other values."""
     if not isinstance(table, schema.Tensor) or table.allocation_info is None or table.extra_tensor_info is None:
         return None
     return table.extra_tensor_info.fully_qualified_name or None
@@ -163,7 +163,7 @@ def buffer_name(table: Any) -> str | None:
 def find_buffers(plan: schema.ExecutionPlan, delegate_outputs: Mapping[int, int]) -> dict[str, int]:
     """The values that keep their content from call to call, by name or, without one in the file, as "value 7".
 
-    Such are buffers with an initial value, and planned values that are updated without ever being written whole.
+    These are buffers with an initial value, and planned values that are updated without ever being written whole.
     """
     found = effects(plan, delegate_outputs)
     written = {index for effect in found for index in effect.writes} | set(plan.inputs or ())
@@ -240,7 +240,7 @@ def _borrowed(data: memoryview) -> torch.Tensor:
 
 
 class _Borrowed:
-    """Bytes that NumPy takes for writable: of a read-only file PyTorch would warn, although constants are only read."""
+    """Bytes that NumPy assumes writable: for a read-only file PyTorch would warn, although constants are only read."""
 
     def __init__(self, data: memoryview) -> None:
         self.data = numpy.frombuffer(data, dtype=numpy.uint8)

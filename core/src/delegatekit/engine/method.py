@@ -1,4 +1,4 @@
-"""One method, ready to run: its values in their memory, its instructions, and what the caller gives and gets."""
+"""One method, ready to run: its values in their memory, its instructions, and the conversion of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Method:
     """One instance of a method of a loaded program. Call it with the module's own inputs.
 
     It holds an arena, the method's buffers and an instance of each delegate. One thread calls it at a time: a call from
-    a second thread raises ExecutionError. Threads that work at the same time take an instance each.
+    a second thread raises ExecutionError. Concurrent threads use an instance each.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Method:
         self._runtimes = runtimes
         self._plan = plan
         self._closed = False
-        #: Seconds that a call may take, None for any time. It is stopped after the instruction in which they pass.
+        #: Limit of a call in seconds, None for no limit. The call stops after the instruction in which it is exceeded.
         self.time_limit = time_limit
         shared = shared or SharedBuffers()
         self._memory = Memory(file, plan, shared)
@@ -64,10 +64,10 @@ class Method:
     # -- calling -------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, clone_outputs: bool = True, **kwargs: Any) -> Any:
-        """Run once and return the outputs in the structure that the module returns them.
+        """Run once and return the outputs in the structure of the module's results.
 
         `clone_outputs=False` returns views of the arena, which the next call overwrites. Raises ExecutionError for
-        inputs of another count or dtype than the method was lowered for, or of sizes that it does not take, and for a
+        inputs of another count or dtype than the method was lowered for, or of sizes that it does not accept, and for a
         call that takes longer than the method's `time_limit`.
         """
         flat = self._inputs.flatten(args, kwargs)
@@ -77,7 +77,7 @@ class Method:
         if structure is not None:
             try:
                 return tree_unflatten(results, structure)
-            except Exception as error:  # what a container's own code raises, or a damaged file
+            except Exception as error:  # from a container's own code, or a damaged file
                 what = f"its outputs do not make a {structure.type.__name__}: {type(error).__name__}: {error}"
                 raise ExecutionError(what, where=f"method {self.name}", hint="`run` returns them flat") from error
         return results[0] if len(results) == 1 else tuple(results)
@@ -88,14 +88,14 @@ class Method:
             return self._run(inputs, clone=False)
 
     def record(self, inputs: Sequence[Any], recorder: Recorder) -> None:
-        """Run once on flat inputs, with `recorder` doing each instruction."""
+        """Run once on flat inputs, with `recorder` running each instruction."""
         with self._running():
             self._run(inputs, clone=False, recorder=recorder)
 
     def record_operators(self, inputs: Sequence[Any]) -> dict[int, list[OperatorTime]]:
-        """Run once on flat inputs; by the positions of instructions, what the operators inside their delegates took.
+        """Run once on flat inputs; returns the times of the operators inside delegates, by instruction position.
 
-        A delegate whose runtime does not tell has no operators.
+        A delegate whose runtime does not report them has no operators.
         """
         with self._running():
             delegates = self._instructions.delegates
@@ -111,30 +111,30 @@ class Method:
 
     @property
     def instructions(self) -> tuple[str, ...]:
-        """What the instructions call, in their order: "aten::add.out", "delegate 0", "MoveCall"."""
+        """The callees of the instructions, in their order: "aten::add.out", "delegate 0", "MoveCall"."""
         return tuple(callee(self._plan, call) for call in calls(self._plan))
 
     @property
     def owners(self) -> Mapping[int, str]:
-        """Who made the delegates that instructions call, by position: "delegatekit-NAME 0.1.0", or the delegate id."""
+        """The makers of the delegates of instructions, by position: "delegatekit-NAME 0.1.0", or the delegate id."""
         return owners_of(self._manifest, self._plan)
 
     @property
     def estimates(self) -> Mapping[int, Estimate]:
-        """What compilers expect of the delegates that instructions call, on their devices, by position."""
+        """The compilers' estimates of the delegates that instructions call, on their devices, by position."""
         return estimates_of(self._file, self._plan)
 
     def reset(self) -> None:
         """Put the buffers that the method updates back to their initial values, shared ones included.
 
-        Delegates that keep buffers inside themselves are made anew.
+        Delegates that keep buffers inside themselves are initialized again.
         """
         with self._running():
             self._memory.reset()
             self._instructions.reset()
 
     def close(self) -> None:
-        """Release the delegates, after a call that is going on. The method cannot be called afterwards."""
+        """Release the delegates, after a running call. The method cannot be called afterwards."""
         with self._lock:
             self._closed = True
             self._instructions.close()
@@ -143,8 +143,8 @@ class Method:
     def state(self) -> Mapping[str, torch.Tensor]:
         """The buffers that the method updates, by name: views of its memory, to read and to write between calls.
 
-        A buffer that has no name in the file is called "value 7", by its place there. What a delegate keeps inside
-        itself is not among them.
+        A buffer that has no name in the file is called "value 7", by its index. Buffers that a delegate keeps inside
+        itself are not included.
         """
         return {name: self._values[index].detach() for name, index in self._buffers.items()}
 
@@ -209,7 +209,7 @@ class Method:
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        """Keep other threads away while the memory is in use, without waiting for them."""
+        """Exclude other threads while the memory is in use, without waiting for them."""
         if not self._lock.acquire(blocking=False):
             raise ExecutionError(
                 "is already running, in another thread",
@@ -271,7 +271,7 @@ class Method:
             expected = tuple(bound.shape) if sizes is None else sizes.described
             self._refuse_input(position, f"has shape {tuple(shape)}, not {expected}")
             return
-        # Before anything else can fail: the instructions must not take their sizes for those of this input.
+        # Before anything else can fail: the instructions must not assume that they have this input's sizes.
         self._instructions.sizes_changed()
         sizes.resize(shape)
 
@@ -291,19 +291,19 @@ class Method:
     def _output_structure(self) -> TreeSpec | None:
         container = self._plan.container_meta_type
         structure = read_structure(container.encoded_out_str if container is not None else None)
-        # Some writers put the structure of one output where the method returns several: trust only what fits.
+        # Some writers put the structure of one output where the method returns several: use it only if it fits.
         fits = structure is not None and structure.num_leaves == len(self._plan.outputs or ())
         return structure if fits else None
 
 
 def check_time_limit(given: object) -> None:
-    """Raise ExecutionError for what is neither None nor a number of seconds."""
+    """Raise ExecutionError for anything but None or a number of seconds."""
     if given is not None and not (isinstance(given, int | float) and not isinstance(given, bool) and given >= 0):
         raise ExecutionError(f"time_limit is {given!r}, not a number of seconds")
 
 
 def _described(given: Any) -> str:
-    """What a caller gave, in few words."""
+    """A short description of a caller's argument."""
     if given is None or isinstance(given, bool | int | float | str):
         return repr(given)
     return f"a {type(given).__name__}"

@@ -1,4 +1,4 @@
-"""Sizes of the tensors that instructions write: fixed, or changing from call to call within what was planned."""
+"""Sizes of the tensors that instructions write: fixed, or changing from call to call within the planned ones."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 
 
 class Sizes:
-    """What sizes a planned tensor may have.
+    """The allowed sizes of a planned tensor.
 
-    Its storage has the bytes of the largest and cannot grow: PyTorch raises RuntimeError where a kernel wants more.
+    Its storage has the bytes of the largest and cannot grow: PyTorch raises RuntimeError if a kernel needs more.
     """
 
     def __init__(self, tensor: torch.Tensor, dim_order: Sequence[int], *, dynamic: bool) -> None:
@@ -23,11 +23,11 @@ class Sizes:
         self._contiguous = self._order == tuple(range(len(self._order)))
 
     def takes(self, shape: Sequence[int]) -> bool:
-        """Whether a caller may give the tensor these sizes: none larger than the file says."""
+        """True if a caller may give the tensor these sizes: none larger than in the file."""
         return len(shape) == len(self.largest) and all(map(int.__le__, shape, self.largest))
 
     def resize(self, shape: Sequence[int]) -> None:
-        """Give the tensor these sizes; what is in its memory stays. Raises ValueError if they do not fit."""
+        """Give the tensor these sizes; the content of its memory stays. Raises ValueError if they do not fit."""
         if len(shape) != len(self.largest) or math.prod(shape) > self._capacity:
             raise ValueError(f"sizes {tuple(shape)} do not fit into a tensor of {self.described}")
         if self._contiguous:
@@ -37,16 +37,16 @@ class Sizes:
 
     @property
     def settled(self) -> bool:
-        """Whether the tensor has sizes that it may have, in the file's dim order."""
+        """True if the tensor has allowed sizes, in the file's dim order."""
         tensor = self.tensor
         if not self.dynamic:
             return tensor.shape == self.largest
         return self._contiguous and tensor.dim() == len(self.largest) and tensor.is_contiguous()
 
     def settle(self) -> str | None:
-        """Look at the sizes that a kernel gave the tensor: None, or what is wrong with them, which is put right.
+        """Check the sizes that a kernel gave the tensor: None, or the fault, which is corrected.
 
-        Where the kernel chose another dim order than the file's, the elements are put into that one.
+        If the kernel chose another dim order than the file's, the elements are reordered.
         """
         shape = self.tensor.shape
         fits = len(shape) == len(self.largest) and self.tensor.numel() <= self._capacity
@@ -63,7 +63,7 @@ class Sizes:
 
     @property
     def overflows(self) -> bool:
-        """Whether a kernel wanted more elements than there is memory for, and was stopped."""
+        """True if a kernel needed more elements than there is memory for, and failed."""
         return self.tensor.numel() > self._capacity
 
     @property

@@ -1,4 +1,4 @@
-"""Reads the structure of a method's inputs and outputs: pytree JSON, which must not make this process import any."""
+"""Reads the structure of a method's inputs and outputs: pytree JSON, which must not cause imports in this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..files.trees import check_tree
 
 
 def read_structure(text: str | None) -> TreeSpec | None:
-    """The structure; None if there is none, or if it has types that are unknown here: then values stay flat."""
+    """The structure; None if there is none, or if it has unknown types: then values stay flat."""
     if not text:
         return None
     try:

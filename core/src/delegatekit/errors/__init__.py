@@ -1,4 +1,4 @@
-"""Errors that are ours: misuse, told apart from failure, and what Python and PyTorch raise, made into one of ours."""
+"""DelegateKit's own errors: misuse, distinct from failure, and the conversion of exceptions of Python and PyTorch."""
 
 from __future__ import annotations
 

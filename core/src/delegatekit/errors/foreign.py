@@ -1,6 +1,6 @@
-"""The one place where exceptions of Python and PyTorch become errors of ours, with the original as their cause.
+"""The one place where exceptions of Python and PyTorch become DelegateKit errors, with the original as their cause.
 
-What a plugin raises is the affair of `plugins/blame.py`, which names the plugin.
+Exceptions of plugins are handled by `plugins/blame.py`, which names the plugin.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO, cast
 
 from delegatekit_api import DelegateKitError
 
-#: The hint of an error that nothing more can be said about.
+#: The hint of an error without a more specific one.
 UNEXPECTED: Final = (
     "if the arguments are right and the model runs in PyTorch, this is a fault of DelegateKit: please report it"
 )
@@ -28,9 +28,9 @@ MakeError = Callable[[str], DelegateKitError]
 
 @contextmanager
 def as_ours(make_error: MakeError) -> Iterator[None]:
-    """Turn an exception that is not ours into what `make_error` makes of its type and text; also a decorator.
+    """Convert a foreign exception to the error that `make_error` makes of its type and text; also a decorator.
 
-    Errors of ours are handed on, and so is what is not a fault of the call: Ctrl-C, and exit.
+    DelegateKit's errors pass through, as does anything that is not a fault of the call: Ctrl-C, and exit.
     """
     try:
         yield
@@ -41,7 +41,7 @@ def as_ours(make_error: MakeError) -> Iterator[None]:
 
 
 def described(error: Exception) -> str:
-    """Type and text of an exception in one line, cut off where it goes on for pages."""
+    """Type and text of an exception in one line, truncated if it is pages long."""
     paragraph = str(error).strip().split("\n\n")[0]
     text = " ".join(paragraph.split())
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
@@ -50,7 +50,7 @@ def described(error: Exception) -> str:
 
 @contextmanager
 def torch_logs_nothing() -> Iterator[None]:
-    """Keep PyTorch from logging at length what it raises anyway, unless TORCH_LOGS asks for logs."""
+    """Keep PyTorch from logging at length an error that it raises anyway, unless TORCH_LOGS asks for logs."""
     if os.environ.get("TORCH_LOGS"):
         yield
         return
@@ -58,7 +58,7 @@ def torch_logs_nothing() -> Iterator[None]:
     def nothing(record: logging.LogRecord) -> bool:
         return False
 
-    # Those that PyTorch makes meanwhile have the handlers of one of these.
+    # The loggers that PyTorch creates meanwhile use the handlers of one of these.
     loggers = [item for name, item in logging.root.manager.loggerDict.copy().items() if name.split(".")[0] == "torch"]
     found = [item for item in loggers if isinstance(item, logging.Logger)]
     silent: list[logging.Filterer] = [*found, *(handler for logger in found for handler in logger.handlers)]
@@ -73,7 +73,7 @@ def torch_logs_nothing() -> Iterator[None]:
 
 
 class _WithoutGraphs:
-    """A text file that leaves out the half-traced graph that torch.export prints before it raises."""
+    """A text file that drops the half-traced graph that torch.export prints before it raises."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Marks errors about what was asked for: it does not exist or cannot be meant. Commands then end with exit code 2."""
+"""Marks errors about a request that does not exist or makes no sense. Commands then end with exit code 2."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from delegatekit_api import DelegateKitError, ExecutionError, FormatError, Lower
 
 
 class Misuse:
-    """Mixed into errors that tell, before the work begins, of a name, value or path that cannot be used as given."""
+    """Mixin of errors, raised before the work begins, about a name, value or path that cannot be used as given."""
 
 
 class UnknownBackendError(PluginError, Misuse):
-    """No backend of this name is installed, or it is not one that can be meant here."""
+    """No backend of this name is installed, or it cannot be meant here."""
 
 
 class UnknownMethodError(ExecutionError, Misuse):
@@ -22,7 +22,7 @@ class WrongArgumentError(LoweringError, Misuse):
 
 
 class MissingToolsError(DelegateKitError, Misuse):
-    """A name or command of `delegatekit-tools` is used, and that is not installed."""
+    """A name or command of `delegatekit-tools` is used without the package installed."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -31,8 +31,8 @@ class MissingToolsError(DelegateKitError, Misuse):
 
 
 class MissingFileError(FormatError, Misuse):
-    """A file that is to be read is not there."""
+    """A file to read does not exist."""
 
 
 class OutputError(FormatError, Misuse):
-    """A file cannot be written where it is asked for."""
+    """A file cannot be written to the requested path."""

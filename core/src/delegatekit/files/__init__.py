@@ -1,6 +1,6 @@
-"""The rules of files: what is read and how, what may be written and how, and what could run code while it is loaded.
+"""File access: rules for reading and writing, and for files that could run code while they are loaded.
 
-Every command and every function that takes a path goes through here.
+Every command and function with a path argument uses this package.
 """
 
 from __future__ import annotations

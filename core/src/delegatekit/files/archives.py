@@ -1,4 +1,4 @@
-"""Zip archives that are read: what they unpack to is bounded, and no two readers can see different members in them."""
+"""Reading of zip archives: their unpacked size is bounded, and no two readers can see different members in them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delegatekit_api import FormatError
 
 from .sources import open_file
 
-#: Bytes that any archive may unpack to; larger ones to so many times their own size.
+#: Bytes that any archive may unpack to; larger ones to this multiple of their own size.
 _COMPRESSED: Final = 64 << 20
 _RATIO: Final = 4
 #: Members of an archive, and characters of a name.
@@ -50,15 +50,15 @@ class Archive:
 
 @contextmanager
 def open_archive(path: str | Path, what: str, *, hint: str | None = None) -> Iterator[Archive]:
-    """Open a zip archive; `what` is the kind of file that it is to be, for errors: ".pt2 file".
+    """Open a zip archive; `what` is the expected kind of file, for errors: ".pt2 file".
 
-    Raises FormatError for a file that is none, with members of one name, encrypted or compressed by something else than
+    Raises FormatError for a file that is none, with duplicate members, encrypted or compressed by anything but
     deflate, or that would become far larger than it is.
     """
     with open_file(path) as file:
         try:
             archive = zipfile.ZipFile(file)
-        except Exception as error:  # ZipFile lets through what a damaged directory makes its parts raise
+        except Exception as error:  # ZipFile passes on whatever its parts raise for a damaged directory
             raise FormatError(f"is no {what}: {error}", where=str(path), hint=hint) from None
         with archive:
             _check(archive, os.fstat(file.fileno()).st_size, str(path), hint)
@@ -66,7 +66,7 @@ def open_archive(path: str | Path, what: str, *, hint: str | None = None) -> Ite
 
 
 def _check(archive: zipfile.ZipFile, size: int, where: str, hint: str | None) -> None:
-    """Raise FormatError for what is wrong with the archive's directory."""
+    """Raise FormatError for a fault of the archive's directory."""
     members = archive.infolist()
     if len(members) > _MEMBERS:
         raise FormatError(f"has {len(members)} members: {_MEMBERS} are the most that is read", where=where, hint=hint)
@@ -82,7 +82,7 @@ def _check(archive: zipfile.ZipFile, size: int, where: str, hint: str | None) ->
 
 
 def _fault(info: zipfile.ZipInfo, seen: Collection[str]) -> str | None:
-    """What is wrong with a member, after others with these names."""
+    """The fault of a member, after others with these names."""
     if len(info.filename) > _NAME:
         return f"has a name of {len(info.filename)} characters"
     if info.filename.lower() in seen:  # readers of archives do not agree which of the two is meant

@@ -1,4 +1,4 @@
-"""Reads exported programs (.pt2): looked through first, because PyTorch runs code that is in them."""
+"""Reads exported programs (.pt2): checked first, because PyTorch runs code that is in them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def graphs_of(path: Path) -> list[bytes]:
 def load_exported(path: Path, *, trust: bool = False) -> ExportedProgram:
     """Read a .pt2 file as torch.export.load does.
 
-    Raises UntrustedError if it has something that can run code and `trust` is not given, FormatError if it is no such
+    Raises UntrustedError if it has anything that can run code and `trust` is not given, FormatError if it is no such
     file or damaged.
     """
     import torch

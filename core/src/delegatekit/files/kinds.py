@@ -1,4 +1,4 @@
-"""Kinds of files that commands write, by suffix and by how their content begins."""
+"""Kinds of files that commands write, by suffix and by the start of their content."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 
 from .sources import open_file
 
-#: Bytes at the start of a file that are looked at.
+#: Bytes at the start of a file that are examined.
 _START: Final = 256
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file: its suffixes, the usual one first, and what the first bytes of one match."""
+    """A kind of file: its suffixes, the usual one first, and the pattern of its first bytes."""
 
     suffixes: tuple[str, ...]
     start: re.Pattern[bytes]
@@ -32,14 +32,14 @@ PT2: Final = Kind((".pt2",), _archive(rb"[^/]*/(data/|models/|archive_|version|s
 PT: Final = Kind((".pt", ".pth"), _archive(rb"[^/]*/data\.pkl"))
 ETRECORD: Final = Kind((".etrecord", ".bin"), _archive(b"ETRECORD_V0"))
 JSON: Final = Kind((".json",), re.compile(rb"\s*[{\[]"))
-#: A program of ours: every one begins so.
+#: A generated program: all begin like this.
 PY: Final = Kind((".py",), re.compile(rb'"""Written by `delegatekit '))
 CSV: Final = Kind((".csv",), re.compile(rb"[^\n,;\t]+[,;\t]"))
 HTML: Final = Kind((".html", ".htm"), re.compile(rb"\s*<(!doctype html|html)", re.IGNORECASE))
 
 
 def holds_another_kind(path: Path, kind: Kind) -> bool:
-    """Whether there is a file that is neither named as this kind is nor begins as one; an empty file holds nothing."""
+    """True if an existing file has neither this kind's suffix nor its start; an empty file holds nothing."""
     if path.suffix in kind.suffixes or not path.is_file():
         return False
     with open_file(path) as file:

@@ -1,4 +1,4 @@
-"""Locks that tell the files of a writer that still runs from those that a killed one left."""
+"""Locks that distinguish the files of a running writer from those that a killed one left."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from types import ModuleType
 fcntl: ModuleType | None
 try:
     import fcntl
-except ImportError:  # a system without such locks: then nobody's files are taken for leftovers
+except ImportError:  # a system without such locks: then no files count as leftovers
     fcntl = None
 
 
 def lock(handle: int, *, shared: bool = False) -> None:
-    """Lock an open file until it is closed, or its process ends; does nothing where another process has locked it."""
+    """Lock an open file until it is closed, or its process ends; does nothing if another process has locked it."""
     if fcntl is not None:
         with suppress(OSError):
             fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
 def unlocked(path: str) -> bool:
-    """Whether no process has locked the file (and it can be opened)."""
+    """True if no process has locked the file (and it can be opened)."""
     if fcntl is None:
         return False
     try:

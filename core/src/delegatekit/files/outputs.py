@@ -1,4 +1,4 @@
-"""Files that are written: each whole, several together all or none; and tried before the work that makes them.
+"""Output files: each whole, several together all or none; and checked before the work that makes them.
 
 The rules are the same for every command. Only regular files are replaced, never a device, FIFO or folder. Symbolic
 links are followed. A file that exists keeps its mode and, where the system allows it, its owner, and is not replaced if
@@ -29,13 +29,13 @@ from .sources import kind_fault
 #: Writes a file's content, front to back.
 Writer: TypeAlias = Callable[[BinaryIO], object]
 
-#: Names of temporary files begin with so much of the file's own name: together they have at most 255 bytes.
+#: Characters of the file's own name that names of temporary files begin with: together they have at most 255 bytes.
 _LONGEST: Final = 56
 
 
 @dataclass(frozen=True)
 class _Target:
-    """A path as it was given, the file that it leads to, and what is there now."""
+    """A path as it was given, the file that it leads to, and its current state."""
 
     given: Path
     file: Path
@@ -43,7 +43,7 @@ class _Target:
 
 
 def check_outputs(*paths: str | Path | None, inputs: Iterable[str | Path | None] = ()) -> None:
-    """Try whether files can be written to these paths, before the work begins; None stands for a path not given.
+    """Check that files can be written to these paths, before the work begins; None stands for a path not given.
 
     Raises OutputError (a FormatError) for a path that `write_files` would refuse, for two paths that are the same file,
     and for a path that is the same file as one of the `inputs`, whatever links lead to it: what is read would be lost.
@@ -59,7 +59,7 @@ def check_outputs(*paths: str | Path | None, inputs: Iterable[str | Path | None]
 
 
 def _read(path: Path) -> tuple[Path, os.stat_result] | None:
-    """A file that will be read, with what it is now; None if there is none, which the reader will tell."""
+    """A file to be read, with its current state; None if there is none, which the reader will report."""
     try:
         return path, path.stat()
     except (OSError, ValueError):
@@ -67,10 +67,10 @@ def _read(path: Path) -> tuple[Path, os.stat_result] | None:
 
 
 def write_files(writers: Mapping[Path, Writer]) -> None:
-    """Write each path with its function: every file whole, or none of them (what was there before stays).
+    """Write each path with its function: every file whole, or none of them (old content stays).
 
-    All are written under other names first and take their places at the end, in the order given. Should that fail
-    half-way, the old files are put back. Raises FormatError for a path that cannot be written, and what writers raise.
+    All are written under other names first and renamed at the end, in the order given. If that fails
+    half-way, the old files are restored. Raises FormatError for a path that cannot be written, and what writers raise.
     """
     with ExitStack() as stack:
         written: list[tuple[_Target, Path]] = []
@@ -94,7 +94,7 @@ def write_text(path: Path, text: str) -> None:
 def shielded(save: Writer) -> Writer:
     """A writer for code that ends the process if the file raises, as PyTorch's archive writer does on a full disk.
 
-    That code is told that all is well; what went wrong is raised when it has finished.
+    That code sees no error; an error is raised when it has finished.
     """
 
     def writer(file: BinaryIO) -> None:
@@ -109,7 +109,7 @@ def shielded(save: Writer) -> Writer:
 
 
 class _Shield(io.RawIOBase):
-    """A file that only grows: passes on what is written, and remembers the first error instead of raising it."""
+    """A file that only grows: passes on writes, and remembers the first error instead of raising it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -123,7 +123,7 @@ class _Shield(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Archive writers go back to the start when they have finished: nothing is written after that."""
+        """Archive writers seek to the start when they have finished: nothing is written after that."""
         return offset
 
     def tell(self) -> int:
@@ -135,13 +135,13 @@ class _Shield(io.RawIOBase):
         if self.error is None:
             try:
                 self._file.write(data)
-            except BaseException as error:  # whatever it is, it must not pass through the code that writes
+            except BaseException as error:  # no exception may pass through the writing code
                 self.error = error
         return size
 
 
 def _targets(paths: Iterable[Path]) -> list[_Target]:
-    """The files that the paths lead to. Raises OutputError for one that must not be written, or is there twice."""
+    """The files that the paths lead to. Raises OutputError for one that must not be written, or is given twice."""
     found: list[_Target] = []
     for path in paths:
         with _reporting(path):
@@ -183,7 +183,7 @@ def _target(path: Path) -> _Target:
 
 @contextmanager
 def _reporting(path: Path) -> Iterator[None]:
-    """Say which file it was that the system could not write."""
+    """Name the file in errors of the system."""
     try:
         yield
     except OSError as error:
@@ -217,7 +217,7 @@ def _create(file: Path) -> tuple[int, Path]:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.lstat(path)):
                 return handle, path
-        os.close(handle)  # another writer took it for a leftover before it was locked
+        os.close(handle)  # another writer removed it as a leftover before it was locked
 
 
 def _hidden(file: Path, suffix: str) -> Path:
@@ -231,7 +231,7 @@ def _make_alike(path: Path, now: os.stat_result) -> None:
 
 
 def _remove_leftovers(file: Path) -> None:
-    """Remove what writers of this file left that do not run any more."""
+    """Remove the files of writers of this file that no longer run."""
     name = re.compile(re.escape(f".{file.name[:_LONGEST]}.") + r"[0-9a-f]{8}\.(part|old)")
     for entry in os.scandir(file.parent):
         if name.fullmatch(entry.name) and entry.is_file(follow_symlinks=False) and unlocked(entry.path):
@@ -264,7 +264,7 @@ def _put_in_place(written: Sequence[tuple[_Target, Path]]) -> None:
 
 @contextmanager
 def _kept(path: Path) -> Iterator[Path]:
-    """A second name of a file, or a copy where the file system has no such names; removed in the end."""
+    """A second link to a file, or a copy if the file system has no links; removed at the end."""
     old = _hidden(path, ".old")
     with ExitStack() as stack:
         with suppress(OSError):  # a file that cannot be read cannot be locked

@@ -12,21 +12,21 @@ from delegatekit_api import FormatError
 
 from .sources import open_file
 
-#: What to do about a file that could run code.
+#: The remedy for a file that could run code.
 TRUST_HINT: Final = "if you know where the file comes from: --trust, in Python trust=True"
-#: How PyTorch names an object that it does not load with `weights_only`.
+#: PyTorch's wording for an object that it does not load with `weights_only`.
 _FORBIDDEN = re.compile(r"(?:GLOBAL|unrecognized function|Unsupported class|but got) ([\w.]+)")
 
 
 class UntrustedError(FormatError):
-    """A file has something that can run any code while it is loaded, and the caller did not say to trust it."""
+    """A file contains an object that can run any code while it is loaded, and the caller did not trust it."""
 
     def __init__(self, what: str, *, where: str) -> None:
         super().__init__(f"has {what}, which can run any code while it is loaded", where=where, hint=TRUST_HINT)
 
 
 def read_pickled(path: Path, *, trust: bool = False) -> Any:
-    """What `torch.save` wrote: tensors, numbers, texts and containers of these; with `trust` anything.
+    """The content of a `torch.save` file: tensors, numbers, strings and containers of these; with `trust` anything.
 
     Raises UntrustedError if it has other objects, FormatError if it cannot be read.
     """

@@ -1,7 +1,7 @@
 """Checks the JSON of an exported program for text that PyTorch would run as Python code while it reads or uses it.
 
 PyTorch evaluates the sizes' expressions and the guards, writes names into source code, looks up the functions that
-nodes call, and imports what structures name. What it writes by itself passes; for anything else the file must be
+nodes call, and imports what structures name. PyTorch's own output passes; for anything else the file must be
 trusted.
 """
 
@@ -22,14 +22,14 @@ from .trees import check_tree
 
 #: Names of values: they become parts of source code.
 _NAME = re.compile(r"[\w.]*", re.ASCII)
-#: Python functions that compute sizes. Names in `operator` that call or change something are not among them.
+#: Python functions that compute sizes. Names in `operator` that call or mutate something are excluded.
 _OPERATORS: Final = frozenset({
     "abs", "add", "and_", "eq", "floordiv", "ge", "getitem", "gt", "invert", "le", "lshift", "lt", "mod", "mul", "ne",
     "neg", "not_", "or_", "pos", "pow", "rshift", "sub", "truediv", "xor",
 })  # fmt: skip
 #: Operators that read or write files.
 _FILE_OPERATORS: Final = ("torch.ops.aten.from_file", "torch.ops.aten.save", "torch.ops.aten.load")
-#: What PyTorch's tracer writes between the parts of vmap and similar.
+#: Separators that PyTorch's tracer writes between the parts of vmap and similar.
 _PREDISPATCH: Final = "torch._functorch.predispatch."
 #: Functions of sympy in sizes, besides those that PyTorch defines.
 _SYMPY: Final = frozenset({
@@ -37,20 +37,20 @@ _SYMPY: Final = frozenset({
     "Le", "LessThan", "Lt", "Max", "Min", "Mod", "Mul", "Ne", "Not", "Or", "Piecewise", "Pow", "Rational",
     "StrictGreaterThan", "StrictLessThan", "Symbol", "Unequality", "Xor", "ceiling", "floor", "log",
 })  # fmt: skip
-#: What guards ask tensors.
+#: Methods and attributes of tensors in guards.
 _ASKED: Final = frozenset({"size", "stride", "storage_offset", "ndim", "dtype"})
-#: Python's own functions in guards.
+#: Python builtins in guards.
 _BUILT_IN: Final = frozenset({"abs", "bool", "float", "int", "max", "min", "round"})
 _NODES: Final = (
     ast.Expression, ast.Constant, ast.Name, ast.Load, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.Tuple,
     ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Call, ast.keyword, ast.IfExp,
 )  # fmt: skip
-#: Larger powers of constants would take any time to compute.
+#: Limit of powers of constants: larger ones could take unbounded time.
 _LARGEST_POWER: Final = 64
 
 
 def check_program_text(text: bytes, where: str) -> None:
-    """Raise UntrustedError for what could run code, and FormatError for what is no JSON."""
+    """Raise UntrustedError for anything that could run code, and FormatError for invalid JSON."""
     targets: set[str] = set()
     # PyTorch writes infinities as Python does.
     for item in objects(parse(text, where, constants=True)):
@@ -103,7 +103,7 @@ _CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def _is_harmless(text: str, functions: Collection[str], *, guard: bool) -> bool:
-    """Whether a text is one expression of numbers, names and known functions."""
+    """True if a text is one expression of numbers, names and known functions."""
     if not text.isprintable() or "#" in text or "\\" in text:
         return False
     try:
@@ -155,7 +155,7 @@ def _sizes() -> frozenset[str]:
 
 
 def _is_operator(target: str) -> bool:
-    """Whether a node calls a PyTorch operator, or a function on sizes, and nothing that reaches files."""
+    """True if a node calls a PyTorch operator, or a function on sizes, and nothing that accesses files."""
     if target.startswith(_FILE_OPERATORS):
         return False
     module, _, name = target.rpartition(".")
@@ -166,7 +166,7 @@ def _is_operator(target: str) -> bool:
     if target.startswith((_PREDISPATCH, "torch.sym_", "torch._sym_")):
         return _NAME.fullmatch(target) is not None and "__" not in target
     if not target.startswith("torch"):
-        return True  # PyTorch takes it for an operator's name, and refuses it or looks it up in its own table
+        return True  # PyTorch treats it as an operator's name, and refuses it or looks it up in its own table
     return _is_overload(target)
 
 
@@ -177,7 +177,7 @@ def _is_overload(target: str) -> bool:
     found: Any = torch
     for name in target.split(".")[1:]:
         if not hasattr(found, name):
-            return True  # PyTorch says that there is no such operator
+            return True  # PyTorch reports that there is no such operator
         found = getattr(found, name)
     return isinstance(found, OpOverload | HigherOrderOperator)
 

@@ -1,4 +1,4 @@
-"""Files that are read: regular ones only, so that opening never waits for anybody; mapped, or copied into memory."""
+"""Input files: regular ones only, so that opening never blocks; mapped, or copied into memory."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _KINDS: Final = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
-#: A FIFO that takes the file's place after the check must not make the call wait, either.
+#: A FIFO that replaces the file after the check must not block the call, either.
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def kind_fault(mode: int) -> str | None:
-    """What a file of this mode (`os.stat_result.st_mode`) is if it is not a regular one: "is a FIFO, not a file"."""
+    """The fault of a file of this mode (`os.stat_result.st_mode`) if it is not regular: "is a FIFO, not a file"."""
     if stat.S_ISREG(mode):
         return None
     return f"is {next((words for test, words in _KINDS if test(mode)), 'something else')}, not a file"
 
 
 def check_file(path: str | Path) -> Path:
-    """The path, if it is of a regular file (or leads to one). Raises FormatError; opens nothing."""
+    """The path, if it is a regular file (or a link to one). Raises FormatError; opens nothing."""
     try:
         fault = kind_fault(Path(path).stat().st_mode)
     except FileNotFoundError:
@@ -67,8 +67,8 @@ def open_file(path: str | Path) -> BinaryIO:
 def open_view(source: Source, *, copy: bool = False) -> memoryview:
     """The bytes of a file: mapped, or with `copy` read into memory. Raises FormatError if there are none.
 
-    A mapped file must not be cut off in place while the view is in use: the system would end the process (SIGBUS).
-    To replace it by another one, as `write_files` does, is safe.
+    A mapped file must not be truncated in place while the view is in use: the system would end the process (SIGBUS).
+    Replacing it by another one, as `write_files` does, is safe.
     """
     if isinstance(source, bytes | bytearray | memoryview):
         return memoryview(bytes(source) if copy else source).cast("B")
@@ -79,7 +79,7 @@ def open_view(source: Source, *, copy: bool = False) -> memoryview:
             if copy:
                 return memoryview(file.read())
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except (OSError, ValueError) as error:  # ValueError: a file that shrank meanwhile
+    except (OSError, ValueError) as error:  # ValueError: a file that shrank in the meantime
         raise FormatError(_unreadable(error), where=_shown(source)) from error
 
 

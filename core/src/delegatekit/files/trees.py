@@ -1,7 +1,7 @@
-"""Checks the structure of inputs and outputs, pytree JSON, so that reading it makes this process import nothing.
+"""Checks the structure of inputs and outputs, pytree JSON, so that reading it causes no imports in this process.
 
 PyTorch's own reader imports the module that the text names for an enum or a defaultdict's factory, but a file must not
-choose what is imported. Allowed are enums of loaded modules, and plain built-in types.
+choose imports. Allowed are enums of loaded modules, and plain built-in types.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FACTORIES = frozenset({"bool", "dict", "float", "int", "list", "set", "str", "t
 
 
 def check_tree(text: str) -> None:
-    """Raise ValueError for what would be imported, and what it raises for what has not the form of a structure."""
+    """Raise ValueError for an import, and whatever it raises for text that is no structure."""
     _, node = json.loads(text)
     _check(node)
 
@@ -28,7 +28,7 @@ def _check(node: Any) -> None:
         if context["default_factory_module"] != "builtins" or context["default_factory_name"] not in _FACTORIES:
             raise ValueError("the factory is not a built-in type")
     elif isinstance(context, str):
-        with suppress(json.JSONDecodeError):  # some types have a plain name there
+        with suppress(json.JSONDecodeError):  # some types have a plain name
             json.loads(context, object_hook=_check_enum)
     for child in node["children_spec"]:
         _check(child)

@@ -1,4 +1,4 @@
-"""The .pte and .ptd formats: schemas, writers, readers, and the checks before anything runs a file."""
+"""The .pte and .ptd formats: schemas, writers, readers, and the checks before a file is run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sizes of a method's inputs change from call to call, and how: part of the manifest."""
+"""The changing sizes of a method's inputs: part of the manifest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True)
 class Axis:
-    """A size that changes: `times` * n + `plus`, where n is the same number at all axes of one `name`."""
+    """A changing size: `times` * n + `plus`, where n is the same number at all axes of one `name`."""
 
     name: str
     #: The smallest and the largest size.
@@ -19,12 +19,12 @@ class Axis:
     plus: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The axis as the manifest has it."""
+        """The axis in the manifest's form."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, item: Mapping[str, Any]) -> Axis:
-        """The axis that the manifest has. Raises ValueError if it is damaged."""
+        """The axis from the manifest. Raises ValueError if it is damaged."""
         numbers = [item.get(key) for key in ("least", "most", "times", "plus")]
         if not all(type(number) is int for number in numbers) or not item["times"] > 0:
             raise ValueError("no axis")
@@ -36,7 +36,7 @@ InputAxes: TypeAlias = tuple[tuple[int | Axis, ...] | None, ...]
 
 
 def axes_to_json(inputs: InputAxes) -> list[Any]:
-    """The axes as the manifest has them."""
+    """The axes in the manifest's form."""
     return [
         None if sizes is None else [size.to_json() if isinstance(size, Axis) else size for size in sizes]
         for sizes in inputs
@@ -44,7 +44,7 @@ def axes_to_json(inputs: InputAxes) -> list[Any]:
 
 
 def axes_from_json(content: Any) -> InputAxes:
-    """The axes that the manifest has of a method; () if they are damaged."""
+    """The axes of a method from the manifest; () if they are damaged."""
     if not isinstance(content, list):
         return ()
     try:
@@ -62,7 +62,7 @@ def _size(item: Any) -> int | Axis:
 
 
 def fitting_axes(inputs: InputAxes, shapes: Sequence[Sequence[int] | None]) -> InputAxes:
-    """The axes of inputs whose largest sizes the file has as `shapes` (None: no tensor); () if they do not fit."""
+    """The axes of inputs with these largest `shapes` in the file (None: no tensor); () if they do not fit."""
     fits = len(inputs) == len(shapes) and all(
         sizes is None
         or (shape is not None and [size.most if isinstance(size, Axis) else size for size in sizes] == list(shape))

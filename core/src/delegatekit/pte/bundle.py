@@ -9,7 +9,7 @@ from delegatekit_toolkit.flatbuffer import Table, data, deprecated, parse, u32
 
 #: File identifier of a .bpte.
 BUNDLE_IDENTIFIER: Final = b"BP08"
-#: What ExecuTorch 1.5 writes.
+#: The version written by ExecuTorch 1.5.
 BUNDLE_VERSION: Final = 2
 
 
@@ -22,12 +22,12 @@ class _Root(Table):
 
 
 def is_bundle(view: memoryview) -> bool:
-    """Whether the bytes begin as those of a .bpte."""
+    """True if the bytes start like those of a .bpte."""
     return bytes(view[4:8]) == BUNDLE_IDENTIFIER
 
 
 def bundled_program(view: memoryview) -> memoryview:
-    """The .pte in a bundle, which is not looked at. Raises FormatError for anything that is no .bpte with a program."""
+    """The .pte in a bundle, unchecked. Raises FormatError for anything that is no .bpte with a program."""
     root = parse(_Root, view, (BUNDLE_IDENTIFIER,))
     if root.version > BUNDLE_VERSION:
         raise FormatError(

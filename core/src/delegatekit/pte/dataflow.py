@@ -1,7 +1,7 @@
-"""What each instruction of a method reads and writes, also where the file does not say it in words.
+"""The reads and writes of each instruction of a method, also those that the file does not list.
 
-Two things must be inferred. The file lists a delegate's arguments without saying where the outputs begin. And writers
-may leave views out: then a value that no instruction writes is another value's memory under another shape.
+Two things must be inferred. The file lists a delegate's arguments without marking where the outputs begin. And writers
+may omit views: then a value that no instruction writes is another value's memory under another shape.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from delegatekit_api import FormatError
 from . import schema
 from .signatures import signature
 
-#: So many items of lists are looked at in any method, and more the longer its lists are.
+#: Limit of list items that are examined in any method; larger for longer lists.
 _LIST_ITEMS = 1 << 20
 
 
@@ -24,7 +24,7 @@ _LIST_ITEMS = 1 << 20
 class Effect:
     """Values by index. Those in `updates` are written in place, and are among `reads`, too.
 
-    `through` are values that `reads` see under another name, in the same memory.
+    `through` are values that `reads` access under another name, in the same memory.
     """
 
     reads: tuple[int, ...]
@@ -39,7 +39,7 @@ def calls(plan: schema.ExecutionPlan) -> list[Any]:
 
 
 def callee(plan: schema.ExecutionPlan, call: Any) -> str:
-    """What an instruction calls: "aten::add.out", "delegate 0", "MoveCall"."""
+    """The callee of an instruction: "aten::add.out", "delegate 0", "MoveCall"."""
     if isinstance(call, schema.KernelCall):
         return (plan.operators or [])[call.op_index].full_name
     if isinstance(call, schema.DelegateCall):
@@ -50,7 +50,7 @@ def callee(plan: schema.ExecutionPlan, call: Any) -> str:
 def effects(plan: schema.ExecutionPlan, delegate_outputs: Mapping[int, int] | None = None) -> tuple[Effect, ...]:
     """The effect of each instruction of `calls(plan)`; one more at the end reads the method's outputs.
 
-    `delegate_outputs` says how many outputs each delegate has, by index, as far as that is known.
+    `delegate_outputs` has the number of outputs of each delegate, by index, as far as known.
     The plan's indices must have been checked. Raises FormatError for a delegate whose inputs and outputs are mixed up.
     """
     return tuple(_Flow(plan, delegate_outputs or {}).run())
@@ -62,14 +62,14 @@ class _Flow:
         self.delegate_outputs = delegate_outputs
         self.values = [value.val for value in plan.values or ()]
         self.calls = calls(plan)
-        # Many calls may share one long list, but not so that work and memory explode.
+        # Many calls may share one long list, but not so many that work and memory explode.
         self.budget = _LIST_ITEMS + 16 * sum(len(getattr(value, "items", None) or ()) for value in self.values)
         self.last_mention = self._find_last_mentions()
         self.defined: set[int] = set()
         self.read: set[int] = set()
-        #: Memory -> the value that was written there last.
+        #: Memory -> the last value written there.
         self.owners: dict[tuple[int, int], int] = {}
-        #: Buffer -> the spans of these values that nothing has been written over, as (begin, end, value), sorted.
+        #: Buffer -> the spans of these values that are not overwritten, as (begin, end, value), sorted.
         self.spans: dict[int, list[tuple[int, int, int]]] = {}
 
     def run(self) -> Iterator[Effect]:
@@ -82,7 +82,7 @@ class _Flow:
         yield self.settled(Effect(tuple(self.plan.outputs or ()), ()))
 
     def settled(self, effect: Effect) -> Effect:
-        """The effect with what its reads see, after which its values are read and written."""
+        """The effect including aliases of its reads, after which its values are read and written."""
         unwritten = (index for index in effect.reads if index not in self.defined)
         through = tuple(dict.fromkeys(owner for index in unwritten for owner in self.seen(index)))
         self.read.update(effect.reads, through)
@@ -102,7 +102,7 @@ class _Flow:
             spans[low:high] = [(place[1], end, index)] if end > place[1] else []
 
     def seen(self, index: int) -> list[int]:
-        """The values whose memory this one sees: the same, a larger one that it is a part of, or its parts."""
+        """The values that share this one's memory: the same, a larger one that contains it, or its parts."""
         place = _place(self.values[index])
         if place is None:
             return []
@@ -112,7 +112,7 @@ class _Flow:
         return [owner for _, _, owner in spans[low:high]]
 
     def owner(self, index: int) -> int | None:
-        """The value whose memory this one names, too."""
+        """The value that owns this one's memory."""
         place = _place(self.values[index])
         return None if place is None else self.owners.get(place)
 
@@ -136,7 +136,7 @@ class _Flow:
         updated = dict.fromkeys(item for position in updates for item in self.tensors(arguments[position]))
         reads = dict.fromkeys(item for argument in arguments for item in self.tensors(argument) if item not in writes)
         if name == "executorch_prim::et_view.default" and self.same_place(arguments[0], arguments[2]):
-            writes = {}  # a view in the memory of what it views: nothing is written
+            writes = {}  # a view in the memory of its operand: nothing is written
         return Effect(tuple(reads), tuple(writes), tuple(updated))
 
     def delegate(self, step: int, call: schema.DelegateCall) -> Effect:
@@ -146,7 +146,7 @@ class _Flow:
             return Effect(tuple(arguments[:-stated]), tuple(arguments[-stated:]))
         all_arguments = set(arguments)
         known = [self.is_input(step, index, all_arguments) for index in arguments]
-        # Inputs come first: what stands before one is one.
+        # Inputs come first: an argument before an input is one.
         last_input = max((position for position, is_input in enumerate(known) if is_input), default=-1)
         first_output = next((position for position, is_input in enumerate(known) if is_input is False), len(known))
         if first_output < last_input:
@@ -163,17 +163,17 @@ class _Flow:
             first_output,
         )
         if border == len(arguments) > last_input + 1:
-            border -= 1  # a delegate computes something
+            border -= 1  # a delegate has at least one output
         return Effect(tuple(arguments[:border]), tuple(arguments[border:]))
 
     def is_input(self, step: int, index: int, arguments: Collection[int]) -> bool | None:
-        """Whether a delegate's argument is an input; None if its memory holds a value that it may be a view of."""
+        """True if a delegate's argument is an input; None if its memory holds a value that it may be a view of."""
         if index in self.defined or index in self.read:
             return True
         owner = self.owner(index)
         if owner is None or _size(self.values[owner]) != _size(self.values[index]):
             return False
-        # An output may replace a value that was read already and is not needed any more.
+        # An output may overwrite a value that was read already and is not needed any more.
         if owner not in self.read or self.last_mention[owner] > step or owner in arguments:
             return True
         return None
@@ -212,7 +212,7 @@ class _Flow:
 
 
 def _is_computed(value: Any) -> bool:
-    """Whether a value is a tensor whose content an instruction must make."""
+    """True if a value is a tensor whose content an instruction must compute."""
     if not isinstance(value, schema.Tensor):
         return False
     extra = value.extra_tensor_info

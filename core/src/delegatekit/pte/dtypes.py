@@ -32,7 +32,7 @@ _SCALAR_TYPES = {dtype: code for code, dtype in TORCH_DTYPES.items()}
 
 
 def scalar_type(dtype: torch.dtype) -> ScalarType:
-    """The code of a torch dtype; raises UnsupportedError for complex and other types that the format has not."""
+    """The code of a torch dtype; raises UnsupportedError for complex and other types that the format lacks."""
     if dtype not in _SCALAR_TYPES:
         raise UnsupportedError(f"{dtype} has no element type in a .pte file", hint="convert the tensor first")
     return _SCALAR_TYPES[dtype]

@@ -16,18 +16,18 @@ from .reader import PteFile
 
 #: Key of the estimates among the file's named data: JSON, for each method a list with an item for each delegate.
 ESTIMATES_KEY: Final = "delegatekit.estimates"
-#: JSON unfolds to many times its size in memory: what is longer is not ours.
+#: Size limit: JSON unfolds to many times its size in memory, and larger data is not DelegateKit's.
 _LARGEST: Final = 16 << 20
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """The estimates of a file: for each method, an item for each of its delegates, None where there is none."""
+    """The estimates of a file: for each method, an item for each of its delegates, None if there is none."""
 
     methods: Mapping[str, Sequence[Estimate | None]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """True if there is any."""
         return any(item is not None for of_method in self.methods.values() for item in of_method)
 
     def of(self, method: str, index: int) -> Estimate | None:
@@ -36,7 +36,7 @@ class Estimates:
         return of_method[index] if index < len(of_method) else None
 
     def to_json(self) -> bytes:
-        """The estimates as the file has them."""
+        """The estimates in the file's form."""
         return to_json(self.methods, sort_keys=True, compact=True).encode()
 
     @classmethod
@@ -49,7 +49,7 @@ class Estimates:
 
 
 def read_estimates(file: PteFile) -> Estimates:
-    """The file's estimates. What is missing or damaged is ignored."""
+    """The file's estimates. Missing or damaged ones are ignored."""
     stored = file.named_data.get(ESTIMATES_KEY, memoryview(b""))
     return Estimates.from_json(bytes(stored)) if 0 < len(stored) <= _LARGEST else Estimates()
 
@@ -66,7 +66,7 @@ def estimates_of(file: PteFile, plan: schema.ExecutionPlan) -> dict[int, Estimat
 
 
 def _estimate(item: Any) -> Estimate | None:
-    """An item of the file, or None if it is not of the right form."""
+    """An item of the file, or None if it is malformed."""
     if not isinstance(item, dict):
         return None
     layers = item.get("layers", [])

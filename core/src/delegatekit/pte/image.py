@@ -1,4 +1,4 @@
-"""What emission hands to the writer: plans whose data is still where it was."""
+"""The writer's input from emission: plans whose data is still in its original storage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Datum:
 
 @dataclass(frozen=True)
 class PtdImage:
-    """The content of a .ptd file. A key may come more than once if it always means the same data and layout."""
+    """The content of a .ptd file. A key may be repeated with the same data and layout."""
 
     data: tuple[Datum, ...] = ()
 
@@ -42,5 +42,5 @@ class PteImage:
     mutable_state: tuple[Data, ...] = ()
     delegate_blobs: tuple[Data, ...] = ()
     named_data: tuple[NamedData, ...] = ()
-    #: What goes into data files beside the .pte, by the file's name; "" is the one that is named as the .pte is.
+    #: The data files beside the .pte, by name; "" is the one named like the .pte.
     data_files: Mapping[str, PtdImage] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Where a method's instructions lead, and loops among them that cannot end."""
+"""The successors of a method's instructions, and loops among them that cannot end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .dataflow import calls
 
 
 def successors(plan: schema.ExecutionPlan) -> list[tuple[int, ...]]:
-    """For each instruction those that may be the next; the number after the last stands for the end."""
+    """The possible successors of each instruction; the number after the last stands for the end."""
     tables: list[Any] = [value.val for value in plan.values or ()]
     replaced = {(call.args or [-1])[-1] for call in calls(plan) if isinstance(call, schema.KernelCall)}
     replaced |= {call.move_to for call in calls(plan) if isinstance(call, schema.MoveCall)}
@@ -33,10 +33,10 @@ def successors(plan: schema.ExecutionPlan) -> list[tuple[int, ...]]:
 
 
 def find_endless(plan: schema.ExecutionPlan) -> int | None:
-    """The first instruction that leads into a loop that cannot end, or None. The plan's indices must have been checked.
+    """The first instruction that leads into an endless loop, or None. The plan's indices must have been checked.
 
-    Either no way leads from it to the end of the method, or the loop is of jumps alone, which change nothing that they
-    depend on. A loop that computes its condition may go on for ever all the same: only a limit stops that.
+    Either the end of the method is unreachable from it, or the loop consists of jumps alone, which change nothing that
+    they depend on. A loop that computes its condition may still be endless: only a limit stops that.
     """
     found = calls(plan)
     jumps = {step for step, call in enumerate(found) if isinstance(call, schema.JumpFalseCall)}
@@ -68,7 +68,7 @@ def _reachable(ways: Sequence[Iterable[int]], start: int) -> set[int]:
 
 
 def _looping(ways: Sequence[Iterable[int]], back: Sequence[Iterable[int]], steps: set[int]) -> set[int]:
-    """Those of the steps that are left when each that leads to none of the others is taken away, again and again."""
+    """The steps that remain when those without successors among the others are removed repeatedly."""
     left = {step: sum(target in steps for target in set(ways[step])) for step in steps}
     ended = [step for step, count in left.items() if not count]
     while ended:

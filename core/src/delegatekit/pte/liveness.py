@@ -1,7 +1,7 @@
-"""Which planned values are overwritten while they are still to be read, in methods that jump.
+"""Finds planned values that are overwritten while they are live, in methods with jumps.
 
-Liveness over the graph of jumps. It errs on the side of silence: what values hold after a move, and reads through
-views that the writer left out, are not followed.
+Liveness over the control flow graph. It may miss faults: values after a move, and reads through
+views that the writer omitted, are not followed.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from . import schema
 from .dataflow import Effect
 from .jumps import successors
 
-#: Methods with more than so many pairs of instructions and values are not looked at.
+#: Limit of pairs of instructions and values: larger methods are not checked.
 _LARGEST = 1 << 23
-#: Jumps nest less deep than the passes over the instructions that it takes to follow them.
+#: Limit of the passes over the instructions: jumps nest less deeply.
 _PASSES = 64
 
 
 @dataclass(frozen=True)
 class Overwritten:
-    """At an instruction (-1: the inputs are set), `value` is written over `other`, which is still to be read."""
+    """At an instruction (-1: the inputs are set), `value` is written over `other`, which is live."""
 
     step: int
     value: int
@@ -34,7 +34,7 @@ def find_overwritten(
 ) -> Overwritten | None:
     """The first such write; None if there is none. `found` are the method's effects.
 
-    `takes_over(value, step, effect)` says whether an instruction may write a value over one that it reads.
+    `takes_over(value, step, effect)` decides whether an instruction may write a value over one that it reads.
     """
     if len(found) * len(plan.values or ()) > _LARGEST:
         return None
@@ -43,7 +43,7 @@ def find_overwritten(
 
 
 class _Liveness:
-    """Sets of values are the bits of integers."""
+    """The liveness analysis. Sets of values are the bits of integers."""
 
     def __init__(self, plan: schema.ExecutionPlan, found: Sequence[Effect]) -> None:
         self.plan = plan
@@ -57,19 +57,19 @@ class _Liveness:
         self.kept = _bits(i for i, table in enumerate(self.tables) if _is_planned(table) and table.data_buffer_idx)
         self.inputs = _bits(plan.inputs or ())
         count = len(self.next)
-        #: For each instruction, and the end: what may be read from here on, before it is written anew.
+        #: For each instruction, and the end: the values that may be read from here on, before they are rewritten.
         self.live = [0] * count + [self.reads[-1] | self.kept]
-        #: What may have been written, in this call, on the way here.
+        #: The values that may have been written, in this call, before this point.
         self.defined = [self.inputs | self.kept] + [0] * count
 
     def solve(self) -> bool:
-        """Follow all ways until nothing changes; whether that came to an end."""
+        """Iterate to the fixed point; returns whether it was reached."""
         return any(not self.pass_backwards() for _ in range(_PASSES)) and any(
             not self.pass_forwards() for _ in range(_PASSES)
         )
 
     def pass_backwards(self) -> bool:
-        """Whether something changed."""
+        """Returns whether something changed."""
         changed = False
         for step in reversed(range(len(self.next))):
             before = self.after(step) & ~self.writes[step] | self.reads[step]
@@ -78,7 +78,7 @@ class _Liveness:
         return changed
 
     def pass_forwards(self) -> bool:
-        """Whether something changed."""
+        """Returns whether something changed."""
         changed = False
         for step, following in enumerate(self.next):
             after = self.defined[step] | self.writes[step] | self.updates[step]
@@ -88,14 +88,14 @@ class _Liveness:
         return changed
 
     def after(self, step: int) -> int:
-        """What is live after an instruction."""
+        """The live values after an instruction."""
         found = 0
         for successor in self.next[step]:
             found |= self.live[successor]
         return found
 
     def search(self, takes_over: Callable[[int, int, Effect], bool]) -> Overwritten | None:
-        """The first write over something live."""
+        """The first write over a live value."""
         needed = (self.live[0] | self.kept) & (self.inputs | self.kept)
         for index in self.plan.inputs or ():
             other = self.met(index, needed)
@@ -113,7 +113,7 @@ class _Liveness:
         return None
 
     def met(self, index: int, needed: int) -> int | None:
-        """A value among `needed` that lies where this one does."""
+        """A value among `needed` that overlaps this one's memory."""
         mine = self.tables[index]
         if not _is_planned(mine) or not mine.nbytes:
             return None

@@ -1,4 +1,4 @@
-"""Who made a .pte and its delegates: the named data "delegatekit.manifest", which is JSON."""
+"""The makers of a .pte and its delegates: the named data "delegatekit.manifest", which is JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .reader import PteFile
 
 #: Key of the manifest among the file's named data.
 MANIFEST_KEY = "delegatekit.manifest"
-#: JSON unfolds to many times its size in memory: what is longer is not ours.
+#: Size limit: JSON unfolds to many times its size in memory, and larger data is not DelegateKit's.
 _LARGEST = 4 << 20
 
 
@@ -29,16 +29,16 @@ class Owner:
 
     @property
     def known(self) -> str | None:
-        """The distribution; None where the file does not name it."""
+        """The distribution; None if the file does not name it."""
         return None if self.distribution == Owner().distribution else self.distribution
 
     def maker(self, delegate_id: str) -> str:
-        """Who made a delegate of this id: "delegatekit-NAME 0.1.0"; the id where the file does not name the owner."""
+        """The maker of a delegate of this id: "delegatekit-NAME 0.1.0"; the id if the file does not name the owner."""
         return delegate_id if self == Owner() else f"{self.distribution} {self.version}"
 
     @classmethod
     def from_json(cls, item: Mapping[str, Any]) -> Owner:
-        """The owner of a delegate, as the manifest has it."""
+        """The owner of a delegate, from the manifest."""
         return cls(*(str(item.get(key, "unknown")) for key in ("distribution", "version", "api")))
 
 
@@ -48,20 +48,20 @@ class Manifest:
 
     producer: str = "unknown"
     owners: Mapping[tuple[str, int], Owner] = field(default_factory=dict)
-    #: The data files that were written with the .pte, by name ("" is the one that is named as the .pte is), with the
+    #: The data files that were written with the .pte, by name ("" is the one named like the .pte), with the
     #: keys of the named data in each.
     data_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: How many outputs each delegate has, by method and index.
+    #: Number of outputs of each delegate, by method and index.
     outputs: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    #: Names of the buffers that are one in all methods that have them.
+    #: Names of the buffers that are shared by all methods that have them.
     shared_state: frozenset[str] = frozenset()
-    #: Names of each method's parameters: those given by position when it was exported, then those given by name.
+    #: Names of each method's parameters: those positional at export, then keywords.
     parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: Which sizes of its inputs change, for each method that has such.
+    #: The changing sizes of its inputs, for each method that has any.
     axes: Mapping[str, InputAxes] = field(default_factory=dict)
 
     def outputs_of(self, method: str) -> dict[int, int]:
-        """How many outputs each delegate of a method has."""
+        """Number of outputs of each delegate of a method."""
         return {index: count for (name, index), count in self.outputs.items() if name == method}
 
     def owner(self, method: str, index: int) -> Owner:
@@ -69,7 +69,7 @@ class Manifest:
         return self.owners.get((method, index), Owner())
 
     def to_json(self) -> bytes:
-        """The manifest as the file has it; what is empty is left out."""
+        """The manifest in the file's form; empty items are left out."""
         content: dict[str, Any] = {
             "producer": self.producer,
             "delegates": [
@@ -96,7 +96,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: bytes) -> Manifest:
-        """The manifest of a file. What is missing or damaged is "unknown"."""
+        """The manifest of a file. Missing or damaged items are "unknown"."""
         content = read_object(data)
         found = [
             (str(item.get("method")), index, item)
@@ -127,7 +127,7 @@ class Manifest:
 
 
 def read_manifest(file: PteFile) -> Manifest:
-    """The file's manifest. What is missing or damaged is "unknown": files of other writers have none."""
+    """The file's manifest. Missing or damaged items are "unknown": files of other writers have none."""
     stored = file.named_data.get(MANIFEST_KEY, memoryview(b"{}"))
     return Manifest.from_json(bytes(stored)) if len(stored) <= _LARGEST else Manifest()
 
@@ -138,7 +138,7 @@ def _of_type(kind: Any, value: Any) -> Any:
 
 
 def owners_of(manifest: Manifest, plan: schema.ExecutionPlan) -> dict[int, str]:
-    """Who made the delegates that instructions call, by position: "delegatekit-NAME 0.1.0", or the delegate id."""
+    """The makers of the delegates that instructions call, by position: "delegatekit-NAME 0.1.0", or the delegate id."""
     found = {}
     for position, call in enumerate(calls(plan)):
         if isinstance(call, schema.DelegateCall):

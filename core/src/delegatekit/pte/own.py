@@ -1,4 +1,4 @@
-"""The named data that DelegateKit itself stores in a file, beside that of the backends."""
+"""DelegateKit's own named data in a file, besides the backends'."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class PtdHeader:
 
 @dataclass(frozen=True)
 class StoredData:
-    """What a data file has under a key. `layout` is None for what is not a tensor; `file` names the data file."""
+    """The data under a key of a data file. `layout` is None for data that is no tensor; `file` names the data file."""
 
     data: memoryview
     layout: ptd_schema.TensorLayout | None
@@ -64,7 +64,7 @@ class PtdFile(Mapping[str, StoredData]):
 def read_ptd(source: Source, name: str = "", *, copy: bool = False) -> PtdFile:
     """Open a data file (mapped, or with `copy` read into memory) or its bytes.
 
-    Raises FormatError, which calls the file `name` (by default its path), for anything that is not a whole .ptd.
+    Raises FormatError, which names the file `name` (by default its path), for anything that is not a whole .ptd.
     """
     name = name or (str(source) if isinstance(source, str | Path) else "data file")
     view = open_view(source, copy=copy)
@@ -86,7 +86,7 @@ def read_data_files(sources: Source | Sequence[Source], *, copy: bool = False) -
         name = "" if isinstance(source, str | Path) else f"data file {index}"
         for key, stored in read_ptd(source, name, copy=copy).items():
             known = found.setdefault(key, stored)
-            # Data is compared only with that of another file: comparing reads it all.
+            # Data is compared only across files: a comparison reads it all.
             if known is not stored and (known.layout != stored.layout or known.data != stored.data):
                 raise FormatError(
                     f"is in {known.file} and in {stored.file}, with different content",

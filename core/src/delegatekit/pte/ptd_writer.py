@@ -1,4 +1,4 @@
-"""Writes a .ptd: the weights and named data of a program that live outside its .pte, streamed from where they are.
+"""Writes a .ptd: the weights and named data of a program outside its .pte, streamed from their storage.
 
 Layout (ExecuTorch 1.5): root offset, "FT01", header "FH01", flatbuffer, segments aligned to 128 bytes, one for each
 distinct content: keys of equal data share a segment.
@@ -45,7 +45,7 @@ def write_ptd_to(image: PtdImage, file: BinaryIO) -> None:
     flatbuffer = serialize(table, ptd_schema.PTD_IDENTIFIER)
     size = len(flatbuffer) + PTD_HEADER_SPACE
     base = round_up(size, SEGMENT_ALIGNMENT)
-    # The header goes between the root offset and what it counts from the start of the file.
+    # The header goes between the root offset and the data that it counts from the start of the file.
     (root,) = struct.unpack_from("<I", flatbuffer)
     header = PTD_HEADER.pack(PTD_HEADER_MAGIC, PTD_HEADER.size, PTD_HEADER_SPACE, len(flatbuffer), base, segments.size)
     file.write(struct.pack("<I", root + PTD_HEADER_SPACE) + flatbuffer[4:8])

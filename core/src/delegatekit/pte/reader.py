@@ -1,4 +1,4 @@
-"""Opens a .pte: header, flatbuffer and segments, bounds checked; what it means is checked by `validate`."""
+"""Opens a .pte: header, flatbuffer and segments, bounds checked; the content is checked by `validate`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .writer import HEADER, HEADER_MAGIC
 
 #: The runtime refuses shorter files.
 _SMALLEST = 64
-#: The hint where data is missing.
+#: The hint for missing data.
 GIVE_DATA = "give the .ptd files that were written with it: `run --data FILE`, load(path, data=[...])"
 _OTHER_FILE = "the data file belongs to another program"
 
@@ -45,13 +45,13 @@ class PteFile:
     header: Header | None
     segments: tuple[memoryview, ...]
     size: int
-    #: Key -> what the data files that were opened with this file have.
+    #: Key -> the data in the data files opened with this file.
     external: Mapping[str, StoredData] = field(default_factory=dict)
 
     def with_data(self, sources: Source | Sequence[Source], *, copy: bool = False) -> PteFile:
         """This file together with its data files (paths, which are mapped, or bytes; with `copy` read into memory).
 
-        Raises FormatError for a faulty data file, and for a key that has two meanings in them or in them and here.
+        Raises FormatError for a faulty data file, and for a key with different data among them or here.
         """
         external = read_data_files(sources, copy=copy)
         for key in external.keys() & self.named_data.keys():
@@ -62,7 +62,7 @@ class PteFile:
     def external_tensor(self, tensor: schema.Tensor) -> memoryview:
         """The bytes of a tensor that lives outside the .pte.
 
-        Raises FormatError, with the key, if no data file has it or if it is something else there.
+        Raises FormatError, with the key, if no data file has it or if it differs there.
         """
         key = external_key(tensor)
         wanted = TensorLayout(tensor.scalar_type, tensor.sizes, tensor.dim_order)

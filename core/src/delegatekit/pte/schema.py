@@ -81,12 +81,12 @@ ELEMENT_SIZE: dict[ScalarType, int] = {
 }
 
 
-#: The runtime takes tensors of so many dimensions.
+#: The runtime's limit of tensor dimensions.
 LARGEST_RANK = 16
 
 
 class TensorShapeDynamism(IntEnum):
-    """Whether sizes may change: not, up to the given sizes, or without a bound (which the runtime refuses)."""
+    """Change of sizes: static, up to the given sizes, or unbounded (which the runtime refuses)."""
 
     STATIC = 0
     DYNAMIC_BOUND = 1
@@ -94,14 +94,14 @@ class TensorShapeDynamism(IntEnum):
 
 
 class DataLocation(IntEnum):
-    """Where a delegate's blob is: in the flatbuffer, or in a segment after it."""
+    """The location of a delegate's blob: in the flatbuffer, or in a segment after it."""
 
     INLINE = 0
     SEGMENT = 1
 
 
 class TensorDataLocation(IntEnum):
-    """Where a constant's data is: in a segment of this file, or in a .ptd."""
+    """The location of a constant's data: in a segment of this file, or in a .ptd."""
 
     SEGMENT = 0
     EXTERNAL = 1
@@ -151,14 +151,14 @@ class Tensor(Table):
 
 
 def is_external(value: object) -> bool:
-    """Whether a value is a tensor whose data is in a .ptd, under its fully qualified name."""
+    """True if a value is a tensor whose data is in a .ptd, under its fully qualified name."""
     if not isinstance(value, Tensor) or value.extra_tensor_info is None:
         return False
     return value.extra_tensor_info.location == TensorDataLocation.EXTERNAL
 
 
 def layout_fault(scalar_type: int, sizes: list[int] | None, dim_order: bytes | None) -> str | None:
-    """What is wrong with a tensor's element type, sizes and dim order, in words; None if nothing is."""
+    """The fault of a tensor's element type, sizes and dim order, in words; None if there is none."""
     if scalar_type not in ELEMENT_SIZE:
         return f"element type {scalar_type} is unknown"
     if sizes is None or dim_order is None:
@@ -195,7 +195,7 @@ class Double(Table):
 
 
 class String(Table):
-    """A text."""
+    """A string."""
 
     string_val: str | None = string()
 
@@ -230,7 +230,7 @@ class OptionalTensorList(Table):
     items: list[int] | None = vector("i32")
 
 
-#: What a value can be; the order gives the codes in the file.
+#: The possible types of a value; the order gives the codes in the file.
 KERNEL_TYPES = (Null, Int, Bool, Double, Tensor, String, IntList, DoubleList, BoolList, TensorList, OptionalTensorList)
 
 
@@ -253,7 +253,7 @@ class Operator(Table):
 
 
 class KernelCall(Table):
-    """Calls operator `op_index`: its arguments, outputs included, then what it returns."""
+    """Calls operator `op_index`: its arguments, outputs included, then the return values."""
 
     op_index: int = i32()
     args: list[int] | None = vector("i32")
@@ -286,7 +286,7 @@ class FreeCall(Table):
     value_index: int = i32()
 
 
-#: What an instruction can be; the order gives the codes in the file.
+#: The possible types of an instruction; the order gives the codes in the file.
 INSTRUCTION_TYPES = (KernelCall, DelegateCall, MoveCall, JumpFalseCall, FreeCall)
 
 
@@ -328,7 +328,7 @@ class CompileSpec(Table):
 
 
 class BackendDelegateDataReference(Table):
-    """Where a blob is: index into the inline data, or into the segments."""
+    """The location of a blob: index into the inline data, or into the segments."""
 
     location: int = i8()
     index: int = u32()

@@ -1,4 +1,4 @@
-"""Segments: the data after the flatbuffer of a .pte or .ptd, laid out, streamed, and found again."""
+"""Segments: the data after the flatbuffer of a .pte or .ptd, laid out, streamed, and located."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Piece:
 
 
 class Segments:
-    """Segments under construction: where each begins and what is written where."""
+    """Segments under construction: the offset of each, and the data at each offset."""
 
     def __init__(self) -> None:
         self.found: list[Segment] = []
@@ -62,7 +62,7 @@ class Segments:
         return len(self.found) - 1
 
     def write(self, file: BinaryIO, position: int, base: int) -> None:
-        """Write what was laid out from `position`, where the file ends now, on; the first segment goes to `base`."""
+        """Write the data from `position`, the current end of the file, on; the first segment goes to `base`."""
         for piece in self._pieces:
             file.write(b"\0" * (base + piece.offset - position))
             position = base + piece.offset
@@ -75,7 +75,7 @@ class Segments:
 def locate(view: memoryview, base: int, data_size: int | None, segments: Sequence[SegmentTable]) -> list[memoryview]:
     """The segments' bytes in an opened file. Raises FormatError for one that is not in it.
 
-    `data_size` is what the header says of all segments together, None if it says nothing.
+    `data_size` is the header's size of all segments together, None if it has none.
     """
     found = []
     for index, segment in enumerate(segments):
@@ -142,11 +142,11 @@ def _identity(data: Data) -> Hashable:
 
 
 def _parts(data: Data) -> Iterator[memoryview]:
-    """The bytes, without a copy where the data is contiguous already."""
+    """The bytes, without a copy if the data is contiguous already."""
     if _is_tensor(data):
         import torch
 
-        # A strided view is made contiguous here, one tensor at a time, and let go of after the write.
+        # A strided view is made contiguous here, one tensor at a time, and freed after the write.
         # (One element is contiguous with any stride: reshape would keep that.)
         flat = data.detach().contiguous().as_strided((data.numel(),), (1,))
         if flat.numel():

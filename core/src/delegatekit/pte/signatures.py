@@ -1,4 +1,4 @@
-"""What each runtime kernel is called with: the kinds of its arguments in call order, and which of them it writes."""
+"""The arguments of each runtime kernel: their kinds in call order, and which of them it writes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from delegatekit_toolkit.flatbuffer import Table
 
 from . import schema
 
-#: The tables that one argument may be.
+#: The possible types of one argument.
 Kinds: TypeAlias = tuple[type[Table], ...]
 
 
 @dataclass(frozen=True)
 class Signature:
-    """A call of a kernel passes `kinds`: the operator's arguments, then what it returns (the runtime's convention).
+    """A call of a kernel passes `kinds`: the operator's arguments, then the return values (the runtime's convention).
 
     `outputs` are the positions of the values that are written whole, without being read first; `updates` of those
     that are read and written.
@@ -37,7 +37,7 @@ _BINARY: Final = Signature((_NUMBER, _NUMBER, _RESULT), (2,))
 _COPY: Final = Signature((_TENSOR, (schema.Bool,), _DIM_ORDER, _TENSOR, _TENSOR), (3, 4))
 _TRANSFER: Final = Signature((_TENSOR, _TENSOR, _TENSOR), (1, 2))
 
-#: Kernels that PyTorch does not know.
+#: Kernels unknown to PyTorch.
 _OWN: Final[dict[str, Signature]] = {
     **{
         f"executorch_prim::{name}": _BINARY
@@ -53,7 +53,7 @@ _OWN: Final[dict[str, Signature]] = {
     },
     "executorch_prim::sym_ite.Scalar": Signature((_NUMBER, _NUMBER, _NUMBER, _RESULT), (3,)),
     "executorch_prim::et_view.default": Signature((_TENSOR, (schema.IntList,), _TENSOR), (2,)),
-    # The target keeps what earlier iterations put into it.
+    # The target keeps the results of earlier iterations.
     "executorch_prim::et_copy_index.tensor": Signature((_TENSOR, _TENSOR, (schema.Int,)), (), (0,)),
     "dim_order_ops::_to_dim_order_copy.out": _COPY,
     "dim_order_ops::_clone_dim_order.out": _COPY,
@@ -84,7 +84,7 @@ def signature(name: str) -> Signature | None:
         for position, argument in enumerate(operator.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write and not argument.is_out
     ]
-    # In-place operators return what they were given.
+    # In-place operators return their operand.
     (updates if updates else outputs).append(len(kinds) - 1)
     return Signature(tuple(kinds), tuple(outputs), tuple(updates))
 
@@ -119,7 +119,7 @@ _ITEMS: Final[dict[str, Kinds]] = {
 
 
 def _kinds(text: str) -> Kinds:
-    """The tables that may stand for PyTorch's type "Optional[List[int]]"; dtypes and layouts are ints there, too."""
+    """The table types for PyTorch's type "Optional[List[int]]"; dtypes and layouts are ints there, too."""
     optional = text.startswith("Optional[")
     inner = text[len("Optional[") : -1] if optional else text
     if inner.startswith("List["):

@@ -1,6 +1,6 @@
-"""Checks that an opened .pte means something: what the runtime refuses, and what makes it crash or compute nonsense.
+"""Validates an opened .pte: faults that the runtime refuses, and those that make it crash or compute nonsense.
 
-`validate` goes through the file once and raises one FormatError at the first fault: what is wrong, where, what to do.
+`validate` checks the file once and raises one FormatError at the first fault: what is wrong, where, what to do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .reader import PteFile
 from .signatures import Kinds, signature
 from .writes import DAMAGED, WriteCheck
 
-#: Planned buffers and tensors above this, and methods that want more in all, are taken for corruption, not for a need.
+#: Limit of planned buffers and tensors, and of a method in total: more is considered corruption.
 _LARGEST_BUFFER = 64 << 30
 
 _NUMBERS = (schema.Int, schema.Bool, schema.Double)
@@ -48,7 +48,7 @@ def validate(file: PteFile) -> None:
 
 
 def validate_data(file: PteFile) -> None:
-    """Check that the data files given with the file have what is outside it; raises FormatError with the key."""
+    """Check that the given data files have the data outside the file; raises FormatError with the key."""
     for plan in file.program.execution_plan or ():
         for value in plan.values or ():
             if schema.is_external(value.val):
@@ -73,7 +73,7 @@ class _Plan:
         self.where = f"method {plan.name}"
         self.values: Sequence[schema.EValue] = plan.values or []
         self.buffers: Sequence[int] = plan.non_const_buffer_sizes or []
-        #: Bytes of buffers and of tensors that are neither planned nor in a file: what a call needs at most.
+        #: Bytes of buffers and of tensors that are neither planned nor in a file: the upper bound of a call.
         self.reserved = 0
 
     def check(self) -> None:
@@ -233,7 +233,7 @@ class _Plan:
             arguments = self.arguments(call, where)
             if not arguments:
                 self.fail("calls a delegate without arguments", where)
-            # Stock ExecuTorch passes the sizes that a delegate's program names, too, between its inputs.
+            # Stock ExecuTorch also passes the sizes that a delegate's program names, between its inputs.
             if not all(isinstance(argument, (schema.Tensor, *_NUMBERS)) for argument in arguments):
                 self.fail("passes something that is neither tensor nor number to a delegate", where)
             if not isinstance(arguments[-1], schema.Tensor):

@@ -1,4 +1,4 @@
-"""Writes a .pte: lays out header, flatbuffer and segments, then streams the data from where it is.
+"""Writes a .pte: lays out header, flatbuffer and segments, then streams the data from its storage.
 
 Layout (ExecuTorch 1.5): root offset, "ET12", extended header "eh00", flatbuffer, segments aligned to 128 bytes.
 Segment 0 holds all constants, 16-aligned; then initial state, blobs, named data. Equal data is stored once.
@@ -31,7 +31,7 @@ HEADER_MAGIC = b"eh00"
 
 
 def write(image: PteImage, path: str | Path, beside: Mapping[Path, Writer] | None = None) -> tuple[Path, ...]:
-    """Write the file, its data files beside it, and what else belongs to it: all of them whole, or nothing.
+    """Write the file, its data files beside it, and its other files: all of them whole, or nothing.
 
     Old files are replaced when all new ones are complete. Returns the paths: data files, the others, the .pte last.
     Raises LoweringError if two of them are the same file, FormatError for one that cannot be written.
@@ -50,7 +50,7 @@ def write(image: PteImage, path: str | Path, beside: Mapping[Path, Writer] | Non
 
 
 def data_paths(path: Path, names: Iterable[str]) -> list[Path]:
-    """Where the data files of a .pte are: "" of "model.pte" is "model.ptd", another one NAME.ptd."""
+    """The paths of a .pte's data files: "" of "model.pte" is "model.ptd", another one NAME.ptd."""
     own = path.stem if path.suffix == ".pte" else path.name
     return [path.with_name(f"{name or own}.ptd") for name in names]
 
@@ -68,7 +68,7 @@ def write_to(image: PteImage, file: BinaryIO) -> None:
     flatbuffer = serialize(layout.program, schema.PTE_IDENTIFIER)
     program_size = len(flatbuffer) + HEADER.size
     base = round_up(program_size, SEGMENT_ALIGNMENT)
-    # The header goes between the root offset and what it counts from the start of the file.
+    # The header goes between the root offset and the data that it counts from the start of the file.
     (root,) = struct.unpack_from("<I", flatbuffer)
     file.write(struct.pack("<I", root + HEADER.size) + flatbuffer[4:8])
     file.write(HEADER.pack(HEADER_MAGIC, HEADER.size, program_size, base, layout.segments.size))
@@ -134,7 +134,7 @@ def _separate(items: Sequence[Data], segments: Segments) -> list[int]:
 
 
 def _named_segments(items: Sequence[NamedData], segments: Segments) -> list[schema.NamedData]:
-    """A segment for each key. What a key stands for is compared only where it comes twice."""
+    """A segment for each key. The data of a key is only compared if the key is repeated."""
     by_key: dict[str, list[NamedData]] = {}
     for named in items:
         if named.alignment < 1 or named.alignment & (named.alignment - 1):
@@ -156,7 +156,7 @@ def _named_segments(items: Sequence[NamedData], segments: Segments) -> list[sche
 def _renumbered(
     plan: schema.ExecutionPlan, constants: Sequence[int], states: Sequence[int], blobs: Sequence[int]
 ) -> schema.ExecutionPlan:
-    """The plan with the numbers of the image replaced by those of the file; the plan itself is not changed."""
+    """The plan with the indices of the image replaced by those of the file; the plan itself is not changed."""
     values = [_renumbered_value(value, constants, states) for value in plan.values or ()]
     delegates = []
     for delegate in plan.delegates or ():

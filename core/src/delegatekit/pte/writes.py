@@ -1,4 +1,4 @@
-"""Checks what the instructions of a method write: no constant, and no planned value that is still to be read."""
+"""Checks the writes of a method's instructions: to no constant, and over no planned value that is live."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAMAGED: Final = "the file is damaged, or was written by a faulty tool"
 
 
 class WriteCheck:
-    """Looks for writes that must not be: to constants, and over planned values that are still read."""
+    """Finds invalid writes: to constants, and over planned values that are still read."""
 
     def __init__(self, plan: schema.ExecutionPlan, where: str, delegate_outputs: Mapping[int, int]) -> None:
         self.plan = plan
@@ -25,12 +25,12 @@ class WriteCheck:
         self.where = where
         self.values = [value.val for value in plan.values or ()]
         self.calls = calls(plan)
-        # Per buffer: start offsets of the values that are still to be read, sorted, with (end, value, last read).
+        # Per buffer: start offsets of the live values, sorted, with (end, value, last read).
         self.active: dict[int, tuple[list[int], list[tuple[int, int, int]]]] = {}
         self.last_read: dict[int, int] = {}
 
     def run(self) -> None:
-        """Raise FormatError at the first write that must not be."""
+        """Raise FormatError at the first invalid write."""
         found = effects(self.plan, self.delegate_outputs)
         self._check_constants(found)
         if any(isinstance(call, schema.JumpFalseCall | schema.MoveCall) for call in self.calls):
@@ -41,7 +41,7 @@ class WriteCheck:
                 self.last_read[index] = step
         inputs = set(self.plan.inputs or ())
         for index, value in enumerate(self.values):
-            # What has an initial value keeps its content from call to call.
+            # A value with an initial value keeps its content from call to call.
             if isinstance(value, schema.Tensor) and value.allocation_info is not None and value.data_buffer_idx:
                 self.last_read[index] = len(found)
                 self._write(index, -1)
@@ -54,7 +54,7 @@ class WriteCheck:
     def _check_jumping(self, found: Sequence[Effect]) -> None:
         delegates = {call.delegate_index for call in self.calls if isinstance(call, schema.DelegateCall)}
         if not delegates <= self.delegate_outputs.keys():
-            return  # where there are jumps, what a delegate writes must be known, not inferred
+            return  # with jumps, a delegate's writes must be known, not inferred
         fault = find_overwritten(self.plan, found, self._takes_over)
         if fault is not None:
             raise FormatError(
@@ -90,7 +90,7 @@ class WriteCheck:
         return f"{self.where}, instruction {step}" if step >= 0 else f"{self.where}, inputs"
 
     def _takes_over(self, index: int, step: int, effect: Effect) -> bool:
-        """Whether an instruction writes a value over one that it reads, exactly, and its kernel may do so."""
+        """True if an instruction writes a value over one that it reads, exactly, and its kernel may do so."""
         call = self.calls[step] if step < len(self.calls) else None
         if not isinstance(call, schema.KernelCall):
             return False

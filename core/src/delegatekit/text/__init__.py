@@ -1,4 +1,4 @@
-"""How numbers and the texts of others are written for people."""
+"""Formatting of numbers and foreign texts for people."""
 
 from __future__ import annotations
 

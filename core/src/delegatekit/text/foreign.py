@@ -1,6 +1,6 @@
-"""Text of others (names in files, reasons of plugins, paths) as it may be shown on a terminal.
+"""Foreign text (names in files, reasons of plugins, paths) in a form that is safe on a terminal.
 
-Characters that a terminal obeys, or that hide or turn around others, become escapes as Python writes them.
+Characters that control a terminal, or that hide or reorder others, become escapes as Python writes them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Final, TypeVar
 
 _T = TypeVar("_T")
 
-#: Control characters of any sort, formatting (bidirectional overrides, joiners), half characters, ends of lines.
+#: Control characters of any sort, formatting (bidirectional overrides, joiners), surrogates, line ends.
 _OBEYED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def visible(text: str, keep: str = "\n\t") -> str:
-    r"""The text with what a terminal obeys as escapes, but for the characters to keep.
+    r"""The text with control characters as escapes, except for the characters to keep.
 
     >>> visible("a\x1b[2Jb\r\n")
     'a\\x1b[2Jb\\r\n'
@@ -29,7 +29,7 @@ def visible(text: str, keep: str = "\n\t") -> str:
 
 
 def one_line(text: str) -> str:
-    r"""The same without ends of lines: for names, and for whatever stands within a line.
+    r"""The same without line ends: for names, and for anything within a line.
 
     >>> one_line("a\nb")
     'a\\nb'
@@ -38,7 +38,7 @@ def one_line(text: str) -> str:
 
 
 def indented(text: str) -> str:
-    r"""The same in several lines, of which only the first begins at the margin: the others cannot pass for ours.
+    r"""The same in several lines, all but the first indented: they cannot pass for DelegateKit's own.
 
     >>> indented("a\nerror: b\n  -> c")
     'a\n    error: b\n  -> c'
@@ -48,9 +48,9 @@ def indented(text: str) -> str:
 
 
 def one_lined(view: _T, keep: Collection[str] = ()) -> _T:
-    """A copy of plain data in which each text is one line, however deep, but for the fields to keep.
+    """A copy of plain data in which each text is one line, at any depth, except for the fields to keep.
 
-    What is neither a dataclass nor a container of Python's is not looked into.
+    Objects that are neither dataclasses nor Python containers are not traversed.
     """
     found: Any = view
     if isinstance(view, str):

@@ -1,4 +1,4 @@
-"""Numbers as people read and write them."""
+"""Formatting and parsing of numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-#: Units of sizes, in small letters, in bytes.
+#: Units of sizes, in lower case, in bytes.
 BYTES: Final = {"b": 1, "kb": 1 << 10, "kib": 1 << 10, "mb": 1 << 20, "mib": 1 << 20, "gb": 1 << 30, "gib": 1 << 30}
 
 

@@ -1,6 +1,6 @@
-"""Where anything of ours gets to a terminal: a console that shows foreign text as it is, and streams that do.
+"""All output to a terminal: a console that shows foreign text literally, and streams that do.
 
-Whatever is printed by other means (by Typer, `print`, logging, warnings, tracebacks) goes through the streams.
+Other output (by Typer, `print`, logging, warnings, tracebacks) goes through the streams.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .foreign import visible
 
 
 class Terminal(Console):
-    """A console of rich's whose texts are only text: no markup, no emoji codes, and nothing that a terminal obeys.
+    """A console of rich's without markup or emoji codes in texts, and without terminal control characters.
 
-    What rich itself adds, colors and the movements of a progress bar, stays.
+    The control sequences of rich itself, colors and the movements of a progress bar, are kept.
     """
 
     def __init__(self, *, markup: bool = False, emoji: bool = False, **options: Any) -> None:
@@ -36,7 +36,7 @@ class Terminal(Console):
         self._file = new_file
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments, which all that is printed passes as."""
+        """The segments, which all output passes as."""
         for segment in super().render(renderable, options):
             if segment.control is None and not segment.text.isprintable():
                 yield Segment(visible(segment.text, keep="\n"), segment.style)
@@ -45,7 +45,7 @@ class Terminal(Console):
 
 
 class CleanStream:
-    """A text stream that passes on to another what may be shown. It is no terminal: nobody is to send it colors.
+    """A text stream that passes only safe text on to another. It is no terminal, so that it gets no colors.
 
     A carriage return, by which a line would replace itself, ends the line.
     """
@@ -54,7 +54,7 @@ class CleanStream:
         self._cleaned = stream
 
     def write(self, text: str) -> int:
-        """Write the text as it may be shown; returns its length."""
+        """Write the safe form of the text; returns its length."""
         self._cleaned.write(visible(text.replace("\r\n", "\n").replace("\r", "\n")))
         return len(text)
 
@@ -73,7 +73,7 @@ class CleanStream:
 
 @contextmanager
 def clean_streams() -> Iterator[None]:
-    """While it is open, stdout and stderr take only what may be shown."""
+    """While it is open, stdout and stderr accept only safe text."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (
         stream if stream is None or isinstance(stream, CleanStream) else cast(TextIO, CleanStream(stream))

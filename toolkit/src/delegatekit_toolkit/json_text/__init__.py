@@ -1,4 +1,4 @@
-"""JSON: as DelegateKit writes it, with NaN and infinities as texts; and read from outside, within bounds and types."""
+"""JSON: written with NaN and infinities as strings; and read from outside, with limits and type checks."""
 
 from __future__ import annotations
 

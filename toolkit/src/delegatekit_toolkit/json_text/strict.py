@@ -1,6 +1,6 @@
-"""JSON from outside: parsed within bounds, and made into dataclasses whose types are checked.
+"""JSON from outside: parsed with limits, and converted to dataclasses with checked types.
 
-Whoever reads JSON from a file that a user was given reads it here. Every fault is a FormatError that says where it is.
+All JSON in files from outside is read here. Every fault is a FormatError with its place.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from delegatekit_api import FormatError
 
 _T = TypeVar("_T")
 
-#: A number that may be NaN or infinite; as `json_text` writes these, they are texts.
+#: A number that may be NaN or infinite; `json_text` writes these as strings.
 AnyFloat: TypeAlias = Annotated[float, "any"]
 
-#: Bytes of a text, and values in it.
+#: Limits of a text in bytes, and of its values.
 LARGEST: Final = 128 << 20
 _MOST: Final = 4_000_000
-#: Objects and lists within each other. Programs of torch.export have some 20, and readers may go down by calls.
+#: Limit of nesting. Programs of torch.export have some 20 levels, and readers may recurse.
 _DEEPEST: Final = 200
-#: Digits of a whole number: those of 64 bits have 20 at most.
+#: Limit of a whole number's digits: those of 64 bits have at most 20.
 _DIGITS: Final = 20
-#: Characters of a value or place that are told.
+#: Characters of a value or place that errors show.
 _SAID: Final = 80
 _INFINITE: Final = ("NaN", "Infinity", "-Infinity")
 
@@ -40,10 +40,10 @@ def parse(data: bytes | memoryview, where: str, *, hint: str | None = None, cons
         data: the text.
         where: the file or member, for errors.
         hint: what to do, for errors.
-        constants: take NaN, Infinity and -Infinity, which are not JSON, as Python and PyTorch write them.
+        constants: accept NaN, Infinity and -Infinity, which are not JSON, as Python and PyTorch write them.
 
-    Raises FormatError for what is no JSON, for a key that is there twice, for numbers that are not of 64 bits, and for
-    texts that are too large or too deep for any of our files.
+    Raises FormatError for invalid JSON, for duplicate keys, for numbers that exceed 64 bits, and for
+    texts that are too large or too deep for any DelegateKit file.
     """
     text = bytes(data)
     try:
@@ -66,7 +66,7 @@ def parse(data: bytes | memoryview, where: str, *, hint: str | None = None, cons
 def parse_object(
     data: bytes | memoryview, where: str, *, hint: str | None = None, constants: bool = False
 ) -> dict[str, Any]:
-    """The object of a JSON text. Raises FormatError, also for what is no object."""
+    """The object of a JSON text. Raises FormatError, also for anything but an object."""
     value = parse(data, where, hint=hint, constants=constants)
     if not isinstance(value, dict):
         raise FormatError(f"holds {said(value)}, not an object", where=where, hint=hint)
@@ -74,7 +74,7 @@ def parse_object(
 
 
 def objects(value: Any) -> Iterator[dict[str, Any]]:
-    """The objects in a parsed value, however deep, the outer ones first.
+    """The objects in a parsed value, at any depth, the outer ones first.
 
     >>> list(objects([{"a": [{"b": 1}]}]))
     [{'a': [{'b': 1}]}, {'b': 1}]
@@ -87,7 +87,7 @@ def objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def read_object(data: bytes) -> dict[str, Any]:
-    """The object that a part of a file has as JSON; an empty one if the data is damaged or is something else.
+    """The object in a part of a file as JSON; an empty one if the data is damaged or is something else.
 
     >>> read_object(b'{"producer": "x"}'), read_object(b"[1]"), read_object(b"{")
     ({'producer': 'x'}, {}, {})
@@ -99,10 +99,10 @@ def read_object(data: bytes) -> dict[str, Any]:
 
 
 def decoded(kind: type[_T], value: Any, where: str, *, what: str = "is damaged", hint: str | None = None) -> _T:
-    """A parsed value as what `kind` says: a dataclass, Mapping[str, float], tuple[int, ...], an Enum, `str | None`, ...
+    """A parsed value converted to `kind`: a dataclass, Mapping[str, float], tuple[int, ...], an Enum, `str | None`, ...
 
-    Fields of dataclasses are keys; those with a default may be missing, and others may not be there. Numbers are
-    finite, except those of type AnyFloat. Raises FormatError, which begins with `what`, with the place of what is of
+    Fields of dataclasses are keys; those with a default may be missing, and others are not allowed. Numbers are
+    finite, except those of type AnyFloat. Raises FormatError, which begins with `what`, with the place of a value of
     another type.
 
     >>> decoded(tuple[int, ...], [1, 2], "x.json")
@@ -120,7 +120,7 @@ def decoded(kind: type[_T], value: Any, where: str, *, what: str = "is damaged",
 
 
 class _MisfitError(Exception):
-    """A value that has another type than is wanted, and the keys and positions that lead to it."""
+    """A value of the wrong type, and the keys and positions that lead to it."""
 
     def __init__(self, what: str, path: tuple[str | int, ...]) -> None:
         super().__init__(what)
@@ -138,7 +138,7 @@ _TOO_DEEP: Final = f"it has more than {_DEEPEST} objects and lists within each o
 def _check_size(text: bytes) -> None:
     if len(text) > LARGEST:
         raise ValueError(f"{len(text)} bytes are too many: {LARGEST} are the most that is read")
-    # Each value but the first follows a comma or opens something: so many there are at most.
+    # Each value but the first follows a comma or opens something: that bounds their number.
     values = 1 + sum(text.count(mark) for mark in (b",", b"[", b"{"))
     if values > _MOST:
         raise ValueError(f"it may have {values} values: {_MOST} are the most that is read")
@@ -206,7 +206,7 @@ def _decoded(kind: Any, value: Any, path: _Path) -> Any:
         return _instance(kind, value, path)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _member(kind, value, path)
-    # True is an int for Python
+    # True is an int in Python
     fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
     if not fits:
         raise _MisfitError(f"is {said(value)}, not {_WORDS[kind]}", path)
@@ -235,7 +235,7 @@ def _one_of(kinds: tuple[Any, ...], value: Any, path: _Path) -> Any:
                 return _decoded(kind, value, path)
             except _MisfitError as misfit:
                 misfits.append(misfit)
-    # What fitted the longest was meant.
+    # The fault of the alternative that fits furthest is the most relevant.
     raise max(misfits, key=lambda misfit: len(misfit.path))
 
 
@@ -274,7 +274,7 @@ def _instance(kind: Any, value: Any, path: _Path) -> Any:
 
 @cache
 def _fields(kind: Any) -> Mapping[str, tuple[Any, bool]]:
-    """The type of each field of a dataclass, and whether it must be given."""
+    """The type of each field of a dataclass, and True if it is required."""
     hints = get_type_hints(kind, include_extras=True)
     absent = dataclasses.MISSING
     return {
@@ -292,7 +292,7 @@ def _member(kind: type[Enum], value: Any, path: _Path) -> Enum:
 
 
 def said(value: Any) -> str:
-    """A parsed value in a few words, for errors: its text, which is cut if it is long, or "a list"."""
+    """A short description of a parsed value, for errors: its text, truncated if long, or "a list"."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
@@ -307,5 +307,5 @@ def _short(value: Any) -> str:
 
 
 def cut_off(text: str) -> str:
-    """A text for errors, without the rest if it is long."""
+    """A text for errors, truncated if it is long."""
     return text if len(text) <= _SAID else f"{text[: _SAID - 3]}..."

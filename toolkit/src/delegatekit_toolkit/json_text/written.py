@@ -1,6 +1,6 @@
-"""JSON as DelegateKit writes it, wherever it writes any; `strict` reads it.
+"""JSON output of DelegateKit; `strict` reads it.
 
-What is written is always valid JSON: NaN and infinities, for which JSON has no numbers, are the texts "NaN", "Infinity"
+The output is always valid JSON: NaN and infinities, for which JSON has no numbers, are the strings "NaN", "Infinity"
 and "-Infinity", as Protocol Buffers write them. Python's `float` reads all three.
 """
 
@@ -15,22 +15,22 @@ from typing import Any
 
 
 def to_json(value: Any, *, indent: int | None = 1, sort_keys: bool = False, compact: bool = False) -> str:
-    """The value as JSON; `compact` leaves out all spaces, `sort_keys` makes the text independent of the keys' order.
+    """The value as JSON; `compact` omits all spaces, `sort_keys` makes the text independent of the keys' order.
 
     Dataclasses become objects of their fields, sequences and sets (in order) lists, enumeration members their values,
-    and what JSON does not know its text.
+    and objects of other types their `str`.
 
     >>> to_json({"error": float("inf"), "shape": (2, 3)}, indent=None)
     '{"error": "Infinity", "shape": [2, 3]}'
     """
     separators = (",", ":") if compact else None
     layout = {"indent": None if compact else indent, "sort_keys": sort_keys, "separators": separators}
-    # The one control character that JSON does not escape.
+    # The only control character that JSON does not escape.
     return json.dumps(plain(value), allow_nan=False, **layout).replace("\x7f", "\\u007f")  # type: ignore[arg-type]
 
 
 def plain(value: Any) -> Any:
-    """The value as what JSON has: dicts, lists, texts, finite numbers, true, false and null."""
+    """The value in JSON types: dicts, lists, strings, finite numbers, true, false and null."""
     if isinstance(value, Enum):
         return plain(value.value)
     if value is None or isinstance(value, str | int):
@@ -55,5 +55,5 @@ def _not_finite(value: float) -> str:
 
 
 def _key(key: Any) -> str | int:
-    """Keys are texts in JSON; numbers are written as such."""
+    """Keys are strings in JSON; numbers are converted."""
     return key if isinstance(key, str | int) else str(key)

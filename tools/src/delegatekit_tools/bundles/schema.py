@@ -18,7 +18,7 @@ class Tensor(Table):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the content must have."""
+        """Required size of the content in bytes."""
         return math.prod(self.sizes or ()) * schema.ELEMENT_SIZE[schema.ScalarType(self.scalar_type)]
 
 
@@ -40,18 +40,18 @@ class Double(Table):
     double_val: float = f64()
 
 
-#: What a value can be; the order gives the codes in the file.
+#: The possible types of a value; the order gives the codes in the file.
 VALUE_TYPES = (Tensor, Int, Bool, Double)
 
 
 class Value(Table):
-    """An input or an expected output. None is a value of no kind."""
+    """An input or an expected output. None is a value without a type."""
 
     val: Table | None = union(lambda: VALUE_TYPES)
 
 
 class TestCase(Table):
-    """One call: flat inputs, and flat outputs; no outputs where nothing is expected."""
+    """One call: flat inputs, and flat outputs; no outputs if nothing is expected."""
 
     __test__ = False
 

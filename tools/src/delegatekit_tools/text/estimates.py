@@ -1,4 +1,4 @@
-"""Estimates as people read them: one line, and a table of layers."""
+"""Estimates as text: one line, and a table of layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from delegatekit.text import human_size, human_time
 from delegatekit_api.devices import Estimate, LayerEstimate
 
-#: So many layers are shown unless all are asked for.
+#: The number of layers shown by default.
 _SHOWN: Final = 10
 
 
@@ -23,7 +23,7 @@ def summary(estimate: Estimate) -> str:
 
 
 def layer_lines(estimate: Estimate, *, every: bool = False, narrow: bool = False) -> Iterator[str]:
-    """The layers as a table, in order; without `every` only those that take longest; if `narrow`, in short lines."""
+    """The layers as a table, in order; without `every` only the longest; if `narrow`, in short lines."""
     layers = [layer for layer in estimate.layers if every or layer.latency]
     longest = sorted(range(len(layers)), key=lambda index: -layers[index].latency)
     shown = sorted(longest if every else longest[:_SHOWN])

@@ -1,4 +1,4 @@
-"""The content security policy of a page of ours: it runs and applies what we wrote into it, and loads nothing."""
+"""The content security policy of a DelegateKit page: it runs and applies only its own content, and loads nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def content_policy(*, style: str, script: str = "") -> str:
     """The value of `Content-Security-Policy` for a page with one style sheet and one script.
 
     Args:
-        style: what stands between `<style>` and `</style>`, to the letter.
+        style: the exact content of the `<style>` element.
         script: the same of `<script>`; "" for a page without any.
 
     All else is forbidden: other scripts and style sheets, style attributes, event handlers, the network, forms.

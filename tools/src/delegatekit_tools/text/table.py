@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int) -> list[str]:
-    """Lines of a table whose columns are as wide as they need; the first `numbers` columns are aligned to the right.
+    """Lines of a table with columns of the required width; the first `numbers` columns are right-aligned.
 
     >>> aligned(("ms", "what"), [("1.5", "a"), ("12.0", "b")], 1)
     ['  ms  what', '----  ----', ' 1.5  a', '12.0  b']

@@ -1,4 +1,4 @@
-"""The stock runtime's kernels by name: all of them, those that may write over an operand, those that give numbers."""
+"""The stock runtime's kernels by name: all of them, those that may overwrite an operand, those that return numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kernels may write their result over an operand."""
+"""Kernels that may write their result over an operand."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _BINARY: Final = (
 
 #: Kernels that compute each element of the result from the operands' elements at the same place, and read these
 #: before they write it, in the runtime and in PyTorch: an operand of the result's dtype and sizes may be in the
-#: result's memory, exactly. Softmax is among them: it sums a row up first, then goes through it in this way.
-#: core/tests/pte/test_in_place.py runs each kernel so.
+#: result's memory, exactly. Softmax is among them: it sums a row first, then processes it in this way.
+#: core/tests/pte/test_in_place.py tests each kernel.
 IN_PLACE: Final = frozenset(
     {
         *(f"aten::{name}.out" for name in (*_UNARY, *_BINARY)),

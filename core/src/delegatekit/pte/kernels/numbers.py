@@ -1,4 +1,4 @@
-"""The stock runtime's kernels that compute numbers: what each computes, and how a graph of sizes spells it."""
+"""The stock runtime's kernels that compute numbers, and the equivalent functions in a graph of sizes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-#: Kernel of the runtime's own ("executorch_prim::" before it) -> Python's function of the same meaning.
+#: Kernel of the runtime's own (without "executorch_prim::") -> the equivalent Python function.
 _PRIMITIVES: Final[dict[str, Callable[..., Any]]] = {
     "add.Scalar": operator.add,
     "sub.Scalar": operator.sub,
@@ -35,7 +35,7 @@ _PRIMITIVES: Final[dict[str, Callable[..., Any]]] = {
     "trunc.Scalar": math.trunc,
     "sym_ite.Scalar": lambda condition, yes, no: yes if condition else no,
 }
-#: What graphs of sizes call instead of Python's function, which does not take a symbolic number.
+#: The functions that graphs of sizes call instead of Python's, which do not accept symbolic numbers.
 _IN_GRAPHS: Final[dict[str, Any]] = {
     "sym_not.Scalar": torch.sym_not,
     "sym_max.Scalar": torch.sym_max,
@@ -43,7 +43,7 @@ _IN_GRAPHS: Final[dict[str, Any]] = {
     "sym_float.Scalar": torch.sym_float,
 }
 
-#: Kernel whose result is a number, by its full name -> what it computes of its other arguments.
+#: Kernel whose result is a number, by its full name -> the function of its other arguments.
 NUMBERS: Final[dict[str, Callable[..., Any]]] = {
     **{f"executorch_prim::{name}": function for name, function in _PRIMITIVES.items()},
     "aten::sym_size.int": lambda tensor, axis: tensor.shape[axis],
