@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-#: The most KiB that were resident in a process. `getrusage` counts those of the process that started it, too.
+#: The peak of a process' resident memory in KiB. `getrusage` includes that of the parent process.
 _PEAK = """
 def peak():
     return int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
@@ -17,7 +17,7 @@ def peak():
 
 @pytest.fixture
 def grown() -> Callable[..., int]:
-    """Runs a script in a process; MiB by which its peak of memory grew after its line `before = peak()`."""
+    """Runs a script in a process; returns the MiB by which its memory peak grew after its line `before = peak()`."""
 
     def run(script: str, *arguments: object) -> int:
         assert "before = peak()" in script

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-#: The plugin. The environment variable CROOKED says what is wrong, while it computes.
+#: The plugin. The environment variable CROOKED gives the fault, at run time.
 PLUGIN = '''
 import os
 from dataclasses import replace
@@ -59,7 +59,7 @@ class Crooked(Interpreter):
         return result
 
     def _reads(self, step, operator):
-        """Whether it reads what nothing outside the delegate reads of such an operator."""
+        """True if it reads a result of such an operator that is not an output of the delegate."""
         for item in step.args:
             if isinstance(item, Ref) and item.value >= self.graph.first_step and item.value not in self.graph.outputs:
                 if self.graph.steps[item.value - self.graph.first_step].operator == operator:

@@ -31,7 +31,7 @@ class Call(nn.Module):
 
 
 def run_case(name: str, dtypes: str, backends: Sequence[str] = (), roundings: float = 0.0) -> str:
-    """What is wrong with a case; "" if nothing is. `roundings` is allowed for float32 at least."""
+    """The fault of a case; "" if there is none. `roundings` is allowed for float32 at least."""
     entry = OPERATORS[name]
     inputs = entry.inputs(dtypes)
     expected = entry.expected(inputs)
@@ -55,7 +55,7 @@ def run_case(name: str, dtypes: str, backends: Sequence[str] = (), roundings: fl
 
 
 def difference(found: torch.Tensor, wanted: torch.Tensor, roundings: float) -> str:
-    """What is wrong with a result that may differ by some roundings of its dtype."""
+    """The fault of a result that may differ by some roundings of its dtype."""
     if found.dtype != wanted.dtype or found.shape != wanted.shape:
         return f"{found.dtype} of {tuple(found.shape)}, not {wanted.dtype} of {tuple(wanted.shape)}"
     try:
@@ -68,7 +68,7 @@ def difference(found: torch.Tensor, wanted: torch.Tensor, roundings: float) -> s
 
 @cache
 def _import_all(backends: tuple[str, ...]) -> None:
-    """Let this process import what a case needs, so that its children need not."""
+    """Import the modules that cases need, so that child processes need not."""
     assert run_case("abs", "f32", backends) == ""
 
 

@@ -1,4 +1,4 @@
-"""The operators of the dtype sweep as data: what each is called on, and for which element types.
+"""The operators of the dtype sweep as data: their operands and element types.
 
 A case is (operator, dtypes): the names of the element types of its tensors, in order. See `test_dtypes.py`.
 """
@@ -33,7 +33,7 @@ NUMBER = f"{FLOAT} {INT}"
 ALL = f"{NUMBER} bool"
 BITS = f"{INT} bool"
 
-#: Pairs that stand for every kind of promotion: within a category, across categories, both ways round.
+#: Pairs that represent every kind of promotion: within a category, across categories, both ways round.
 MIXED = (
     "f16,f32 f32,f16 bf16,f16 f16,bf16 f32,f64 bf16,f32 f32,i64 i64,f32 f16,i32 i8,bf16 f64,bool u8,f16 "
     "i8,u8 u8,i8 i8,i16 i32,i64 i64,i32 u8,i64 i16,u8 bool,i8 i64,bool bool,f32 bool,f16 u8,bool"
@@ -44,10 +44,10 @@ FLOAT_MIXED = "f16,f32 f32,f16 bf16,f16 f32,f64 bf16,f32"
 
 @dataclass(frozen=True)
 class T:
-    """A tensor operand: its shape, and what its values are like. `dtype` None is the case's dtype.
+    """A tensor operand: its shape, and the distribution of its values. `dtype` None is the case's dtype.
 
-    `like`: "any" (within a few units of 0, negative too where the dtype can), "positive", "unit" (-0.9 to 0.9),
-    "odd" (with infinities, NaN and -0.0 where the dtype has them), "index:n" (0 to n - 1), "shift" (0 to 5),
+    `like`: "any" (within a few units of 0, negative too if the dtype can be), "positive", "unit" (-0.9 to 0.9),
+    "odd" (with infinities, NaN and -0.0 if the dtype has them), "index:n" (0 to n - 1), "shift" (0 to 5),
     "small" (0 to 3), "wide" (-100 to 100), "close" (neighbors that only this dtype, no narrower one, can tell apart).
     """
 
@@ -97,15 +97,15 @@ class T:
 
 @dataclass(frozen=True)
 class Operator:
-    """What is called, its operands, and the dtypes (or comma-joined dtypes of the operands) to call it with."""
+    """A callable, its operands, and the dtypes (or comma-joined dtypes of the operands) to call it with."""
 
     call: Callable[..., Any]
     operands: tuple[T, ...]
     dtypes: str
-    #: Roundings of the dtype by which a result may differ from eager's; sums over many terms take more.
+    #: Roundings of the dtype by which a result may differ from eager's; more for sums over many terms.
     roundings: float = 2.0
 
-    #: Expect what eager computes in float32: eager itself rounds positions to the narrow dtype, the runtime does not.
+    #: Expect the result of eager in float32: eager itself rounds positions to the narrow dtype, the runtime does not.
     wide: bool = False
 
     @property
@@ -114,7 +114,7 @@ class Operator:
         return list(dict.fromkeys(self.dtypes.split()))
 
     def expected(self, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-        """What eager computes, flat."""
+        """The result of eager, flat."""
         with torch.no_grad():
             if not self.wide:
                 return tree_leaves(self.call(*inputs))
@@ -995,7 +995,7 @@ _add(
 _add("binary cross entropy", lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()), [X, Y], FLOAT, 8.0)
 
 
-#: What is refused when it is lowered: operator -> dtypes of the case -> a part of the reason.
+#: Cases that lowering refuses: operator -> dtypes of the case -> a part of the reason.
 REFUSED: dict[str, dict[str, str]] = {
     name: dict.fromkeys(OPERATORS[name].cases if dtypes is None else dtypes.split(), reason)
     for name, (dtypes, reason) in {

@@ -97,7 +97,7 @@ def build(
 def both(data: bytes, *inputs: Any, calls: int = 1) -> list[Any]:
     """The outputs of the last of some calls, after checking that the stock runtime computes the same in each.
 
-    The same means equal but for the last bit of float32.
+    The same means equal except for the last bit of float32.
     """
     import delegatekit
 
@@ -111,7 +111,7 @@ def both(data: bytes, *inputs: Any, calls: int = 1) -> list[Any]:
         for mine, theirs in zip(ours, stock(tuple(inputs)), strict=True):
             if isinstance(mine, torch.Tensor):
                 assert mine.dtype == theirs.dtype
-                # Vectorized exp and its like round their last bit as they please.
+                # Vectorized exp and similar functions may round their last bit either way.
                 torch.testing.assert_close(mine, theirs, rtol=2e-7, atol=1e-7)
             else:
                 assert mine == theirs
@@ -119,6 +119,6 @@ def both(data: bytes, *inputs: Any, calls: int = 1) -> list[Any]:
 
 
 def endless() -> bytes:
-    """A loop whose condition is computed anew each time, and is never true."""
+    """A loop whose condition is recomputed each time, and is never true."""
     values = [EValue(Bool(False)), tensor([5], 0), number(1), number(2)]
     return build(values, [1], [1], [KernelCall(0, [2, 3, 0]), JumpFalseCall(0, 0)], ["executorch_prim::eq.Scalar"])

@@ -1,11 +1,11 @@
-"""Plugins that do what none should: how each is installed, and which sort of fault it has."""
+"""Misbehaving plugins: the installation of each, and its kind of fault."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-#: An exception, a class and an object of which nothing can be shown.
+#: An exception, a class and an object that cannot be shown.
 UNREADABLE: Final = """
 class Unreadable(BaseException):
     def __str__(self): raise Unreadable()
@@ -41,16 +41,16 @@ class Hostile:
 
     source: str = ""
     group: str = "delegatekit.backends"
-    #: What its entry_points.txt has instead of what an installer writes.
+    #: The content of its entry_points.txt in place of an installer's.
     entry_points: bytes | None = None
     #: The same for METADATA.
     metadata: bytes | None = None
-    #: Which commands name it in one line of stderr, though it was not asked for.
+    #: The commands that name it in one line of stderr, though it was not requested.
     told_by: tuple[str, ...] = ()
 
 
 def _backend(source: str) -> Hostile:
-    """One that cannot even be loaded: told by the commands that load all backends."""
+    """One that cannot even be loaded: reported by the commands that load all backends."""
     return Hostile(source, told_by=("targets", "schemes"))
 
 

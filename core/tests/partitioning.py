@@ -1,4 +1,4 @@
-"""A partitioner for tests of partitioning, and what holds for every plan."""
+"""A partitioner for tests of partitioning, and the invariants of every plan."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Every operator of the runtime with every element type: the file means the same to eager and to both engines.
 
 The operators are data (`dtypes_table.py`). A case is exported, lowered for the runtime's own kernels, and run three
-times; integers and bools must be equal, floats up to a few roundings of their dtype, as the table says. What cannot be
-computed is refused when it is lowered, for the reason that the table gives. The cases of an operator run in a child
-process: a kernel that stops the process fails its own test only.
+times; integers and bools must be equal, floats up to the roundings of their dtype in the table. Cases that cannot be
+computed are refused by lowering, for the reason in the table. The cases of an operator run in a child
+process: a kernel that aborts the process fails its own test only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_an_operator_with_all_its_dtypes(name: str) -> None:
     assert run_in_child(name, OPERATORS[name].cases) == {}
 
 
-#: Kernels that no case calls, and why.
+#: Kernels that no case calls, and the reasons.
 UNUSED: dict[str, str] = {
     "training only": "aten::convolution_backward.out aten::max_pool2d_with_indices_backward.grad_input "
     "aten::_native_batch_norm_legit.no_stats_out aten::_native_batch_norm_legit.out",

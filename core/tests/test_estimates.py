@@ -1,4 +1,4 @@
-"""Estimates of backends: from `preprocess` into the file, shown by `inspect` and reports, held to budgets."""
+"""Estimates of backends: from `preprocess` into the file, shown by `inspect` and reports, checked against budgets."""
 
 from __future__ import annotations
 

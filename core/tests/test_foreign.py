@@ -1,4 +1,4 @@
-"""Whatever leaves the core is a DelegateKitError: bad programs, bad arguments, bad inputs."""
+"""All errors that leave the core are DelegateKitErrors: bad programs, bad arguments, bad inputs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What goes into a method and comes out of it: structures, None, numbers, empty tensors, and wrong calls.
+"""Inputs and outputs of methods: structures, None, numbers, empty tensors, and wrong calls.
 
-Each program runs in eager, in our engine, which keeps the structure, and in the stock runtime, which is given and gives
-the values flat.
+Each program runs in eager, in our engine, which keeps the structure, and in the stock runtime, which takes and returns
+flat values.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Batch:
 
 @dataclasses.dataclass
 class Secret:
-    """Known to torch.export, without a name that could be written into a file."""
+    """Known to torch.export, without a name for files."""
 
     value: torch.Tensor
 
 
 Point = namedtuple("Point", "x y")
-Plain = namedtuple("Plain", "x y")  # nobody gives it a name for files
+Plain = namedtuple("Plain", "x y")  # without a name for files
 
 X, Y = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, -1.0, 2.0])
 
@@ -110,7 +110,7 @@ EMPTY = torch.zeros(2, 0, 3)
 SCALAR = torch.tensor(2.5)
 TABLE = nn.Parameter(torch.arange(6.0).reshape(2, 3))
 
-#: Case -> what forward does with (self, *inputs), the inputs, and self's attributes.
+#: Case -> the body of forward on (self, *inputs), the inputs, and self's attributes.
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "a tensor": (lambda self, x: x + 1, (X,), {}),
     "a tuple of one": (lambda self, x: (x + 1,), (X,), {}),
@@ -277,7 +277,7 @@ def test_types_without_a_name_for_files_leave_the_values_flat() -> None:
 
 
 def test_dicts_beside_them_must_be_given_flat() -> None:
-    """A dict of unknown order could be taken apart wrongly."""
+    """A dict of unknown order could be flattened wrongly."""
     module = Call(lambda self, p, d: p.x - d["a"] + 2 * d["b"])
     method = delegatekit.load(lowered(module, (Plain(X, Y), {"a": X, "b": Y})))["forward"]
     same(method(X, Y, X, Y), 2 * Y)

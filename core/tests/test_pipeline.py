@@ -1,4 +1,4 @@
-"""The road from a model to a file: what it accepts, what it refuses and how, and what it must not do."""
+"""The pipeline from a model to a file: accepted and refused inputs, messages, and forbidden side effects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ X = torch.randn(2, 3, 8, 8)
 
 
 def in_stock(data: bytes) -> Any:
-    """The method `forward`, loaded by the stock runtime; the test is skipped where that is not installed."""
+    """The method `forward`, loaded by the stock runtime; the test is skipped if that is not installed."""
     reason = "the stock runtime (executorch) is not installed"
     stock = pytest.importorskip("executorch.extension.pybindings._C", reason=reason)
     return stock._load_program_from_buffer(data).load_method("forward")
@@ -398,7 +398,7 @@ def test_a_backend_that_fails_to_compile_is_named_with_its_partition(install: An
 
 
 class Refuses(Takes):
-    """A backend that answers something about every plan, and keeps the plans."""
+    """A backend with an answer about every plan, which keeps the plans."""
 
     def __init__(self, name: str, operators: Collection[str], answer: Any) -> None:
         super().__init__(name, operators)

@@ -1,4 +1,4 @@
-"""The rooms of the core and who imports whom: one way, and never in a circle."""
+"""The rooms of the core and their imports: one way, and without cycles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import delegatekit
 ROOT = Path(delegatekit.__file__).parent
 PACKAGE = "delegatekit"
 
-#: The rooms of the core, the lowest first: each imports only rooms that stand before it.
+#: The rooms of the core, the lowest first: each imports only rooms listed before it.
 ROOMS = (
     "version",
     "errors",
@@ -76,7 +76,7 @@ def room(module: str) -> str:
 
 
 def circle(graph: Mapping[str, set[str]]) -> list[str]:
-    """Some circle of a graph, or an empty list."""
+    """Some cycle of a graph, or an empty list."""
     state: dict[str, int] = {}
     path: list[str] = []
 
@@ -114,7 +114,7 @@ def test_rooms_import_only_rooms_before_them() -> None:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    # The package's __init__ imports its names when they are first used; a package's __init__ is its face: a module
+    # The package's __init__ imports its names on first use; a package's __init__ is its face: a module
     # of the package imports its neighbors, not the face.
     graph = {name: others - {PACKAGE} for name, others in arrows().items() if name != PACKAGE}
     assert not circle(graph)

@@ -1,4 +1,4 @@
-"""JSON as DelegateKit writes it: valid whatever is in it, and from one encoder."""
+"""JSON output of DelegateKit: always valid, and from one encoder."""
 
 from __future__ import annotations
 

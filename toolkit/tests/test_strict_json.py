@@ -1,4 +1,4 @@
-"""JSON from outside: what is refused, and how it is said."""
+"""JSON from outside: refused texts, and the messages."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ INSIDE = {
     "plugins/runtimes.py",
     # archives in a blob that the backend under test has just made, in a worker with limits
     "cases/contract/identities.py",
-    # a worker's diary of one case, and the schema that is in the wheel
+    # a worker's log of one case, and the schema that is in the wheel
     "runner/journal.py",
     "report/document.py",
-    # what the suite's own workers wrote, the cache of what examples reach, and payloads whose texts are exchanged
+    # the output of the suite's own workers, the cache of what examples reach, and payloads whose texts are exchanged
     "mutants/infection.py",
     "mutants/search.py",
     "mutants/reach.py",

@@ -1,4 +1,4 @@
-"""Digests of programs: equal for equal ones, whoever exports them, and of other ones different."""
+"""Digests of programs: equal for equal ones, whichever process exports them, and different for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compilers at arm's length: processes of their own, several at a time, and a cache of what was compiled."""
+"""Isolated compilers: processes of their own, several at a time, and a cache of their results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from delegatekit.edge.constants import Constants
 from delegatekit.plugins import COMPILED, remembered
 from delegatekit_api import CompileSpec, LoweringError, NamedData, PluginError, UnsupportedError
 
-#: A backend whose compiler does what `BODY` says, and notes in a file that it was called.
+#: A backend whose compiler runs `BODY`, and records each call in a file.
 _SOURCE = """
 from delegatekit_api import *
 import ctypes, os, pathlib, sys, time, torch
@@ -63,7 +63,7 @@ Make = Callable[..., Callable[[], list[str]]]
 
 @pytest.fixture
 def make(install_plugin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Installs the backend; what is returned reads the processes in which it compiled. The cache is empty."""
+    """Installs the backend; returns a reader of the processes in which it compiled. The cache is empty."""
     monkeypatch.setenv(remembered.CACHE, str(tmp_path / "cache"))
     monkeypatch.delenv(COMPILED, raising=False)
     calls = tmp_path / "calls"
@@ -310,7 +310,7 @@ def test_constants_are_kept_as_references(make: Make, tmp_path: Path) -> None:
 
 @pytest.fixture
 def store(make: Make, tmp_path: Path) -> tuple[Path, Callable[[], list[str]]]:
-    """The folder of a cache that has the two partitions of `Net`, in which values are files; and who has compiled."""
+    """The folder of a cache with the two partitions of `Net`, in which values are files; and the compiling processes."""
     calls = make(body="text *= 4000", more=_VERSION)
     lower()
     folder = tmp_path / "cache" / "compiled"
@@ -319,7 +319,7 @@ def store(make: Make, tmp_path: Path) -> tuple[Path, Callable[[], list[str]]]:
 
 
 def change_rows(folder: Path, statement: str, *values: Any) -> None:
-    """Change the rows of the database, as another program could."""
+    """Change the rows of the database, as another program might."""
     import sqlite3
 
     connection = sqlite3.connect(folder / "cache.db")

@@ -1,4 +1,4 @@
-"""Whatever a backend returns for a partition, in whichever part, is an error that names the part."""
+"""Any invalid part of a backend's result for a partition is an error that names the part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delegatekit_api.devices import Estimate, LayerEstimate
 
 
 class Unreadable:
-    """Nothing of it can be looked at."""
+    """An object without any readable attribute."""
 
     def __repr__(self) -> str:
         raise SystemExit(3)
@@ -46,7 +46,7 @@ def named(*fields: Any) -> Any:
     return result(named_data=(NamedData(*fields),))
 
 
-#: What is returned, and the part that the error names.
+#: The returned object, and the part that the error names.
 WRONG = {
     "nothing": (None, "returned NoneType, not a PreprocessResult"),
     "a tuple": ((b"blob",), "returned tuple"),

@@ -272,7 +272,7 @@ def test_constant_subgraphs_are_folded() -> None:
 
 
 def test_a_unit_matrix_whose_rows_pytorch_counts_in_small_integers_is_folded() -> None:
-    """From 256 rows on they have 16 bits and no sign, for which eager's own kernels are not complete."""
+    """From 256 rows on they have 16 bits and no sign, which eager's own kernels do not fully support."""
     method = edge_of(Function(lambda x: torch.eye(300) + x.sum()), X)
     assert torch.equal(run(method, X)[0], torch.eye(300) + X.sum())
 
@@ -334,7 +334,7 @@ def test_writing_an_input_is_refused() -> None:
 
 
 def test_alpha_is_multiplied_in_where_shapes_differ() -> None:
-    """The runtime scales the wrong operand where the first has one element."""
+    """The runtime scales the wrong operand if the first has one element."""
     one = edge_of(Function(lambda x: torch.add(x[:1, :1], x, alpha=3)), X)
     assert not any(node.kwargs for node in one.graph.nodes if str(node.target) == "aten.add.Tensor")
     same = edge_of(Function(lambda x: torch.add(x * 2, x, alpha=3)), X)
@@ -368,7 +368,7 @@ def test_nothing_is_split_and_chunked_as_eager_does() -> None:
 
 
 def test_a_strided_view_within_an_input_of_unknown_memory() -> None:
-    """The exporter may leave open how large the memory behind an input is."""
+    """The exporter may leave open how large the memory of an input is."""
 
     class Strided(nn.Module):
         def forward(self, *inputs: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Constants that are computed when they are read take memory only as long as somebody holds them."""
+"""Constants that are computed on read take memory only while they are referenced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PyTorch logs while it exports: nothing, because the error that follows says it in one line."""
+"""Logs of PyTorch during export: none, because the error that follows gives the cause in one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DataDependent(torch.nn.Module):
 
 
 class Records(logging.Handler):
-    """Keeps what is logged."""
+    """Records log messages."""
 
     def __init__(self) -> None:
         super().__init__()

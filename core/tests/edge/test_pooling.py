@@ -1,4 +1,4 @@
-"""Pooling and convolution in three dimensions, adaptive windows, and indices that nobody asks for."""
+"""Pooling and convolution in three dimensions, adaptive windows, and unused indices."""
 
 from __future__ import annotations
 

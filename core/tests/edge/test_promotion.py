@@ -1,4 +1,4 @@
-"""What docs/architecture.md says of element types: after the rules, operands have one dtype, but for the exceptions."""
+"""The statement of docs/architecture.md on element types: after the rules, operands have one dtype, with exceptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantized programs in the edge dialect: integers for who keeps the operators, PyTorch's arithmetic for the others."""
+"""Quantized programs in the edge dialect: integers for backends that keep the operators, arithmetic for others."""
 
 from __future__ import annotations
 

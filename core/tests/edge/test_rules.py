@@ -1,4 +1,4 @@
-"""The table of edge rules: families are merged openly, and rules read arguments by name."""
+"""The table of edge rules: families are merged explicitly, and rules read arguments by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changing sizes: what is known of them, their bounds, and the nodes that compute them."""
+"""Changing sizes: known facts about them, their bounds, and the nodes that compute them."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_what_is_known_holds_for_every_call_not_for_the_example() -> None:
 def test_bounds() -> None:
     x, y = inputs()
     n, m = x.meta["val"].shape[0], y.meta["val"].shape[0]
-    # PyTorch says that m is 2 at least, whatever it was exported for.
+    # PyTorch assumes that m is at least 2, whatever it was exported for.
     assert upper_shape((n, 3, n * m, n - m + 7), "here") == (9, 3, 63, 16)
     free = torch.export.export(
         Two(), (torch.zeros(4, 3), torch.zeros(6, 5)), dynamic_shapes={"x": {0: Dim("n")}, "y": None}

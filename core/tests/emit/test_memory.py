@@ -25,7 +25,7 @@ REQUESTS = st.builds(
 
 
 def overlap(requests: list[Request], offsets: tuple[int, ...]) -> list[tuple[int, int]]:
-    """The pairs that are in use at the same time and share bytes, found the slow way."""
+    """The pairs that are in use at the same time and share bytes, found by brute force."""
     return [
         (one, two)
         for one, two in itertools.combinations(range(len(requests)), 2)
@@ -78,7 +78,7 @@ def test_many_values_are_planned_in_little_time(planner: str, lifetime: int) -> 
     requests = [Request(chance.randint(0, 4096), step, step + chance.randint(0, lifetime)) for step in range(20_000)]
     start = time.process_time()
     plan = plan_memory(requests, planner)
-    # About one second; what compares all with all takes minutes. A machine under load may be slow.
+    # About one second; comparing all pairs takes minutes. A machine under load may be slow.
     assert time.process_time() - start < 20.0
     check_plan(requests, plan)
     assert plan.size <= 1.4 * largest_load(requests)[0]

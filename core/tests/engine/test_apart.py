@@ -1,4 +1,4 @@
-"""Runtimes in processes of their own: what crosses, what happens when they die, and who ends with whom."""
+"""Runtimes in processes of their own: data transfer, crashes, and lifetimes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from delegatekit_api import (
     TensorSpec,
 )
 
-#: A backend whose runtime does what the blob says: a statement for `init`, and after a line "--", one for `execute`.
+#: A backend whose runtime executes the blob: a statement for `init`, and after a line "--", one for `execute`.
 SOURCE = """
 from delegatekit_api import *
 import ctypes, os, signal, sys, threading, time, torch
@@ -124,7 +124,7 @@ PID = "outputs[0].fill_(os.getpid())"
 
 
 def gone(pid: int, seconds: float = 20) -> bool:
-    """Whether a process ends within some seconds; one that waits to be reaped has ended."""
+    """True if a process ends within some seconds; a zombie has ended."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -179,7 +179,7 @@ def test_tensors_of_every_kind_cross(name: str, shape: tuple[int, ...], shared: 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, write_plugin: Callable[..., Path]) -> Any:
-    """A runtime for the tests that do not end its process."""
+    """A runtime for the tests that do not kill its process."""
     folder = write_plugin(
         tmp_path_factory.mktemp("site"), "test", SOURCE.format(available="pass", create="pass", described="")
     )
@@ -314,7 +314,7 @@ def test_a_process_outlives_the_thread_that_started_it(install: Install) -> None
     thread = threading.Thread(target=lambda: found.append(method(PID)))
     thread.start()
     thread.join(120)
-    assert not thread.is_alive()  # what watches a starter thread would have seen its end
+    assert not thread.is_alive()  # a watcher of the starter thread would have seen its end
     pid = pid_of(found[0])
     assert all(pid_of(found[0]) == pid != os.getpid() for _ in range(20))
 

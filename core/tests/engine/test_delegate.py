@@ -1,4 +1,4 @@
-"""Delegates on the Python engine: how a plugin's runtime is found, what it is given, and what happens when it fails."""
+"""Delegates on the Python engine: the lookup of a plugin's runtime, its inputs, and its failures."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_runtime_that_fails_is_named(
 
 
 class Unreadable(BaseException):
-    """Nothing of it can be shown."""
+    """An object that cannot be shown."""
 
     def __str__(self) -> str:
         raise Unreadable

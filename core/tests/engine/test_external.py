@@ -1,4 +1,4 @@
-"""Weights in data files: our engine and the stock runtime compute with them what they compute with weights inside."""
+"""Weights in data files: our engine and the stock runtime compute the same as with weights inside."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_names_are_those_of_the_module_or_made_from_the_content(exported: Any) -
     assert names >= WEIGHTS
     others = names - WEIGHTS
     assert len(others) == 2 and all(name.startswith("constant.float.3.") for name in others)
-    # Made anew they are the same: nothing in them comes from counting or from addresses.
+    # Generated again they are the same: nothing in them depends on counting or on addresses.
     (again,) = lower(torch.export.export(Net().eval(), (X,)), True).data_files.values()
     assert again == data
 
@@ -143,7 +143,7 @@ def test_the_report_says_how_much_is_in_each_data_file(exported: Any) -> None:
 
 
 def test_the_stock_binding_takes_only_one_data_file(exported: Any, tmp_path: Path) -> None:
-    """Our engine takes several; who wants the stock Python binding to run the file uses one."""
+    """Our engine takes several; the stock Python binding needs one."""
     first, _, path = lower(exported, lambda name, data: name.split(".")[0]).save(tmp_path / "model.pte")[-3:]
     program = _C._load_program(str(path), data_path=str(first))
     with pytest.raises(RuntimeError, match="0x:20"):
@@ -205,7 +205,7 @@ def test_a_constant_stays_in_the_mapped_file(grown: Callable[..., int], tmp_path
     data, path = dk.lower(module, (torch.ones(1, 4096),), backends=[], external=True).save(tmp_path / "large.pte")
     script = (
         "import sys, torch, delegatekit as dk\n"
-        "dk.load(sys.argv[3])['forward']\n"  # what is imported when a method is first made
+        "dk.load(sys.argv[3])['forward']\n"  # the imports of a first method
         "before = peak()\n"
         "method = dk.load(sys.argv[1], data=sys.argv[2])['forward']\n"
     )
@@ -310,7 +310,7 @@ def test_a_hand_built_program_with_its_weight_outside_runs_in_both_engines(tmp_p
 
 
 def test_a_buffer_whose_initial_value_is_outside_starts_there_and_goes_on_in_both_engines(tmp_path: Path) -> None:
-    """We do not write such files, but the format has them."""
+    """We do not write such files, but the format allows them."""
     values = [
         handmade.tensor([5], 0),
         external(5, key="state", offset=64),

@@ -1,4 +1,4 @@
-"""Buffers that last, methods that share them, and threads that do not."""
+"""Persistent buffers, methods that share them, and threads that do not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ START = torch.arange(5.0)
 
 
 def method_plan(name: str, operator: str, offset: int, size: int = 5, initial: int = 1) -> schema.ExecutionPlan:
-    """seen = OP(seen, x); returns seen + 0 * x. The buffer `seen` lies at `offset`, `mine` behind it."""
+    """seen = OP(seen, x); returns seen + 0 * x. The buffer `seen` lies at `offset`, `mine` after it."""
     buffers = [handmade.tensor([size], place, constant=initial) for place in (offset, offset + 32)]
     for buffer, fqn in zip(buffers, ("seen", "mine"), strict=True):
         assert isinstance(buffer.val, schema.Tensor)
@@ -140,7 +140,7 @@ def test_a_manifest_of_nonsense_shares_nothing() -> None:
 
 
 class Waiting:
-    """A runtime that waits until it is let go, and counts how often it was made."""
+    """A runtime that blocks until released, and counts its instances."""
 
     made = 0
 

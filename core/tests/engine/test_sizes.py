@@ -1,4 +1,4 @@
-"""Sizes that change, on hand-built programs: what stock lowering does not write, and what files may get wrong."""
+"""Sizes that change, on hand-built programs: cases that stock lowering does not write, and faults of files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def dynamic(sizes: list[int], offset: int, dtype: ScalarType = ScalarType.FLOAT)
 
 
 def test_a_result_above_its_bound_is_an_error_that_names_the_instruction_and_touches_nothing() -> None:
-    # z = -x, where the file has room for 3 only; the buffer lies right behind z.
+    # z = -x, where the file has room for 3 only; the buffer lies right after z.
     values = [dynamic([4], 0), dynamic([3], 64), handmade.tensor([5], 76, constant=1)]
     state = torch.arange(5.0)
     data = build(values, [0], [1], [KernelCall(0, [0, 1, 1])], ["aten::neg.out"], mutable_state=(state,))

@@ -117,7 +117,7 @@ def test_the_engine_computes_what_the_stock_runtime_computes(name: str, stock_fi
 
 
 def test_stock_leaves_views_out_of_the_instructions(stock_files: Path) -> None:
-    """What `dataflow` is made for: values that share memory although nobody copies."""
+    """The purpose of `dataflow`: values that share memory without a copy."""
     file = read(stock_files / "views.pte")
     validate(file)
     plan = file.program.execution_plan[0]  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""The structure of inputs and outputs, read from a file: what PyTorch writes is understood, and nothing is imported."""
+"""The structure of inputs and outputs, read from a file: PyTorch's output is understood, and nothing is imported."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_inputs_are_positions_and_keywords(tree: Any) -> None:
 
 
 def test_outputs_that_their_container_refuses_are_an_execution_error() -> None:
-    """A dict whose keys cannot be keys."""
+    """A dict with unhashable keys."""
 
     def change(plan: schema.ExecutionPlan) -> None:
         plan.container_meta_type = schema.ContainerMetadata("", text("builtins.dict", "[[1]]"))

@@ -1,4 +1,4 @@
-"""The one question about the stock runtime: can it run this node, and if not, why?"""
+"""The main query about the stock runtime: whether it can run a node, and if not, why."""
 
 from __future__ import annotations
 

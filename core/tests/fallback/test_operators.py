@@ -103,7 +103,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "masked fill": (lambda m, x: x.masked_fill(m, -5), (MASK, X), ""),
     "mixed types": (lambda x, n: x[0] * n, (X, N), ""),
     "conversions": (lambda x: (x.to(torch.int32), x.bool(), x.double(), x.half()), (3 * X,), ""),
-    # Cases that the runtime's kernels refuse or get wrong in their plain form.
+    # Cases that the runtime's kernels refuse or compute wrongly in their plain form.
     "integers and a fraction": (lambda n: (n + 0.5, 0.5 + n, n - 0.5, 0.5 - n, n * 0.5), (N,), ""),
     "bools and a number": (lambda m: (m + 1, m * 2.5, m + m), (MASK,), ""),
     "small integers and a fraction": (lambda n: n + 0.5, (N.to(torch.int8),), ""),
@@ -228,7 +228,7 @@ def test_an_operator_outside_delegates_computes_what_eager_computes(name: str) -
     program = delegatekit.lower(Call(function), inputs, backends=[])
     used = delegatekit.report(program).methods[0].fallback
     assert not kernel or kernel in used, used
-    data = program.buffer  # kept here: the stock runtime does not keep the bytes that it runs alive
+    data = program.buffer  # kept here: the stock runtime holds no reference to the bytes that it runs
     ours = flat(delegatekit.load(data)["forward"](*inputs))
     stock = _C._load_program_from_buffer(data).load_method("forward")(inputs)
     for results in (ours, stock):

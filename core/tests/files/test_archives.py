@@ -1,4 +1,4 @@
-"""Zip archives from outside: what is refused, and how it is said."""
+"""Zip archives from outside: those refused, and the messages."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def archive(path: Path, *members: tuple[str, bytes], method: int = zipfile.ZIP_S
 
 
 def directory(data: bytearray) -> int:
-    """Where the first member stands in the archive's directory."""
+    """The offset of the first member in the archive's directory."""
     return data.index(b"PK\x01\x02")
 
 
 def changed(offset: int, value: int) -> Callable[[bytearray], None]:
-    """Changes two bytes of the first member, in its directory entry and its own header, which has them 2 earlier."""
+    """Changes two bytes of the first member, in its directory entry and its own header, where they are 2 earlier."""
 
     def change(data: bytearray) -> None:
         struct.pack_into("<H", data, directory(data) + offset, value)

@@ -1,4 +1,4 @@
-"""A .pt2 or .pt file runs no code unless it is trusted: one hostile file for each way in that PyTorch leaves open."""
+"""A .pt2 or .pt file runs no code unless it is trusted: one hostile file for each way that PyTorch leaves open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from delegatekit.files.pickles import UntrustedError, read_pickled
 from delegatekit.files.program_text import check_program_text
 from delegatekit_api import FormatError
 
-#: Set by code that a file brought with it.
+#: Set by code in a file.
 RAN = "DELEGATEKIT_TEST_RAN"
 
 
@@ -53,7 +53,7 @@ def good() -> bytes:
     return buffer.getvalue()
 
 
-#: What to make of the parts whose name ends so.
+#: Replacements of the parts whose name ends so.
 Changes: TypeAlias = dict[str, Callable[[bytes], bytes]]
 
 
@@ -80,7 +80,7 @@ def saved(value: Any) -> bytes:
 
 
 def graph(change: Callable[[Any], object]) -> Changes:
-    """The program's JSON, changed in place."""
+    """The program's JSON, modified in place."""
 
     def apply(data: bytes) -> bytes:
         program = json.loads(data)
@@ -215,7 +215,7 @@ def test_sizes_and_guards_that_torch_writes_pass(
     assert load_exported(tmp_path / "x.pt2").module()(*inputs)
 
 
-#: A guard is Python source: each of these would do something else than compare sizes.
+#: A guard is Python source: each of these would do something other than compare sizes.
 GUARDS = [
     "__import__('os').getpid()", "L['x'].size.__globals__['x']", "(lambda: 1)()", "[x for x in L]", "eval('1')",
     "getattr(L, 'x')", "math.__loader__", "math.__class__('x')", "open('x')", "L['x'].data_ptr()", "f'{L}'",
@@ -255,7 +255,7 @@ def test_files_of_old_versions_run_no_code_either(part: str, tmp_path: Path) -> 
 
 
 def test_a_part_that_is_there_twice_is_refused(good: bytes, tmp_path: Path) -> None:
-    """Readers of archives do not agree which one counts; PyTorch's does not even see upper and lower case."""
+    """Readers of archives do not agree which one counts; PyTorch's even ignores case."""
     path = tmp_path / "twice.pt2"
     path.write_bytes(changed(good, {}, {"data/SAMPLE_inputs/model.pt": saved(Payload())}))
     with pytest.raises(FormatError, match="is in the archive twice"):

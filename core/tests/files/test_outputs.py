@@ -118,7 +118,7 @@ def test_several_files_are_never_missing_while_they_are_replaced(
 
 @pytest.fixture(params=["folder", "FIFO", "device", "link to a device"])
 def odd(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
-    """A path that is no regular file, and what the error calls it."""
+    """A path that is no regular file, and its name in the error."""
     path, kind = tmp_path / "odd", str(request.param)
     if kind == "folder":
         path.mkdir()
@@ -224,7 +224,7 @@ def test_a_folder_that_takes_no_files_is_found_before_the_work(monkeypatch: pyte
 
 @contextmanager
 def small_files() -> Iterator[None]:
-    """No file may be longer than 4096 bytes: what a full disk looks like."""
+    """No file may be longer than 4096 bytes: simulates a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:

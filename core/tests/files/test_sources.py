@@ -1,4 +1,4 @@
-"""What is read: regular files only, refused at once and never waited for; mapped, or copied where that is asked for."""
+"""Input files: regular files only, refused at once without blocking; mapped, or copied on request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ X = torch.tensor([1.0, -2.0, 3.0, -4.0, 5.0])
 
 @pytest.fixture(params=["folder", "FIFO", "device", "socket", "link to a FIFO"])
 def odd(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, str]]:
-    """A path that is no regular file, and what the error calls it."""
+    """A path that is no regular file, and its name in the error."""
     path, kind = tmp_path / "odd.pt", str(request.param)
     if kind == "folder":
         path.mkdir()

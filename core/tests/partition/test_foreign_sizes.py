@@ -1,4 +1,4 @@
-"""Sizes that no tensor of a node has: it joins a delegate whose inputs have them, and no other one."""
+"""Sizes that no tensor of a node has: it joins only a delegate whose inputs have them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_counting_to_a_size_joins_what_reads_a_tensor_of_that_size() -> None:
 def test_nodes_that_need_a_size_are_no_delegate_by_themselves() -> None:
     method = edge_of(lambda x: (x.sin(), (torch.arange(x.shape[0]) * 2).cos()), X)
     plan = partitioned(method, all_but("sin"))
-    # What is left of it reads a tensor of that size.
+    # The remaining node reads a tensor of that size.
     assert taken(plan) == [["mul", "cos"]]
     assert refusals(plan) == {
         "arange": f"the size {method.inputs[0].meta['val'].shape[0]} is not a size of its delegate's inputs"

@@ -48,7 +48,7 @@ def names(plan: PartitionPlan) -> list[Any]:
 
 
 def mergeable(method: EdgeMethod, plan: PartitionPlan) -> list[tuple[Partition, Partition]]:
-    """Pairs of one backend that could be merged without a cycle, found by plain search."""
+    """Pairs of one backend that could be merged without a cycle, found by brute force."""
     home = {node: step for step in plan.steps for node in (step.nodes if isinstance(step, Partition) else (step,))}
     after: dict[Any, set[Any]] = {id(step): set() for step in plan.steps}
     for node, step in home.items():
@@ -94,7 +94,7 @@ def test_a_node_waits_for_fallback_that_its_user_needs() -> None:
 
 
 def test_two_sets_that_feed_each_other_through_different_nodes_are_not_merged() -> None:
-    # One backend's a -> b' and another's b -> a' would be a circle of two delegates without any path a .. a'.
+    # One backend's a -> b' and another's b -> a' would be a cycle of two delegates without any path a .. a'.
     edges = {"a1": ["x"], "b1": ["x"], "b2": ["a1"], "a2": ["b1"]}
     method = method_of(edges, ["a2", "b2"])
     plan = partition(method, {"a": Rule(lambda n: n.name[0] == "a"), "b": Rule(lambda n: n.name[0] == "b")})
@@ -208,7 +208,7 @@ def test_partition_growth_is_near_linear() -> None:
             edges[f"n{index}"] = [f"n{index - 1}", f"n{max(0, index - 3)}"]
         method = method_of(edges, [f"n{count - 1}"])
         rule = Rule(lambda node: int(node.name[1:]) % 2 == 0)
-        # Collections walk the whole process, torch included: their cost follows what else is loaded, not the algorithm.
+        # Garbage collections walk the whole process, torch included: their cost depends on other loaded code.
         gc.collect()
         gc.disable()
         try:
@@ -245,7 +245,7 @@ def test_a_partition_is_a_program_of_its_own() -> None:
 
 
 class Grouping(Rule):
-    """Takes what a function picks, some of it only in groups."""
+    """Takes the nodes that a function picks, some of them only in groups."""
 
     def __init__(self, takes: Callable[[Node], bool], groups: list[str], method: EdgeMethod) -> None:
         super().__init__(takes)

@@ -42,7 +42,7 @@ def create_partitioner(options): return Takes()
 def preprocess(partition, options): return PreprocessResult(b"blob")
 """
 
-#: What a hardswish decomposes into.
+#: The decomposition of a hardswish.
 HARD = ["aten.add.Scalar", "aten.clamp.default", "aten.hardtanh.default", "aten.mul.Tensor", "aten.div.Scalar"]
 
 
@@ -111,7 +111,7 @@ def test_only_and_skip_are_each_others_complement(selector: Any, selected: set[s
 
 @pytest.mark.parametrize("selector", ["layers", "module:layers", "*.*", "**", "layers.*", "**.[0-2]"])
 def test_a_module_is_selected_with_all_that_is_inside(selector: str) -> None:
-    """A ModuleList too, which is never called; a wildcard stands for one part of a path, two for any number."""
+    """A ModuleList too, which is never called; a wildcard matches one part of a path, two any number."""
     assert set(takers(skip=[selector])) - {":view_copy"} == set()
 
 
@@ -122,7 +122,7 @@ def test_a_wildcard_does_not_reach_over_a_dot() -> None:
 
 
 class Named(nn.Module):
-    """A module whose name is that of an operator, which others call, too."""
+    """A module with the name of an operator, which others call, too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class Hard(nn.Module):
 
 
 def test_a_skipped_operator_does_not_come_back_in_pieces() -> None:
-    """The backend wants hardswish whole; skipped it is decomposed, and the pieces are still the user's hardswish."""
+    """The backend keeps hardswish whole; skipped it is decomposed, and the pieces are still the user's hardswish."""
     report = delegatekit.report(delegatekit.lower(Hard(), X, backends=["one"])).methods[0]
     assert report.delegated_nodes == 3
     report = delegatekit.report(delegatekit.lower(Hard(), X, backends=["one"], skip=["hardswish"])).methods[0]
@@ -268,7 +268,7 @@ def test_what_the_function_returns_is_checked(result: Any, message: str) -> None
 
 
 def test_partitions_that_need_each_other_are_refused() -> None:
-    """Each could be a delegate alone, but not both: one would have to run before and behind the other."""
+    """Each could be a delegate alone, but not both: one would have to run before and after the other."""
 
     class Cross(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
@@ -303,7 +303,7 @@ def test_a_partition_may_not_tear_apart_what_belongs_together() -> None:
 
 
 def test_the_function_is_told_what_a_backend_cannot_do() -> None:
-    """Sizes that change are for no backend that has not said so, whatever its table says."""
+    """Changing sizes are not given to a backend without that ability, whatever its table says."""
     answers = []
 
     def asking(program: Any, ask: Any) -> Iterable[tuple[str, list[Node]]]:

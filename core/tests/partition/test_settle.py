@@ -1,4 +1,4 @@
-"""The rounds of partitioning: what is decomposed, and when."""
+"""The rounds of partitioning: the decomposed nodes, and the order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def preprocess(partition, options): return PreprocessResult(b"blob")
 
 
 def delegated(install_plugin: Any, alone: str) -> list[int]:
-    """The number of operators of each delegate, by a backend that takes one operator alone, and others beside it."""
+    """The number of operators of each delegate, by a backend that takes one operator alone, and others only with it."""
     install_plugin("one", PLUGIN.format(alone=alone))
     module = nn.Sequential(nn.LayerNorm(4), nn.Hardswish())
     (method,) = delegatekit.report(delegatekit.lower(module, (torch.randn(2, 4),), backends=["one"])).methods

@@ -1,4 +1,4 @@
-"""Checks of what plugins answer: what is wrong is told, and what is right costs nothing."""
+"""Checks of plugins' answers: faults are reported, and valid answers cost nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from delegatekit.plugins.answers import wrong
 
 
 class Loud:
-    """Counts how often it is shown."""
+    """Counts how often its repr is taken."""
 
     shown = 0
 

@@ -1,4 +1,4 @@
-"""What is installed is listed with its state and its reason, and no plugin can disturb another one or the process."""
+"""Installed backends are listed with their state and reason, and no plugin can disturb another one or the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from delegatekit_api import OptionError, PluginError
 from delegatekit_api.observers import StageEvent
 from delegatekit_api.versions import API_VERSION
 
-#: How a plugin can be broken, and a piece of the reason that must be told.
+#: Kinds of broken plugins, and a required part of the reason.
 BROKEN = {
     "import error": ("import a_module_that_nobody_has", "No module named 'a_module_that_nobody_has'"),
     "syntax error": ("def (:", "SyntaxError"),
@@ -132,7 +132,7 @@ def test_wrong_facts_in_a_description_are_told(kind: str, install_plugin: Any) -
 
 @pytest.mark.parametrize(("version", "reason"), [("(99, 0)", "too new"), ("(2, 99)", "too new"), ("(1, 9)", "too old")])
 def test_a_plugin_of_another_api_version_is_incompatible(version: str, reason: str, install_plugin: Any) -> None:
-    # It may also have hooks and arguments that this core has never heard of: the version is the reason, not these.
+    # It may also have hooks and arguments unknown to this core: the reason is the version, not these.
     text = DESCRIBED.format(
         arguments=f'"odd", "OddBackend", "delegatekit-odd", "1", "x", api_version=ApiVersion{version}'
     )

@@ -1,4 +1,4 @@
-"""A plugin that is new or has changed is imported in a process of its own first; how that ended is remembered."""
+"""A new or changed plugin is imported in a separate process first; the outcome is remembered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from delegatekit_toolkit.limited import Ended
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of what is remembered; plugins are tried first, and have little time."""
+    """The folder of remembered outcomes; plugins are probed first, with a short time limit."""
     monkeypatch.setenv(FIRST_IMPORTS, "on")
     monkeypatch.setenv(remembered.CACHE, str(tmp_path / "cache"))
     monkeypatch.setattr(first_import, "TIME_LIMIT", 20.0)
@@ -28,7 +28,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Plugins that are tried from now on, by name, by a process that survives: none is started."""
+    """The names of plugins that are probed from now on, by a simulated process that survives."""
     tried: list[str] = []
 
     def probe(step: str, group: str, name: str, module: str, *, seconds: float) -> Ended:
@@ -40,7 +40,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def import_anew(name: str) -> str:
-    """The status of a backend, as a process that has not imported it finds it."""
+    """The status of a backend in a process that has not imported it."""
     discovery.refresh()
     sys.modules.pop(f"delegatekit_{name}_plugin", None)
     return discovery.look_up(name).status
@@ -163,7 +163,7 @@ def test_a_plugin_that_died_is_tried_again_after_an_hour(
         return Ended(("null",), (), "", 0)
 
     monkeypatch.setattr(first_import, "probe", probe)
-    for later in (4000, -4000):  # the clock may have been put back
+    for later in (4000, -4000):  # the clock may have been set back
         monkeypatch.setattr(time, "time", lambda: now)
         first_import.remember(entry_point, "crashed")
         monkeypatch.setattr(time, "time", lambda later=later: now + later)

@@ -1,4 +1,4 @@
-"""Whatever an installed plugin does, every command does its work, and names the culprit in at most one line."""
+"""Whatever an installed plugin does, every command works, and names the culprit in at most one line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def create_runtime(): return Runtime()
 def targets(): return [TargetInfo("chip", "a chip")]
 """
 
-#: What commands are called with. The first word of a key is the command; all but --help print JSON.
+#: The arguments of commands. The first word of a key is the command; all but --help print JSON.
 COMMANDS = {
     "backends": ["backends", "--json"],
     "targets": ["targets", "--json"],
@@ -88,7 +88,7 @@ Call = Callable[..., Ended]
 def call(
     files: Path, install_plugin: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Call]:
-    """Calls a command in this process; the backend "good" is installed, and others than it and "odd" are turned off."""
+    """Calls a command in this process; the backend "good" is installed, all others but "odd" are disabled."""
     install_plugin("good", GOOD)
     monkeypatch.chdir(files)
     monkeypatch.setenv(ALLOW_LIST, "good,odd")
@@ -145,7 +145,7 @@ def test_a_hostile_backend_that_is_asked_for_gets_one_message(name: str, call: C
     install(kind, install_plugin)
     for arguments in (["targets", "odd"], ["schemes", "odd"], ["explain", "tiny.pt2", "-b", "odd"]):
         ended = call(*arguments)
-        # Where its entry points cannot be read, there is no such backend: wrong usage.
+        # If its entry points cannot be read, there is no such backend: wrong usage.
         assert ended.code in ((2,) if "no backend 'odd' is installed" in ended.err else (0, 1)), ended.err
         assert "Traceback" not in ended.err and len(ended.err) < 2000
         lines = [line for line in ended.err.replace("printed", "").splitlines() if line]
@@ -160,7 +160,7 @@ def test_a_hostile_command_that_is_called_gets_one_message(call: Call, install_p
         assert "odd" in ended.err or "Unreadable" in ended.err
 
 
-#: Writes to stdout in every way that there is, from import to the end of the interpreter.
+#: Writes to stdout in every possible way, from import to the end of the interpreter.
 LOUD = (
     DESCRIBED
     + """

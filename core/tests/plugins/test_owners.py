@@ -47,7 +47,7 @@ def two(install_plugin: Any) -> Any:
 
 
 def program(*owners: str) -> bytes:
-    """x through a delegate of each owner; "" is one that the file does not name."""
+    """x through a delegate of each owner; "" is an owner that the file does not name."""
     values = [handmade.tensor([5], 64 * index) for index in range(len(owners) + 1)]
     place = schema.BackendDelegateDataReference(schema.DataLocation.SEGMENT, 0)
     delegates = [schema.BackendDelegate("Test", place, []) for _ in owners]
@@ -63,7 +63,7 @@ def program(*owners: str) -> bytes:
 
 
 def factor(loaded: LoadedProgram) -> float:
-    """What the program multiplies by."""
+    """The program's multiplier."""
     return float(loaded["forward"](X)[1])
 
 

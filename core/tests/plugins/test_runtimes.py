@@ -1,4 +1,4 @@
-"""Whether backends run here is known from metadata at once, and from those that hang or crash when they are asked."""
+"""The availability of backends' runtimes: from metadata at once, and even from those that hang or crash."""
 
 from __future__ import annotations
 
@@ -146,5 +146,5 @@ def test_fifty_backends_are_listed_in_little_time_and_none_is_imported(
     ]
     answers = [run.stdout.split() for run in runs]
     assert {(int(count) >= 50, imported) for count, imported, _ in answers} == {(True, "[]")}
-    # Less than what Python itself needs to read what is installed, with half as much to spare.
+    # Less than the time that Python itself needs to read the metadata, with half as much to spare.
     assert min(float(ratio) for _, _, ratio in answers) < 1.5

@@ -1,4 +1,4 @@
-"""What instructions read and write, where the file leaves it to be inferred."""
+"""Reads and writes of instructions that the file leaves implicit."""
 
 from __future__ import annotations
 

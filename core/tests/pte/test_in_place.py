@@ -1,4 +1,4 @@
-"""Every kernel that may write over an operand does so rightly: in the Python engine and in the stock runtime."""
+"""Every kernel that may write over an operand does so correctly: in the Python engine and in the stock runtime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _C = pytest.importorskip("executorch.extension.pybindings._C", reason="the stock
 SHAPE = (3, 37)
 #: Shapes of the other operands: as large as the result, and broadcast along either side.
 OTHERS = ((3, 37), (1, 37), (3, 1), ())
-#: Values of arguments that are neither tensors nor numbers with a meaning of their own.
+#: Values of arguments that are neither tensors nor numbers with a special meaning.
 SETTINGS = {"alpha": 2, "rounding_mode": "floor", "approximate": "tanh", "min": -0.5, "max": 0.5, "eps": 0.25, "dim": 1}
 
 
@@ -59,7 +59,7 @@ def planned(dtype: torch.dtype, shape: tuple[int, ...], offset: int) -> schema.E
 
 
 def build(name: str, dtype: torch.dtype, target: int, other: tuple[int, ...], *, same: bool) -> tuple[bytes, Any, Any]:
-    """A program of one call that writes its result over tensor operand `target`; its inputs, and what eager computes.
+    """A program of one call that writes its result over tensor operand `target`; its inputs, and eager's results.
 
     With `same`, all operands of the result's shape are one value.
     """
@@ -119,7 +119,7 @@ def build(name: str, dtype: torch.dtype, target: int, other: tuple[int, ...], *,
 
 
 def variants(name: str) -> list[tuple[torch.dtype, int, tuple[int, ...], bool]]:
-    """The ways in which a kernel is called: dtype, operand written over, shape of the others, one value for all."""
+    """The variants of a kernel call: dtype, operand written over, shape of the others, one value for all."""
     tensors = [a for a in operator(name)._schema.arguments if "Tensor" in str(a.type) and not a.is_out]
     data = [i for i, a in enumerate(tensors) if a.name not in ("condition", "mask")]
     dtypes = [torch.int64, torch.bool] if "bitwise" in name else [torch.float32, torch.int64]

@@ -1,4 +1,4 @@
-"""Overlapping memory in methods that jump: what is refused, and what only looks as if it were wrong."""
+"""Overlapping memory in methods that jump: refused cases, and cases that only look wrong."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_what_the_next_round_of_a_loop_reads_must_not_be_overwritten(power: int)
 
 
 def rows(before: int, negative: int) -> bytes:
-    """out[i] = -x[i] for 2 rows; x at 0, out at 64; exp(x) at `before` comes to nothing, -x[i] is at `negative`."""
+    """out[i] = -x[i] for 2 rows; x at 0, out at 64; exp(x) at `before` is unused, -x[i] is at `negative`."""
     tensors = [handmade.tensor([2, 4], 0), handmade.tensor([2, 4], 64), handmade.tensor([2, 4], before)]
     tensors += [handmade.tensor([4], 128), handmade.tensor([4], negative)]
     tensors[1].val.shape_dynamism = 1  # type: ignore[union-attr]

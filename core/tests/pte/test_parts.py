@@ -1,4 +1,4 @@
-"""Values that are parts of others: what instructions see of them, and which writes over them are refused."""
+"""Values that are parts of others: the effects of instructions on them, and the writes over them that are refused."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_part_sees_what_was_written_there_last() -> None:
 
 
 def test_a_whole_that_is_seen_through_a_part_is_not_written_over_by_a_value_beside_it() -> None:
-    """The new value begins in the whole's last row, behind the row that is read, and ends behind it."""
+    """The new value begins in the whole's last row, after the row that is read, and ends after it."""
     values = [([4, 8], 0), WHOLE, ROW, RESULT, ([2, 8], 224)]
     check(method(values, [3], call(EXP, 0, 1), call(NEG, 2, 3)))
     with pytest.raises(FormatError, match="value 4 overwrites value 1, which is read until instruction 2"):

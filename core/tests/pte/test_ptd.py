@@ -1,4 +1,4 @@
-"""Data files (.ptd): what stock writes we read, what we write is what stock writes, and every fault is one error."""
+"""Data files (.ptd): we read stock's, our output equals stock's, and every fault is one error."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_our_writer_makes_the_tables_and_segments_of_the_stock_writer(name: str,
     ours = read_ptd(ptd_to_bytes(PtdImage(tuple(Datum(key, item.data, item.layout) for key, item in stock.items()))))
     assert ours.table == stock.table
     assert ours.size == stock.size
-    # Builders share vtables as well or better: the flatbuffer may be smaller, never larger.
+    # Builders may share vtables better: the flatbuffer may be smaller, never larger.
     assert ours.header.flatbuffer_size <= stock.header.flatbuffer_size
     assert dataclasses.replace(ours.header, flatbuffer_size=0) == dataclasses.replace(stock.header, flatbuffer_size=0)
     assert [bytes(data) for data in ours.segments] == [bytes(data) for data in stock.segments]

@@ -265,7 +265,7 @@ def test_two_thousand_random_mutations_give_an_error_or_a_valid_file(program: st
     source = random.Random(20_000)
     refused = 0
     slowest = 0.0
-    # Collections walk the whole process: their cost follows what other tests left, not the file.
+    # Garbage collections walk the whole process: their cost depends on other tests, not on the file.
     gc.collect()
     gc.disable()
     tracemalloc.start()
@@ -280,7 +280,7 @@ def test_two_thousand_random_mutations_give_an_error_or_a_valid_file(program: st
     tracemalloc.stop()
     gc.enable()
     assert slowest < 1.0
-    assert refused > 300  # many mutations hit data that any value is right for
+    assert refused > 300  # many mutations hit data where any value is valid
     assert peak < 32 << 20
 
 
@@ -294,7 +294,7 @@ def test_shared_tables_that_unfold_without_end_are_refused() -> None:
     data = bytearray(4096)
     struct.pack_into("<I4s", data, 0, 16, b"TEST")
     struct.pack_into("<HHH", data, 8, 6, 8, 4)  # vtable: one field, at 4
-    struct.pack_into("<iI", data, 16, 8, 4)  # table at 16: vtable 8 before, vector 4 behind the field
+    struct.pack_into("<iI", data, 16, 8, 4)  # table at 16: vtable 8 before, vector 4 after the field
     struct.pack_into("<I", data, 24, 200)
     for index in range(200):
         struct.pack_into("<i", data, 28 + 4 * index, 0)

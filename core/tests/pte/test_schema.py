@@ -49,7 +49,7 @@ STOCK_SCALARS = {
 
 
 def written(kind: Any) -> str:
-    """One of our fields in the words of the stock schema file."""
+    """One of our fields in the syntax of the stock schema file."""
     if kind.form == "scalar":
         return str(kind.scalar)
     if kind.form == "vector":

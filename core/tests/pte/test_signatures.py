@@ -1,4 +1,4 @@
-"""How kernels are called: as the stock runtime's convention says, for every kernel that it has."""
+"""The calling convention of kernels: the stock runtime's, for every kernel that it has."""
 
 from __future__ import annotations
 

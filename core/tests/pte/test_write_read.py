@@ -1,4 +1,4 @@
-"""What we write, the stock runtime runs; what stock writes, we read; nothing is held in memory twice."""
+"""Interoperability: the stock runtime runs our files, we read stock's; nothing is held in memory twice."""
 
 from __future__ import annotations
 

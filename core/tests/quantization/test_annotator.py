@@ -1,4 +1,4 @@
-"""The annotator: which tensors of a graph are quantized, how, and what shares its parameters."""
+"""The annotator: the quantized tensors of a graph, their parameters, and the sharing of these."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SCHEME = QuantizationScheme("test", "", rules=RULES)
 
 
 class Fn(nn.Module):
-    """A module of a function, and of modules that it calls."""
+    """A module around a function, and the modules that it calls."""
 
     def __init__(self, function, **modules):
         super().__init__()
@@ -77,14 +77,14 @@ def counts(module):
 
 
 def source(node, index=0):
-    """The (scale, zero point, ...) of the dequantize that an operand comes from."""
+    """The (scale, zero point, ...) of the dequantize that produces an operand."""
     operand = node.args[index]
     assert "dequantize" in str(operand.target), f"{operand} is not quantized"
     return operand.args[1:]
 
 
 def result(node):
-    """The parameters of the one quantize that a result goes to."""
+    """The parameters of the only quantize of a result."""
     (user,) = node.users
     assert str(user.target).startswith("quantized_decomposed.quantize"), f"{node} goes to {user}"
     return user.args[1:]
@@ -433,7 +433,7 @@ def test_of_several_rules_the_reason_of_the_nearest_is_told():
 
 def test_what_moves_values_is_in_the_report_where_it_parts_what_is_quantized():
     def forward(self, x):
-        y = F.pad(x.flatten(1), (1, 1), value=1.0).unflatten(1, (3, 2)).flatten(1)  # in float before and behind
+        y = F.pad(x.flatten(1), (1, 1), value=1.0).unflatten(1, (3, 2)).flatten(1)  # in float before and after
         return F.pad(self.a(y).unsqueeze(1), (1, 1), value=1.0)
 
     moving = QuantizationRule(("flatten", "unflatten", "unsqueeze", "pad"), shares=True)

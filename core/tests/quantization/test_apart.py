@@ -53,7 +53,7 @@ def _schemes(monkeypatch):
 
 
 class Attention(nn.Module):
-    """Attention of function(query, key, value), of 4 heads, and a linear layer behind it."""
+    """Attention of function(query, key, value), of 4 heads, and a linear layer after it."""
 
     def __init__(self, function=F.scaled_dot_product_attention, groups=4, **settings):
         super().__init__()
@@ -120,7 +120,7 @@ def test_the_parts_compute_what_the_whole_does(name):
 
 HIDDEN = torch.rand(7, 7, generator=torch.Generator().manual_seed(0)).fill_diagonal_(1) < 0.4
 BIAS = torch.randn(4, 7, 7, generator=torch.Generator().manual_seed(0))
-#: Settings, and what stands between the product and the softmax.
+#: Settings, and the operators between the product and the softmax.
 HIDING = {
     "causal": ({"is_causal": True}, ["masked_fill + softmax"]),
     "bool": ({"attn_mask": ~HIDDEN}, ["masked_fill + softmax"]),
@@ -170,7 +170,7 @@ def test_other_masks_keep_attention_whole(name):
 
 
 def test_what_a_mask_hides_is_in_no_range():
-    """A fill that the scheme does not quantize with the softmax behind: both stay in float."""
+    """A fill that the scheme does not quantize with the softmax after it: both stay in float."""
 
     class Filled(nn.Module):
         def __init__(self):

@@ -1,4 +1,4 @@
-"""`quantize(..., correct_bias=True)`: the mean errors of channels go into the biases."""
+"""`quantize(..., correct_bias=True)`: the mean errors of channels are subtracted from the biases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quantize`, `prepare_qat`, `convert_qat`: what goes in, what comes out, and what is refused."""
+"""`quantize`, `prepare_qat`, `convert_qat`: inputs, results, and refused arguments."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def test_inputs_of_convolutions_are_quantized_at_run_time():
     result = quantize(model, [x], scheme="conv-dynamic")
     names = [str(node.target) for node in result.graph.nodes]
     assert names.count("quantized_decomposed.choose_qparams.tensor") == 1
-    assert sqnr(model(50 * x), result(50 * x)) > 35  # far outside of what was seen
+    assert sqnr(model(50 * x), result(50 * x)) > 35  # far outside of the calibration data
 
 
 # -- choosing layers -------------------------------------------------------------------------------------------------
@@ -309,8 +309,8 @@ def test_ratios_are_those_of_the_two_modules(model, data):
     report = result.quantization
     assert report.sqnr == pytest.approx(sqnr(expected, actual), abs=1e-3)
     first, mean = report.layers[0], report.layers[1]
-    assert first.sqnr == pytest.approx(first.own_sqnr)  # nothing in front of it
-    assert mean.own_sqnr < math.inf and 25 < mean.sqnr < 80  # what it gets was quantized
+    assert first.sqnr == pytest.approx(first.own_sqnr)  # nothing before it
+    assert mean.own_sqnr < math.inf and 25 < mean.sqnr < 80  # its input was quantized
     assert "own dB" in str(report)
 
 

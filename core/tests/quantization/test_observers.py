@@ -1,4 +1,4 @@
-"""The observer of histograms: the very ranges of torchao's, sooner."""
+"""The observer of histograms: the same ranges as torchao's, faster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def normal(count: int = 4000, seed: int = 0) -> torch.Tensor:
 
 
 PARTS = [normal(seed=seed) for seed in range(3)]
-#: What observers may see: a tensor for each calibration input.
+#: Observed data: a tensor for each calibration input.
 VALUES = {
     "normal": PARTS,
     "outliers": [torch.cat([part, 100 * part[:3]]) for part in PARTS],

@@ -1,4 +1,4 @@
-"""Products with constant matrices are quantized as the linear layers that they are."""
+"""Products with constant matrices are quantized as linear layers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _schemes(monkeypatch):
 
 
 class Product(nn.Module):
-    """function(rows, matrix (16, 8), vector (8,)), and a convolution that is of no concern."""
+    """function(rows, matrix (16, 8), vector (8,)), and a convolution that is irrelevant."""
 
     def __init__(self, function):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Scales that are found in each call for the samples and the pixels that convolutions read."""
+"""Dynamic scales for the samples and the pixels that convolutions read."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def quantize(model, *inputs, scheme="samples", **settings):
 
 
 def rounded(x, block):
-    """What torchao makes of a tensor with one scale for each block."""
+    """torchao's result for a tensor with one scale for each block."""
     bounds = torch.int8, -128, 127
     found = primitives.choose_qparams_affine(
         x, primitives.MappingType.ASYMMETRIC, block, *bounds, eps=2.0**-23, zero_point_dtype=torch.int8
@@ -52,7 +52,7 @@ def rounded(x, block):
 
 
 def float_twin(layer, quantized):
-    """The layer with the numbers that its integers stand for."""
+    """The layer with the numbers that its integers represent."""
     node = next(node for node in quantized.graph.nodes if "dequantize" in node.name and node.args[0].op == "get_attr")
     integers, scale = (getattr(quantized, node.args[index].target) for index in (0, 2))
     twin = copy.deepcopy(layer)

@@ -1,4 +1,4 @@
-"""Declarations check themselves, and say what they mean."""
+"""Declarations check themselves, and have a readable text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend is asked about layers as if they were quantized: what it refuses stays in float, with its own reason."""
+"""The backend is asked about layers as if they were quantized: those that it refuses stay in float, with its reason."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Fn(nn.Module):
 
 
 def told(module: nn.Module, *shape: int, scheme: str = "int8") -> dict[str, str]:
-    """Operator -> why it stays in float, "" if it is quantized."""
+    """Operator -> the reason why it stays in float, "" if it is quantized."""
     torch.manual_seed(0)
     result: Any = delegatekit.quantize(module.eval(), [torch.randn(shape)], backend="sevens", scheme=scheme)
     return {layer.operator: layer.reason for layer in result.quantization.layers}
