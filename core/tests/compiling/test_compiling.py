@@ -310,7 +310,7 @@ def test_constants_are_kept_as_references(make: Make, tmp_path: Path) -> None:
 
 @pytest.fixture
 def store(make: Make, tmp_path: Path) -> tuple[Path, Callable[[], list[str]]]:
-    """The folder of a cache with the two partitions of `Net`, in which values are files; and the compiling processes."""
+    """The folder of a cache with the partitions of `Net`, in which values are files; and the compiling processes."""
     calls = make(body="text *= 4000", more=_VERSION)
     lower()
     folder = tmp_path / "cache" / "compiled"

@@ -46,9 +46,9 @@ class State:
         }
 
     def before_write_back(self, item: Any) -> Any:
-        """The key of a copy of the current value of `item`, taken before buffers change.
+        """The key of a value that keeps the current value of `item` when buffers change.
 
-        A buffer itself, returned or copied into another buffer, is the only value that changes.
+        A buffer itself, returned or copied into another buffer, is the only value that would change.
         """
         values = self._writer.values
         home = values.storage(item) if isinstance(item, Node) else None

@@ -22,7 +22,7 @@ def is_allowed(name: str) -> bool:
 def forbidden(entry_point: metadata.EntryPoint) -> str | None:
     """The reason why an observer or a command must not be imported; None if it is named, or belongs to a named backend.
 
-    It belongs to a backend that only its own distribution provides.
+    It belongs to a backend if its distribution, and no other, provides that backend.
     """
     if is_allowed(entry_point.name) or _comes_with_backend(entry_point):
         return None

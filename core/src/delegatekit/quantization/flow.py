@@ -60,8 +60,8 @@ def quantize(
     of the backend's (`delegatekit schemes`), the first without a name.
 
     `keep_float` names layers that stay in float, as `only` and `skip` of `lower` do: module paths ("encoder.layers.0",
-    with everything inside), operators ("aten.add.Tensor", "add") or functions of a node. `keep_worst_float` keeps more,
-    this many: those with the least signal to noise ratio of their own. `measure` adds the ratios to the report.
+    with everything inside), operators ("aten.add.Tensor", "add") or functions of a node. `keep_worst_float` keeps this
+    many more: those with the least signal to noise ratio of their own. `measure` adds the ratios to the report.
     `correct_bias` subtracts the mean errors of convolutions and linear layers, over the calibration inputs, from their
     biases. `group_size` replaces the size of the weights' groups, if the scheme has groups. `options` are the
     backend's, as for `lower`: a target may quantize more than another.
