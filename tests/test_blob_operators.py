@@ -33,7 +33,7 @@ def telling(name: str) -> LoadedBackend:
     """The backend; a test of one that does not tell, or cannot compile here, is skipped."""
     backend = get_backend(name)
     if not backend.has("blob_operators"):
-        pytest.skip(f"{name} does not tell what is inside its blobs")
+        pytest.skip(f"{name} does not list the operators in its blobs")
     if not backend.compiler_availability().available:
         pytest.skip(f"{name} cannot compile here")
     return backend

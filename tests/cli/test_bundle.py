@@ -73,7 +73,7 @@ def test_cases_are_added_to_a_bundle(net: Callable[..., Any]) -> None:
         (("linear.pte", "a.npy", "--cases", "2"), "--cases is for random inputs"),
         (("sum.pte", "a.npy", "a.npy", "a.npy"), "the method takes 2 inputs, 3 files are given"),
         (("linear.pte", "missing.npy"), "input missing.npy does not exist"),
-        (("linear.pte", "--expected", "a.npy", "--model", "models:linear"), "both say what is expected"),
+        (("linear.pte", "--expected", "a.npy", "--model", "models:linear"), "both give expected outputs"),
         (("linear.pte", "--expected", "a.npy", "--expected", "a.npy"), "1 case of 1 output need 1 files --expected, 2"),
         (("linear.pte", "--model", "models:exported", "--method", "x"), "there is no method 'x'"),
         (("missing.pte",), "missing.pte: does not exist"),

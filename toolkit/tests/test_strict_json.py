@@ -71,7 +71,7 @@ class Whole:
         (b"{", "Expecting property name"),
         (b'{"a": 1', "Expecting ',' delimiter"),
         (b"\xff", "can't decode byte 0xff"),
-        (b'{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' is there twice"),
+        (b'{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' appears twice"),
         (b"[NaN]", "NaN is no number"),
         (b"[-Infinity]", "-Infinity is no number"),
         (b"[1e999]", "'1e999' is too large"),

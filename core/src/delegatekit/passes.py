@@ -127,10 +127,11 @@ def _run(program: EditableProgram, item: OwnedPass) -> tuple[Change, ...]:
     program.verify()
     node = _first_difference(program)
     if node is None and result.changed:
-        raise LoweringError(f"tells of a change, but made none: {result.changes[0]}")
+        raise LoweringError(f"reports a change, but made none: {result.changes[0]}")
     if node is not None and not result.changed:
         raise LoweringError(
-            f"changed the program at {describe_node(node)} and does not tell", hint=f"{_FORM}: with a Change for each"
+            f"changed the program at {describe_node(node)} without reporting it",
+            hint=f"{_FORM}: with a Change for each",
         )
     return result.changes
 

@@ -343,7 +343,7 @@ def test_a_death_is_an_error_and_the_next_call_starts_anew(body: str, said: str,
     with pytest.raises(ExecutionError, match=said) as caught:
         call(BAD)
     assert caught.value.where == "backend test, delegate Test"
-    assert "starts the process anew" in str(caught.value.hint) and "lost" in str(caught.value.hint)
+    assert "restarts the process" in str(caught.value.hint) and "lost" in str(caught.value.hint)
     call.time_limit = None
     assert torch.equal(other(X), X)
     assert [call(GOOD)[0].item() for _ in range(2)] == [1, 2]

@@ -149,7 +149,7 @@ WHOLE = {
     "hides": (
         Attention(is_causal=True),
         "apart",
-        "its mask hides scores, which have no place in the range of the others",
+        "its mask hides scores, which do not fit the range of the others",
     ),
     "rows": (Attention(attn_mask=torch.zeros(7, 7) > 0), "masks", "its mask hides whole rows"),
     "computed": (

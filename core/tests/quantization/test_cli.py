@@ -101,7 +101,7 @@ def test_schemes_lists_kinds_types_and_operators(cli):
         "* linear, add (+ relu): input int8 affine per tensor; weight int8 symmetric per channel; "
         "output int8 affine per tensor\n" in text
     )
-    assert "* cat, what only moves values: as its quantized input" in text
+    assert "* cat, operators that only move values: as its quantized input" in text
     assert "nothing: groups (dynamic)" in text and "the plugin's own quantizer" in text
 
 
@@ -112,7 +112,7 @@ def test_schemes_list_each_operator_once(cli):
   * tanh, sin: input int8 affine per tensor; output int8 affine per tensor
   * amax: input int8 affine per tensor; output int8 affine per tensor, or as its quantized input
   * cat: as its quantized input, or input int8 affine per tensor; output int8 affine per tensor
-  where the backend takes them so: the report of `quantize` says where it does not, and why
+  where the backend supports them: the report of `quantize` lists the exceptions, with reasons
 """
         in cli("schemes", "nothing").out
     )

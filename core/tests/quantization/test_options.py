@@ -101,7 +101,7 @@ def test_training_depends_on_the_options() -> None:
 def test_that_it_must_be_lowered_elsewhere_is_told_at_once(install_plugin: Callable[..., Any]) -> None:
     missing = "def compiler_availability(options): return Availability(options.chip == 'large', 'no tool')"
     install_plugin("chips", f"{BACKEND}\n@hookimpl\n{missing}\n")
-    with pytest.warns(PluginWarning, match="backend chips cannot compile here what is quantized: no tool"):
+    with pytest.warns(PluginWarning, match="backend chips cannot compile quantized models here: no tool"):
         kept({"chip": "small"})
     with warnings.catch_warnings():
         warnings.simplefilter("error", PluginWarning)

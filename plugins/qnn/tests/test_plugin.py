@@ -162,7 +162,7 @@ def test_where_the_library_is_missing_lowering_says_why_and_what_to_do(
     with pytest.raises(LoweringError, match=f"backend qnn: cannot compile here: .*{reason}") as refused:
         delegatekit.lower(_NotExported(), (torch.ones(2),), backends=["qnn"])
     assert hint in str(refused.value)
-    with pytest.warns(PluginWarning, match=f"cannot compile here what is quantized: .*{reason}"):
+    with pytest.warns(PluginWarning, match=f"cannot compile quantized models here: .*{reason}"):
         delegatekit.quantize(torch.nn.Linear(2, 2).eval(), [torch.ones(1, 2)], backend="qnn", progress=False)
 
 

@@ -130,7 +130,7 @@ def test_a_damaged_blob_is_told_as_the_plugin_says(install: Any, file: Path) -> 
 def test_a_backend_without_the_hook_tells_nothing(install_plugin: Any, file: Path) -> None:
     install_plugin("acme", TELLING.partition("@hookimpl\ndef blob_operators")[0])
     assert get_backend("acme").blob_operators(memoryview(b""), (), {}, "forward") is None
-    assert told(file).unknown == "backend acme (delegatekit-acme 1.2) does not tell what is inside its blobs"
+    assert told(file).unknown == "backend acme (delegatekit-acme 1.2) does not list the operators in its blobs"
 
 
 def test_a_plugin_that_is_not_installed_is_told(file: Path) -> None:

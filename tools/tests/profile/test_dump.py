@@ -77,7 +77,7 @@ def test_text_and_files_are_those_of_a_measured_profile(lowered: dk.LoweredProgr
     )
     found = dk.read_etdump(dumps.dump(load, run(10**7, 1000)), lowered.buffer)
     text = str(found)
-    assert "told by ETDump" in text and "loaded in 2.000 ms" in text and "in calls of their own" not in text
+    assert "recorded in ETDump" in text and "loaded in 2.000 ms" in text and "in calls of their own" not in text
     events = json.loads(files.trace(found))["traceEvents"]
     spans = [(item["name"], item["ts"], item["dur"]) for item in events if item["ph"] == "X" and item["tid"] == 1]
     assert [(name, round(start), round(length)) for name, start, length in spans] == [
@@ -155,9 +155,9 @@ def test_a_debug_map_of_another_program_is_refused(lowered: dk.LoweredProgram) -
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (dumps.dump(RunData("Default", events=[])), "tells of no call of a method"),
+        (dumps.dump(RunData("Default", events=[])), "has no call of a method"),
         (dumps.dump(dumps.call(dumps.operator(0, "x", 9, 4), 0, 9)), "ends before it begins"),
-        (dumps.dump(dumps.call(dumps.operator(2**31 - 1, "x", 0, 9), 0, 9)), "only of 1 in all"),
+        (dumps.dump(dumps.call(dumps.operator(2**31 - 1, "x", 0, 9), 0, 9)), "only 1 in all"),
         (b"", "0 bytes, too few"),
         (dumps.dump(run(0))[:-9], "it was cut off"),
     ],

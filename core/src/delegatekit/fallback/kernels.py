@@ -225,7 +225,7 @@ def _mixed_limit(node: Node) -> str | None:
     # Eager gives tensors of no dimensions lower priority in promotion, and converts them first; the kernels do not.
     names = ("self", "exponent" if has_argument(node, "exponent") else "other")
     dtypes = {item.dtype for item in (_operand(node, name) for name in names) if item is not None}
-    return f"the runtime promotes {' and '.join(sorted(map(str, dtypes)))} its own way" if len(dtypes) > 1 else None
+    return f"the runtime promotes {' and '.join(sorted(map(str, dtypes)))} differently" if len(dtypes) > 1 else None
 
 
 def _where_limit(node: Node) -> str | None:

@@ -64,7 +64,7 @@ def in_place_refusal(node: Node, constants: Mapping[Node, torch.Tensor]) -> str 
     """The reason why the runtime's kernel cannot write this `aten.index_put` in place; None if it can."""
     rows = _rows_of(node)
     if rows is None:
-        return "the runtime writes in place only rows along one dimension that numbers choose, and adds nothing up"
+        return "the runtime writes in place only rows along one dimension that integers select, without accumulation"
     index, values = rows.index.meta["val"], rows.values.meta["val"]
     if index.dim() != 1:
         return "the runtime writes rows in place by an index of one dimension only"

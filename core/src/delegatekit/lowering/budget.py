@@ -36,7 +36,7 @@ def check_budget(methods: Mapping[str, LoweredMethod], budget: Budget) -> None:
     ]
     if over:
         source = next(delegate.estimate.source for _, delegate in _all(methods) if delegate.estimate is not None)
-        hint = f"so says {source}: take a smaller model, other options or another device"
+        hint = f"estimated by {source}: use a smaller model, other options or another device"
         raise LoweringError("; ".join(over), where="budget", hint=hint)
 
 

@@ -29,7 +29,7 @@ def refusals(method: PartitionedMethod, partitioners: Mapping[str, Partitioner])
             reason = partitioner.plan_reason(plan_of(method, backend))
         check_answer(reason, str | None, "what plan_reason returned", f"backend {backend}")
         if reason is not None:
-            hint = "`explain` tells for every operator who would run it, and why"
+            hint = "`explain` shows what would run each operator, and why"
             yield UnsupportedError(reason, where=f"method {method.edge.name} for backend {backend}", hint=hint)
 
 

@@ -202,7 +202,7 @@ def _attention(b: _Parts, node: Node) -> Node | str:
         return mask
     bias, hidden = mask
     if hidden is not None and not b.hides:
-        return "its mask hides scores, which have no place in the range of the others"
+        return "its mask hides scores, which do not fit the range of the others"
     if hidden is not None and bool(hidden.all(-1).any()):
         return "its mask hides whole rows"
 

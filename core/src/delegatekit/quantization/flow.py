@@ -95,7 +95,7 @@ def _warn_without_compiler(backend: LoadedBackend, options: Mapping[str, Any] | 
     """A quantized model may be lowered elsewhere, where the compiler is installed; but the user should know now."""
     compiler = backend.compiler_availability(backend.make_options(options or {}))
     if not compiler.available:
-        warn(f"backend {backend.name} cannot compile here what is quantized: {compiler.reason}")
+        warn(f"backend {backend.name} cannot compile quantized models here: {compiler.reason}")
 
 
 @dataclass(frozen=True)

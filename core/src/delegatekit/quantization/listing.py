@@ -60,7 +60,7 @@ def schemes_text(found: Mapping[str, Sequence[QuantizationScheme]]) -> str:
             lines += [f"  * {line}" for line in _lines(scheme)] or ["  * the plugin's own quantizer"]
             if scheme.rules:
                 lines.append(
-                    "  where the backend takes them so: the report of `quantize` says where it does not, and why"
+                    "  where the backend supports them: the report of `quantize` lists the exceptions, with reasons"
                 )
     return "\n".join(lines[1:])
 
@@ -86,7 +86,7 @@ def _operators(operators: Sequence[str]) -> str:
     names = list(dict.fromkeys(map(_short, operators)))
     moving = [name for name in names if name in MOVING_OPERATORS]
     if len(moving) > 3:
-        names = [name for name in names if name not in moving] + ["what only moves values"]
+        names = [name for name in names if name not in moving] + ["operators that only move values"]
     return ", ".join(names)
 
 
@@ -95,7 +95,7 @@ def _how(rule: QuantizationRule) -> str:
         return "as its quantized input"
     parts = (("input", rule.input), ("weight", rule.weight), ("bias", rule.bias), ("output", rule.output))
     text = "; ".join(f"{name} {given}" for name, given in parts if given is not None)
-    return text + ("; only after what is quantized" if rule.follows else "")
+    return text + ("; only after quantized operators" if rule.follows else "")
 
 
 def _short(name: str) -> str:

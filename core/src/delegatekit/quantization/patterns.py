@@ -231,7 +231,7 @@ class _Finder:
             return "an operand is a number"
         nodes = self._with_activations(node, rule)
         if any(map(_hides, (nodes[-1], *tensors))):
-            return "numbers that a mask hides have no place in the range of the others"
+            return "numbers that a mask hides do not fit the range of the others"
         return Layer(rule, nodes, tuple(tensors), nodes[-1:] if rule.output is not None else ())
 
     def _weighted(self, node: Node, rule: QuantizationRule, roles: Roles) -> Layer | str:

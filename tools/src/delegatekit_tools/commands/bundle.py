@@ -69,9 +69,11 @@ def bundle(
     from ..bundles.cases import Signature
 
     if expected and model is not None:
-        usage("--expected and --model both say what is expected", "give one of them")
+        usage("--expected and --model both give expected outputs", "give one of them")
     if inputs and cases is not None:
-        usage("--cases is for random inputs, and input files are given", "the files say how many cases there are")
+        usage(
+            "--cases is for random inputs, and input files are given", "the number of files gives the number of cases"
+        )
     place = Path(f"{file.stem}.bpte") if output is None else output
     check_outputs(place, inputs=[file, *data, *inputs, *expected, *(files_of(model) if model else ())])
     question_place("--output", place, BPTE)

@@ -102,7 +102,7 @@ def sweep(
         each=_tell,
     )
     if html is not None:
-        write_text(html, found.html(f"{model}: what {', '.join(backend)} make of it"))
+        write_text(html, found.html(f"{model} on {', '.join(backend)}"))
     if as_json:
         print_json(found.rows)
         return

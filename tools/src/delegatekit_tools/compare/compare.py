@@ -179,7 +179,7 @@ def _remarks(side: Side) -> tuple[str, ...]:
         remarks.append("the outputs of the whole method are within their bounds, for these inputs")
     places = {item.operator.place.partition(",")[0] for item in side.tried}
     idle = [name for name in side.program.backends if name not in places]
-    remarks += [f"backend {name} took nothing: `delegatekit explain` tells why" for name in idle]
+    remarks += [f"backend {name} took nothing: `delegatekit explain` shows why" for name in idle]
     coarse = {name: found for name, found in side.lowerings.precisions.items() if ROUNDOFF[found] > ROUNDOFF["float32"]}
     remarks += [f"backend {name} computes float32 in {found}, and is judged so" for name, found in coarse.items()]
     outside = sum(item.operator.place == "runtime" for item in side.tried)

@@ -189,7 +189,7 @@ def _loop(node: Node, regions: tuple[EdgeMethod, ...], args: Any, rounds: list[i
     while bool(_returned(condition, [*state, *operands])[0]):
         rounds[0] += 1
         if rounds[0] > _LONGEST_LOOP:
-            raise ExecutionError(f"does not end after {_LONGEST_LOOP} rounds", where=describe_node(node))
+            raise ExecutionError(f"does not end after {_LONGEST_LOOP} iterations", where=describe_node(node))
         state = _returned(body, [*state, *operands])
     return state
 

@@ -56,7 +56,7 @@ class OperatorListing:
             names = self.without_example
             parts.append("\n".join([f"without an example in the conformance suite ({len(names)})", *_indented(names)]))
         if self.examples is None:
-            parts.append("delegatekit-conformance is not installed: what has examples is not known")
+            parts.append("delegatekit-conformance is not installed: the examples are unknown")
         return "\n\n".join(parts)
 
     def to_json(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _examples() -> frozenset[str] | None:
             names: Collection[str] = point.load()()
         except Exception as error:
             where = f"{point.name} of {point.value}"
-            raise PluginError(f"cannot tell its examples: {fault(error)}", where=where) from error
+            raise PluginError(f"cannot list its examples: {fault(error)}", where=where) from error
         found |= set(names)
     return frozenset(found) if points else None
 

@@ -31,5 +31,5 @@ def insides(delegate: FileDelegate, named_data: Mapping[str, memoryview]) -> Ins
     except DelegateKitError as error:
         return Insides(unknown=" ".join(str(error).split()))
     if found is None:
-        return Insides(unknown=f"{backend.where} does not tell what is inside its blobs")
+        return Insides(unknown=f"{backend.where} does not list the operators in its blobs")
     return Insides(found)

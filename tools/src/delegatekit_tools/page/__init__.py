@@ -56,9 +56,9 @@ def page(
     notes = [[_note(item) for item in _delegates(reports, drawing)] for drawing in drawings]
     sections = dict(_sections(methods, drawings, reports, compiled))
     links = "".join(f'<li><a href="#{_name(head)}">{head}</a></li>' for head in ("Graph", *sections))
-    what = "compiled" if compiled is not None else "as planned: nothing was compiled"
+    what = "as compiled" if compiled is not None else "as planned: nothing was compiled"
     body = [
-        f"<header><h1>{text(title)}</h1><p>Who runs what, {what}. DelegateKit {text(__version__)}.</p>",
+        f"<header><h1>{text(title)}</h1><p>Delegation {what}. DelegateKit {text(__version__)}.</p>",
         *(f"<p>{text(item.method)}: {text(tables.totals(item))}</p>" for item in drawings),
         *(f'<p class="refused">REFUSED: {text(reason)}</p>' for reason in refused),
         f"<nav><ul>{links}</ul></nav></header><main>",

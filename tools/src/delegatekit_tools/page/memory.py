@@ -41,7 +41,7 @@ def chart(arena: ArenaReport, placed: Sequence[PlacedValue]) -> Iterator[str]:
     steps = max(item.value.last for item in mine) + 1
     across, up = _WIDTH / steps, _HEIGHT / max(arena.size, 1)
     yield f'<svg class="memory" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" preserveAspectRatio="none" role="img" '
-    yield f'aria-label="{text(told)}; the table below tells what is in use at the peak">'
+    yield f'aria-label="{text(told)}; the table below shows what is in use at the peak">'
     for item in mine:
         value, size = item.value, max(item.value.size * up, 0.5)
         width = (value.last - value.first + 1) * across

@@ -72,8 +72,7 @@ def left(drawing: Drawing) -> Iterator[str]:
 def decomposed(rows: Sequence[ExplainRow]) -> Iterator[str]:
     """Operators that nothing runs whole, and their decompositions."""
     cells = [
-        [text(row.operator), text(", ".join(row.became) or "what was there already"), _reasons(row.reasons)]
-        for row in rows
+        [text(row.operator), text(", ".join(row.became) or "existing operators"), _reasons(row.reasons)] for row in rows
     ]
     yield from table(["operator", "became", "why nothing runs it whole"], cells)
 

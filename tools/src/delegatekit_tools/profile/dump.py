@@ -28,7 +28,7 @@ _KERNEL: Final = "native_call_"
 _LOAD: Final = "Program::load_method"
 #: Instructions without events of the runtime.
 _SILENT: Final = ("MoveCall", "JumpFalseCall", "FreeCall")
-_HINT: Final = "give the program that ran: the very file, or the debug map that was written with it"
+_HINT: Final = "give the program that ran: the same file, or its debug map"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def read_etdump(
         runs = read_runs(bytes(open_view(source)))
         found = [call for run in runs for call in _calls(run)]
         if not found:
-            raise FormatError("tells of no call of a method", hint="run the method before the dump is written")
+            raise FormatError("has no call of a method", hint="run the method before the dump is written")
     chosen, fitting = _chosen(found, list(_methods(program, debug_map, found, method)), method, where)
     loads = [event for run in runs for event in times_of(run) if event.name == _LOAD]
     origins = Origins(debug_map, chosen.name, chosen.calls)
@@ -134,7 +134,7 @@ def _named(found: Sequence[_Call]) -> tuple[str, ...]:
     # Each instruction without events is a jump or a move: a damaged number would give very many.
     last = max(names, default=-1)
     if last > 1000 + 10 * len(names):
-        raise FormatError(f"tells of instruction {last}, but only of {len(names)} in all", hint="it is damaged")
+        raise FormatError(f"names instruction {last}, but has only {len(names)} in all", hint="it is damaged")
     return tuple(names.get(position, _SILENT[0]) for position in range(last + 1))
 
 

@@ -38,7 +38,7 @@ class Profile:
             lines.append(f"before them: {', '.join(map(milliseconds, self.warm_up.wall))}")
         if self.recorded:
             lines += [f"loaded in {milliseconds(self.load.median)}"] if self.load.wall else []
-            lines.append(f"told by {self.recorded}")
+            lines.append(f"recorded in {self.recorded}")
         else:
             lines.append(f"calls whose instructions are measured: {times_of(self.measured)}")
         found = rows_of(self.instructions)

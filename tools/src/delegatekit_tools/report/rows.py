@@ -51,7 +51,7 @@ class ExplainRow:
         """The row as text: what runs the node, and if no backend does, each reason on a line of its own."""
         who = self.backend or (f"runtime ({self.kernel})" if self.kernel else "NOTHING RUNS IT")
         if self.round:
-            who = f"decomposed into {', '.join(self.became) or 'what was there already'}"
+            who = f"decomposed into {', '.join(self.became) or 'existing operators'}"
         place = ", ".join(part for part in (self.module, self.source) if part)
         yield f"{self.method}: {self.operator} ({self.node}): {who}" + (f"   [{place}]" if place else "")
         if self.backend is None:

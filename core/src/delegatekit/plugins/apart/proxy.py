@@ -24,7 +24,7 @@ from delegatekit_toolkit.json_text import plain
 from .child import START, Child, DiedError, Giver, the_deadline, using
 from .memory import Arena, Slot, write_pieces
 
-_ANEW: Final = "the next call starts the process anew; what delegates kept inside themselves is lost"
+_ANEW: Final = "the next call restarts the process; the state of delegates is lost"
 
 
 @dataclass
