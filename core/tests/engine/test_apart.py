@@ -136,7 +136,7 @@ def gone(pid: int, seconds: float = 20) -> bool:
     return False
 
 
-# -- what crosses ----------------------------------------------------------------------------------------------------
+# -- data transfer ---------------------------------------------------------------------------------------------------
 
 
 def test_a_runtime_gets_all_of_a_payload_there(install: Install, capfd: Any) -> None:
@@ -319,7 +319,7 @@ def test_a_process_outlives_the_thread_that_started_it(install: Install) -> None
     assert all(pid_of(found[0]) == pid != os.getpid() for _ in range(20))
 
 
-# -- what may happen to it -------------------------------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------------------------------------
 
 ONCE = "if inputs[0][0] < 0:\n    {}\nelse:\n    outputs[0].copy_(torch.ones(5) * calls)"
 BAD, GOOD = -torch.ones(5), torch.ones(5)
@@ -390,7 +390,7 @@ def test_a_runtime_that_cannot_work_there_says_so(faults: dict[str, str], said: 
         method()
 
 
-# -- who asks for it, and who ends with whom -------------------------------------------------------------------------
+# -- requests and lifetimes ------------------------------------------------------------------------------------------
 
 
 def test_a_backend_may_demand_it(install: Install) -> None:

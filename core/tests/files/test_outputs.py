@@ -113,7 +113,7 @@ def test_several_files_are_never_missing_while_they_are_replaced(
     assert folder_content(tmp_path) == {"a": b"new", "b": b"new"}
 
 
-# -- what may be written -----------------------------------------------------------------------------------------------
+# -- allowed paths -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["folder", "FIFO", "device", "link to a device"])

@@ -93,7 +93,7 @@ def sqnr(expected, actual):
     return 10 * torch.log10(expected.square().sum() / (expected - actual).square().sum()).item()
 
 
-# -- what comes out --------------------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_result_runs_is_exported_and_tells_what_was_done(model, data):
@@ -370,7 +370,7 @@ def test_training_is_refused_where_it_makes_no_sense(model, data):
         delegatekit.convert_qat(model)
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------
+# -- refused arguments -----------------------------------------------------------------------------------------------
 
 
 def bad(x):

@@ -52,5 +52,5 @@ class BackendDescription:
     #: disturbs other libraries. Everything of the `DelegateRuntime` then happens there.
     isolated_runtime: bool = False
     #: True if the runtime notices a blob or named data with changed bytes (by a checksum) and refuses it. Where it does
-    #: not, damage may go unnoticed, which the conformance suite counts apart.
+    #: not, damage may go unnoticed, which the conformance suite counts separately.
     integrity_check: bool = False

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: The operator that makes integers of numbers, with parameters known at lowering time.
 QUANTIZE: Final = frozenset({"quantized_decomposed.quantize_per_tensor.default"})
-#: What makes numbers of integers: the core leaves those that a backend keeps in front of constants.
+#: The dequantize operators: the core leaves those that a backend keeps before constants.
 DEQUANTIZE: Final = frozenset(
     {
         "quantized_decomposed.dequantize_per_tensor.default",

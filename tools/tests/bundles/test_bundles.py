@@ -195,7 +195,7 @@ def test_bounds_must_be_finite_and_not_negative(bounds: dict[str, float]) -> Non
         verified(torch.ones(2), torch.ones(2), **bounds)
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------
+# -- refused cases ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

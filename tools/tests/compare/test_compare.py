@@ -275,7 +275,7 @@ def test_two_backends_differ_where_one_is_wrong(faulty: Faulty) -> None:
     assert compare(backends=["reference"], against=["crooked"]).right
 
 
-# -- what cannot be compared -------------------------------------------------------------------------------------------
+# -- cases without a comparison ----------------------------------------------------------------------------------------
 
 
 def test_a_backend_that_cannot_run_here_is_refused(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:

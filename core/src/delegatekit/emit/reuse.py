@@ -205,7 +205,7 @@ def _same_layout(operand: Node, node: Node) -> bool:
 
 
 def _row_bytes(node: Node, dim: int) -> int | None:
-    """Bytes from one row along `dim` to the next; None if sizes before it make the rows lie apart."""
+    """Bytes from one row along `dim` to the next; None if sizes before it separate the rows."""
     operand: Any = node.args[0]
     value = operand.meta["val"]
     if is_dynamic(value) or math.prod(value.shape[:dim]) != 1:

@@ -40,7 +40,7 @@ class Values:
         #: Memory used by the loops around the current step, innermost last.
         self._loops: list[set[Storage]] = []
 
-    # -- what is there -------------------------------------------------------------------------------------------
+    # -- lookup --------------------------------------------------------------------------------------------------
 
     def __contains__(self, key: Any) -> bool:
         return key in self._index
@@ -77,7 +77,7 @@ class Values:
         assert isinstance(tensor, schema.Tensor)
         return tensor
 
-    # -- what is written -----------------------------------------------------------------------------------------
+    # -- creation ------------------------------------------------------------------------------------------------
 
     def planned(self, key: Any, value: torch.Tensor, shares: Storage | None = None) -> int:
         """A tensor in the arena: in memory of its own, or in `shares`."""

@@ -18,11 +18,11 @@ _LONGEST_VALUE: Final = 80
 
 
 class PluginWarning(UserWarning):
-    """A plugin, or what is installed of it, has a fault that the rest works without."""
+    """A plugin, or its installation, has a fault that does not affect the rest."""
 
 
 def warn(text: str) -> None:
-    """Report a fault of a plugin that the rest works without, in one line."""
+    """Report a fault of a plugin that does not affect the rest, in one line."""
     warnings.warn(" ".join(text.split()), PluginWarning, stacklevel=2)
 
 

@@ -3,9 +3,9 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = id => document.getElementById(id);
 const view = byId("view"), drawing = byId("drawing"), facts = byId("facts"), tip = byId("tip");
-// What stands where in an operator's list; all but REASONS are numbers of texts.
+// Positions in an operator's list; all but REASONS are indices of texts.
 const [NAME, KIND, OPERATOR, MODULE, SOURCE, TAKER, KERNEL, VALUES, WEIGHTS, REASONS] = Array(10).keys();
-const START = 60, INSIDE = 40, FEW = 12;     // boxes and operators that are shown without being asked for
+const START = 60, INSIDE = 40, FEW = 12;     // boxes and operators that are shown by default
 const PAD = 14, HEAD = 28, ROW = 30, GAP = 16, RAIL = 10;
 const COLORS = 5;
 
@@ -78,7 +78,7 @@ function openSome(box, most, delegates) {
       }
 }
 
-// The layout: each open box arranges what is in it in layers; long arrows get rails to run on.
+// The layout: each open box arranges its items in layers; long arrows get rails.
 
 const ruler = document.createElement("canvas").getContext("2d");
 const FONT = getComputedStyle(document.body).fontFamily;
@@ -91,7 +91,7 @@ const first = item => item.open ? `− ${cut(item.label, 60)}` : cut(item.childr
 const second = item => cut(item.children ? plural(item.count, "operator") : said(item, VALUES), 38);
 
 function spread(row, wanted) {
-  // Centers as near to the wanted ones as the order and the gaps allow: neighbors that collide move as one.
+  // Centers as near to the desired ones as the order and the gaps allow: neighbors that collide move as one.
   const blocks = [];
   row.forEach((cell, at) => {
     let block = { first: at, shift: 0, weight: 0, sum: 0, width: 0 };
@@ -122,7 +122,7 @@ function arrange(box) {
   const layer = cells.map(() => 0), before = cells.map(() => []), after = cells.map(() => []);
   for (const [a, b] of links) { before[b].push(a); after[a].push(b); }
   cells.forEach((_, at) => { for (const other of before[at]) layer[at] = Math.max(layer[at], layer[other] + 1); });
-  for (let at = cells.length - 1; at >= 0; at--)  // what reads nothing stands just before what reads it
+  for (let at = cells.length - 1; at >= 0; at--)  // sources are placed just before their first reader
     if (!before[at].length && after[at].length) layer[at] = Math.max(0, Math.min(...after[at].map(other => layer[other])) - 1);
   const rows = [];
   cells.forEach((item, at) => { item.layer = layer[at]; item.up = []; item.down = []; item.rails = []; (rows[layer[at]] ??= []).push(item); });
@@ -173,7 +173,7 @@ function settle(box, x, y) {
   }
 }
 
-// What is drawn.
+// Drawing.
 
 const SVG = "http://www.w3.org/2000/svg";
 function element(name, attributes, ...children) {
@@ -231,7 +231,7 @@ function face(item) {
   else {
     text(8, 17, first(item));
     text(8, 31, second(item), "small");
-    if (item.tally?.size > 1) {  // who runs what is in it, by length
+    if (item.tally?.size > 1) {  // shares of the runners of its operators
       let x = 4;
       for (const [name, count] of item.tally) {
         const width = (item.w - 8) * count / item.count;
@@ -309,7 +309,7 @@ function mark() {
 }
 
 function keeping(item, change) {
-  // Draw anew with the item where it is on the screen.
+  // Redraw with the item at its place on the screen.
   const left = item.X * zoom - view.scrollLeft, top = item.Y * zoom - view.scrollTop;
   change();
   draw();

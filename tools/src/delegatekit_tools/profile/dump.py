@@ -58,7 +58,7 @@ def read_etdump(
     warm_up: int = 0,
     ticks_per_second: float = 1e9,
 ) -> Profile:
-    """The profile of a method from an ETDump that ExecuTorch's runtime wrote, on whatever device.
+    """The profile of a method from an ETDump that ExecuTorch's runtime wrote, on any device.
 
     Args:
         source: the ETDump.
