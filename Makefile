@@ -97,7 +97,7 @@ mutants: $(STAMP) ## change BACKEND=xnnpack COUNT=150 times, count what conforma
 		--resume out/mutants/$(BACKEND)-$(SEED).jsonl --json out/mutants/$(BACKEND).json
 	$(BIN)/python docs/mutation_scores.py out/mutants/$(BACKEND).json
 
-found: $(STAMP) ## run the snippets of others' faults, say which are mended, and write docs/found.md
+found: $(STAMP) ## run the snippets of others' faults, say which are fixed, and write docs/found.md
 	$(BIN)/python docs/found --write
 
 stock-blobs: $(STAMP) ## compare our Vulkan blobs with stock's, and write docs/vulkan-stock.md

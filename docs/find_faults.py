@@ -47,7 +47,7 @@ def main(names: list[str]) -> int:
             said = f"{finding.case}: {finding.outcome.detail:.100}" if finding else "NOT FOUND"
             print(f"{fault.name} ({base}): {said}", flush=True)
             lines[fault.name] = _row(fault, base, finding)
-            _write(lines)  # what was found stays, whatever comes after
+            _write(lines)  # findings are kept even if a later run fails
     return int(any(_NOT_FOUND in line for line in lines.values()))
 
 

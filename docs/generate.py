@@ -1,4 +1,4 @@
-"""Writes the pages of the docs that follow from the code: the backends' operators and options, and the API reference.
+"""Writes the generated pages of the docs: the backends' operators and options, and the API reference.
 
 python docs/generate.py            # write docs/operators-NAME.md and docs/api/
 python docs/generate.py --check    # exit 1, and name the pages, if they are not up to date
@@ -55,7 +55,7 @@ def stale_pages() -> dict[Path, str | None]:
 
 
 def pages() -> dict[Path, str]:
-    """The text of every generated page, by its path. Ends the script for a plugin that is not as it should be."""
+    """The text of every generated page, by its path. Ends the script for an invalid plugin."""
     operators = {
         DOCS / f"operators-{name}.md": page_of(plugin, name) for plugin in plugins() for name in plugin.backends
     }

@@ -40,7 +40,7 @@ class Module:
 
     @property
     def exports(self) -> tuple[str, ...] | None:
-        """What its `__all__` lists."""
+        """The names that its `__all__` lists."""
         for node in self.tree.body:
             if isinstance(node, ast.Assign) and _target(node) == "__all__":
                 return tuple(ast.literal_eval(node.value))
@@ -54,7 +54,7 @@ class Module:
                     yield name, node
 
     def source(self, node: ast.AST) -> str:
-        """What is written there, on one line."""
+        """The source text of a node, on one line."""
         return re.sub(r"\s+", " ", ast.get_source_segment(self.text, node) or "")
 
     def comment(self, node: ast.stmt) -> str:
@@ -104,7 +104,7 @@ def page(package: Package, module: Module) -> str:
 
 
 def _entry(name: str, home: Module, node: ast.AST) -> list[str]:
-    """What a page says of one name."""
+    """The lines of a page about one name."""
     if isinstance(node, ast.Module):
         return [f"* `{name}`: {_first(home.doc)}", ""]
     if isinstance(node, ast.ClassDef):
@@ -194,7 +194,7 @@ def _public(package: Package) -> list[Module]:
 
 
 def _resolve(package: Package, module: Module, name: str) -> tuple[Module, ast.AST]:
-    """Where a name of a module is defined, and as what: imports of our packages are followed."""
+    """The module and statement that define a name of a module: imports of our packages are followed."""
     files = {name: path for other in packages() for name, path in other.modules()}
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ImportFrom) and (node.level or node.module in files):

@@ -94,7 +94,7 @@ def main():
     ("package", "body", "more", "verdict"),
     [
         ("pytest", "return 'two\\nlines'", "", "still there     it: two lines"),
-        ("pytest", "return None", "", "mended          it: not there any more; the page says pytest 1.0, installed is"),
+        ("pytest", "return None", "", "fixed           it: not there any more; the page says pytest 1.0, installed is"),
         ("no-such-package", "return None", "", "cannot run here it: no-such-package is not installed"),
         (
             "pytest",
@@ -109,7 +109,7 @@ def main():
             'ENDS_BY = "SIGABRT"',
             "still there     it: the process ends by SIGABRT",
         ),
-        ("pytest", "return None", 'ENDS_BY = "SIGABRT"', "mended          it:"),
+        ("pytest", "return None", 'ENDS_BY = "SIGABRT"', "fixed           it:"),
         (
             "pytest",
             "import os, signal\n    os.kill(os.getpid(), signal.SIGABRT)",
@@ -126,7 +126,7 @@ def test_each_verdict(command: tuple[ModuleType, Path], package: str, body: str,
     (found / "it.py").write_text(text.format(package=package, body=body, more=more))
     run = subprocess.run([sys.executable, str(found)], capture_output=True, text=True, check=False)
     assert verdict in run.stdout, run.stdout + run.stderr
-    assert run.returncode == int(verdict.startswith(("mended", "broken")))
+    assert run.returncode == int(verdict.startswith(("fixed", "broken")))
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
-"""Faults of others that our lowering avoids: runs the snippet of each, and writes the page docs/found.md.
+"""Faults of other projects that our lowering avoids: runs the snippet of each, and writes the page docs/found.md.
 
-python docs/found                  # run all; exit 1 if one is mended, or cannot be judged
-python docs/found --write          # and write what was seen: docs/found/observed.json and docs/found.md
+python docs/found                  # run all; exit 1 if one is fixed, or cannot be judged
+python docs/found --write          # and write the observations: docs/found/observed.json and docs/found.md
 python docs/found NAME ...         # some of them
 python docs/found --here NAME      # one, in this process
 """
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.here:
         return _here(given.names[0])
     seen = json.loads(OBSERVED.read_text("utf-8")) if OBSERVED.exists() else {}
-    counts = dict.fromkeys(("still there", "mended", "cannot run here", "broken"), 0)
+    counts = dict.fromkeys(("still there", "fixed", "cannot run here", "broken"), 0)
     for name in given.names or FAULTS:
         verdict, text = judged(FAULTS[name])
         counts[verdict] += 1
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = {name: seen[name] for name in FAULTS if name in seen}
         OBSERVED.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", "utf-8")
         PAGE.write_text(render(known), "utf-8")
-    return 1 if counts["mended"] or counts["broken"] else 0
+    return 1 if counts["fixed"] or counts["broken"] else 0
 
 
 def judged(fault: Fault) -> tuple[str, str]:
@@ -71,7 +71,7 @@ def judged(fault: Fault) -> tuple[str, str]:
     if run.returncode == THERE and said and fault.ends_by is None:
         return "still there", said
     if run.returncode == MENDED:
-        return "mended", f"not there any more; the page says {fault.package} {fault.version}, installed is {said}"
+        return "fixed", f"not there any more; the page says {fault.package} {fault.version}, installed is {said}"
     if run.returncode == CANNOT:
         return "cannot run here", said
     complaint = (run.stderr.strip().splitlines() or ["no word"])[-1]

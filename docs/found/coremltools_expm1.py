@@ -1,4 +1,4 @@
-"""expm1 is converted to exp(x) - 1: what it is for, small numbers, comes out as 0, in float32, too."""
+"""expm1 is converted to exp(x) - 1: small numbers, which it exists for, become 0, in float32, too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AVOIDED = ("plugins/coreml/src/delegatekit_coreml/operators/functions.py: _expm1
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     kinds = [operation.op_type for operation in mil(torch.expm1, torch.tensor([1e-8]))]
     if kinds != ["exp", "sub"]:
         return None

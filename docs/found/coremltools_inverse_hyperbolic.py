@@ -12,7 +12,7 @@ AVOIDED = ("plugins/coreml/src/delegatekit_coreml/operators/functions.py: _asinh
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     try:
         mil(torch.asinh, torch.ones(3))
     except AttributeError as error:

@@ -1,4 +1,4 @@
-"""log1p is converted to log(x + 1): what it is for, small numbers, comes out as 0, in float32, too."""
+"""log1p is converted to log(x + 1): small numbers, which it exists for, become 0, in float32, too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AVOIDED = ("plugins/coreml/src/delegatekit_coreml/operators/functions.py: _log1p
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     (operation,) = mil(torch.log1p, torch.tensor([1e-8]))
     added = operation.inputs["epsilon"].val if operation.op_type == "log" else 0
     return f"log(x + {added}): {np.log(np.float32(1e-8) + added)}, should be 1e-08" if added == 1 else None

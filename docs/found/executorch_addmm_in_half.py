@@ -12,7 +12,7 @@ AVOIDED = ("core/src/delegatekit/fallback/kernels.py: _narrow_limit",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     b, x, y = (torch.ones(shape, dtype=torch.float16) for shape in ((1,), (1, 4096), (4096, 1)))
 
     def function(b, x, y):

@@ -15,7 +15,7 @@ AVOIDED = ("core/src/delegatekit/edge/rules/arithmetic.py: _with_alpha",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x, y = torch.tensor([1.0]), torch.tensor([1.0, 2.0])
 
     def function(x, y):

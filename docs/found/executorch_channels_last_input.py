@@ -15,7 +15,7 @@ AVOIDED = ("core/src/delegatekit/engine/memory.py: Memory",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x = torch.arange(12.0).reshape(1, 2, 2, 3)
     file = lowered(lambda x: x + 1, [x])
     return differs(run(file, x.to(memory_format=torch.channels_last)), x + 1)

@@ -12,7 +12,7 @@ AVOIDED = ("core/src/delegatekit/fallback/kernels.py: _convolution_limit",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x, y = (torch.ones(1, 4096, 1, dtype=torch.float16) for _ in range(2))
 
     def function(x, y):

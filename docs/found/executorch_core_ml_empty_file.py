@@ -13,7 +13,7 @@ ENDS_BY = "SIGSEGV"
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     from executorch.backends.apple.coreml import executorchcoreml
 
     with TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ AVOIDED = ("core/src/delegatekit/fallback/kernels.py: _cumsum_limit",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x = torch.ones(4000, dtype=torch.float16)
 
     def function(x):

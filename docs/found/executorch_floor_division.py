@@ -12,7 +12,7 @@ AVOIDED = ("core/src/delegatekit/fallback/kernels.py: _division_limit",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x, y = torch.arange(1, 200) * 0.1, torch.tensor([0.1])
 
     def function(x, y):

@@ -1,4 +1,4 @@
-"""fmod of uint8 and a negative number divides by something else than PyTorch.
+"""fmod of uint8 and a negative number divides by another number than PyTorch.
 
 PyTorch takes -3 as uint8, which is 253, and says 7.
 """
@@ -15,7 +15,7 @@ AVOIDED = ("core/src/delegatekit/fallback/kernels.py: _fmod_limit",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x = torch.tensor([7], dtype=torch.uint8)
 
     def function(x):

@@ -16,7 +16,7 @@ AVOIDED = ("core/src/delegatekit/pte/reader.py: _segments",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     weight = torch.nn.Parameter(torch.ones(4))
     model = torch.nn.Linear(4, 1, bias=False)
     model.weight = torch.nn.Parameter(weight[None])

@@ -1,6 +1,6 @@
-"""A buffer that the method updates begins with anything but its own value: the exporter leaves the value out.
+"""A buffer that the method updates does not begin with its own value: the exporter leaves the value out.
 
-Without a pass that one has to know of, no initial value gets into the file.
+Without an extra pass, which users must know of, no initial value gets into the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ AVOIDED = ("core/src/delegatekit/emit/state.py: State",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
 
     class Counts(torch.nn.Module):
         def __init__(self):

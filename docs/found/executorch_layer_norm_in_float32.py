@@ -12,7 +12,7 @@ AVOIDED = ("core/src/delegatekit/fallback/kernels.py: _layer_norm_limit",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x = torch.tensor([[1e8 + 1, 1e8 + 2, 1e8 + 4]], dtype=torch.float64)
 
     def function(x):

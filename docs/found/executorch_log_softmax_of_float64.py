@@ -12,7 +12,7 @@ AVOIDED = ("core/src/delegatekit/fallback/kernels.py: _log_softmax_limit",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     try:
         stock(lambda x: torch.log_softmax(x, 0), torch.ones(3, dtype=torch.float64))
     except RuntimeError as error:

@@ -15,7 +15,7 @@ AVOIDED = ("core/src/delegatekit/edge/rules/arithmetic.py: _remainder",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x, y = torch.tensor([-7, 7]), torch.tensor([3, -3])
 
     def function(x, y):

@@ -1,4 +1,4 @@
-"""A power of 0.5 is not the square root: of -inf it says inf, which has no root."""
+"""A power of 0.5 is not the square root: of -inf it gives inf; -inf has no root."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AVOIDED = ("core/src/delegatekit/fallback/kernels.py: _power_limit",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x = torch.tensor([-torch.inf, 4.0])
 
     def function(x):

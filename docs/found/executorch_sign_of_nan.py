@@ -12,7 +12,7 @@ AVOIDED = ("core/src/delegatekit/fallback/kernels.py: _sign_limit",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x = torch.tensor([torch.nan, -2.0])
 
     def function(x):

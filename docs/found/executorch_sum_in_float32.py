@@ -15,7 +15,7 @@ AVOIDED = ("core/src/delegatekit/fallback/kernels.py: _sum_limit",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x = torch.full((1, 3), 16777217)
 
     def function(x):

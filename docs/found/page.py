@@ -13,7 +13,7 @@ from typing import Any, Final
 FOLDER: Final = Path(__file__).parent
 ROOT: Final = FOLDER.parents[1]
 PAGE: Final = FOLDER.parent / "found.md"
-#: What each snippet printed when the page was written.
+#: Output of each snippet when the page was written.
 OBSERVED: Final = FOLDER / "observed.json"
 #: Files of the folder that are no faults.
 _OTHERS: Final = {"__main__", "page", "tools"}
@@ -21,18 +21,18 @@ _OTHERS: Final = {"__main__", "page", "tools"}
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: a file whose docstring says what it is, and whose `main` shows it."""
+    """One fault: a file whose docstring describes it, and whose `main` shows it."""
 
     name: str
     path: Path
     title: str
     text: str
-    #: Under which heading it stands.
+    #: The heading on the page.
     product: str
     #: The distribution and version in which it was seen.
     package: str
     version: str
-    #: Where we go round it: "path: name".
+    #: The places that avoid it: "path: name".
     avoided: tuple[str, ...]
     snippet: str
     #: The signal that ends the process where the fault is that it does.
@@ -40,7 +40,7 @@ class Fault:
 
     @classmethod
     def read(cls, path: Path) -> Fault:
-        """The fault of a file. Raises ValueError, which names the file, for one that lacks something."""
+        """The fault of a file. Raises ValueError with the name of the file if something is missing."""
         source = path.read_text("utf-8")
         tree = ast.parse(source)
         said: dict[str, Any] = {
@@ -86,7 +86,7 @@ FAULTS: Final[dict[str, Fault]] = {
 
 
 def render(observed: Mapping[str, str]) -> str:
-    """The page, with what was seen of each fault."""
+    """The page, with the observation of each fault."""
     products = dict.fromkeys(fault.product for fault in FAULTS.values())
     lines = [
         "# Found in the wild",
@@ -94,9 +94,9 @@ def render(observed: Mapping[str, str]) -> str:
         "Written by `make found`. Do not edit.",
         "",
         f"{len(FAULTS)} faults of compilers, runtimes and exporters that the conformance suite found, or that our",
-        "lowering goes round. Each has a snippet that shows it, and the place in the code that avoids it.",
+        "lowering works around. Each has a snippet that shows it, and the place in the code that avoids it.",
         "`make found` runs all of them, each in a process of its own, and says which are still there in the",
-        "versions that are installed, which are mended (then what goes round them can go), and which cannot",
+        "versions that are installed, which are fixed (then their workarounds can go), and which cannot",
         "run here.",
         "",
         "`stock`, `xnnpack` and `Tosa` are in [found/tools.py](found/tools.py): `stock` lowers a function",

@@ -14,6 +14,6 @@ AVOIDED = ("conformance/src/delegatekit_conformance/strategies/elementwise.py: _
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     many, one = (torch.nn.functional.gelu(torch.full((count,), torch.inf)) for count in (32, 1))
     return None if many[0] == one[0] else f"{many[0].item()} among 32, {one[0].item()} alone"

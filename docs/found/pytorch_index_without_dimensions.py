@@ -15,7 +15,7 @@ AVOIDED = ("core/src/delegatekit/edge/rules/views.py: _check_index",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x, rows, column = torch.ones(3, 4, 5), torch.tensor([0, 1]), torch.tensor(2)
 
     def function(x, rows, column):

@@ -1,6 +1,6 @@
-"""A process that has compiled before makes other bytes of the same graph.
+"""A process that has compiled before writes different bytes for the same graph.
 
-Numbers of the process are in the context. So each context is compiled in a process of its own.
+The context contains numbers that depend on the process. So each context is compiled in a process of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ AVOIDED = ("plugins/qnn/src/delegatekit_qnn/compiler/process.py: compile_graphs"
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     first, second = (qnn_context("Relu", (1, 4)) for _ in range(2))
     count = sum(one != other for one, other in zip(first, second, strict=False))
     return None if first == second else f"{count} of {len(first)} bytes differ"

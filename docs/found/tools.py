@@ -1,4 +1,4 @@
-"""What the snippets have in common: running a function on stock ExecuTorch alone, and a TOSA graph through Vela."""
+"""Shared by the snippets: running a function on stock ExecuTorch alone, and a TOSA graph through Vela."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Module(torch.nn.Module):
 
 
 def differs(found: torch.Tensor, expected: torch.Tensor, *, rtol: float = 0.0) -> str | None:
-    """What was found instead of what is expected, in words; None if they are the same."""
+    """The difference between the result and the expected tensor, in words; None if they are the same."""
     if found.shape == expected.shape and torch.allclose(found, expected, rtol=rtol, atol=0.0, equal_nan=True):
         return None
     where = (found != expected) & ~(found.isnan() & expected.isnan()) if found.shape == expected.shape else slice(None)
@@ -59,12 +59,12 @@ def run(file: bytes, *inputs: Any) -> torch.Tensor:
 
 
 def stock(model: Callable[..., Any], *inputs: Any) -> torch.Tensor:
-    """What stock ExecuTorch's own operators compute, lowered and run without anything of ours."""
+    """The result of stock ExecuTorch's own operators, lowered and run without any of our code."""
     return run(lowered(model, inputs), *inputs)
 
 
 def xnnpack(model: Callable[..., Any], *inputs: Any) -> torch.Tensor:
-    """What stock ExecuTorch's XNNPACK delegate computes."""
+    """The result of stock ExecuTorch's XNNPACK delegate."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
     return run(lowered(model, inputs, [XnnpackPartitioner()]), *inputs)
@@ -118,7 +118,7 @@ class Tosa:
         return self.add(self.tosa.Rescale(), operands, *x.shape, dtype=dtype)
 
     def wrong(self, output: Any, target: str = "ethos-u55-128") -> str | None:
-        """What is wrong with the commands that Vela makes of the graph; None if nothing is.
+        """The fault in the commands that Vela makes of the graph, in words; None if there is none.
 
         The commands are run by the backend's interpreter, the graph by Arm's reference model, on the same integers.
         """
@@ -156,7 +156,7 @@ def mil(function: Callable[..., Any], x: torch.Tensor) -> list[Any]:
 
 
 def qnn_context(kind: str, shape: tuple[int, ...]) -> bytes:
-    """What Qualcomm's library compiles, in this process, of one operation in float16 with an input and an output."""
+    """The context of a float16 operation with one input and one output, compiled in this process."""
     try:
         from delegatekit_api import DelegateKitError
         from delegatekit_qnn.blob.spec import options_of
@@ -180,7 +180,7 @@ def qnn_context(kind: str, shape: tuple[int, ...]) -> bytes:
 
 
 def vulkan_storages(function: Callable[..., Any], x: torch.Tensor, **options: Any) -> set[int]:
-    """How the tensors of stock ExecuTorch's Vulkan delegate of a function are stored, by the numbers of its schema."""
+    """Storage types of the tensors in stock ExecuTorch's Vulkan delegate of a function, as numbers of its schema."""
     try:
         from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
 

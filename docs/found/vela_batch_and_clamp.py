@@ -1,6 +1,6 @@
-"""Of a batch through a convolution of one pixel with a clamp only the first row is read.
+"""A convolution of one pixel with a clamp reads only the first row of a batch.
 
-What was lost is taken for padding.
+The other rows are taken for padding.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ AVOIDED = ("plugins/ethosu/src/delegatekit_ethosu/ir/filters.py: one_sample",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     t = Tosa()
     zero = t.constant([0])
     operands = [t.input(4, 1, 1, 16), t.weights(8, 1, 1, 16), t.constant([0] * 8, "INT32"), zero, zero]

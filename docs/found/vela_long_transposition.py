@@ -11,6 +11,6 @@ AVOIDED = ("plugins/ethosu/src/delegatekit_ethosu/ir/moves.py: Moves.transposed"
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     t = Tosa()
     return t.wrong(t.add(t.tosa.Transpose((0, 2, 1)), [t.input(1, 70000, 2)], 1, 2, 70000))

@@ -11,7 +11,7 @@ AVOIDED = ("plugins/ethosu/src/delegatekit_ethosu/ir/emission.py: Emission.singl
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     t = Tosa()
     seven = t.constant([[[[[7]]]]], "INT32")
     x = t.rescaled(t.input(2, 2, 2, 2, 8), 1.0, "INT32")

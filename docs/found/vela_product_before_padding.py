@@ -11,7 +11,7 @@ AVOIDED = ("plugins/ethosu/src/delegatekit_ethosu/ir/emission.py: Emission._is_p
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     t = Tosa()
     zero = t.constant([0])
     product = t.add(t.tosa.Matmul(), [t.input(2, 8, 8), t.input(2, 8, 8), zero, zero], 2, 8, 8, dtype="INT32")

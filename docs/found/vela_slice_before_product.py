@@ -11,7 +11,7 @@ AVOIDED = ("plugins/ethosu/src/delegatekit_ethosu/ir/emission.py: _is_misread",)
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     t = Tosa()
     zero = t.constant([0])
     part = t.sliced(t.input(1, 8, 16), (0, 0, 8), 1, 8, 8)

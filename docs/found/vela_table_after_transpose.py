@@ -1,4 +1,4 @@
-"""On the Ethos-U55 with 64 MACs the table after a transposition lies behind the end of the internal memory."""
+"""On the Ethos-U55 with 64 MACs the table after a transposition lies past the end of the internal memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AVOIDED = ("plugins/ethosu/src/delegatekit_ethosu/ir/builder.py: TosaBuilder.tab
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     t = Tosa()
     moved = t.add(t.tosa.Transpose((0, 3, 1, 2)), [t.input(1, 8, 8, 4)], 1, 4, 8, 8)
     table = t.constant(list(range(-128, 128)))

@@ -1,6 +1,6 @@
 """The Vulkan partitioner's option for the storage of tensors changes nothing: all stay textures.
 
-The pass that marks tensors keeps the default and never looks at what was asked for.
+The pass that marks tensors keeps the default and ignores the option.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ AVOIDED = ("plugins/vulkan/src/delegatekit_vulkan/options.py: VulkanOptions.stor
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     from executorch.backends.vulkan.serialization.vulkan_graph_schema import VkStorageType
 
     found = vulkan_storages(torch.relu, torch.ones(1, 3, 4, 4), storage_type_override=VkStorageType.BUFFER)

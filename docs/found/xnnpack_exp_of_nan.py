@@ -12,7 +12,7 @@ AVOIDED = ("plugins/xnnpack/src/delegatekit_xnnpack/operators/common.py: EXPONEN
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x = torch.full((4,), torch.nan)
 
     def function(x):

@@ -12,7 +12,7 @@ AVOIDED = ("plugins/xnnpack/src/delegatekit_xnnpack/operators/common.py: MAXIMUM
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x, y = torch.tensor([torch.nan, 1.0]), torch.tensor([1.0, torch.nan])
 
     def function(x, y):

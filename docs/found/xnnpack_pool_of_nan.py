@@ -1,4 +1,4 @@
-"""Maximum pooling passes over NaN."""
+"""Maximum pooling ignores NaN."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AVOIDED = ("plugins/xnnpack/src/delegatekit_xnnpack/operators/common.py: POOLED_
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x = torch.tensor([[[[torch.nan, 1.0], [1.0, 1.0]]]])
 
     def function(x):

@@ -12,7 +12,7 @@ AVOIDED = ("plugins/xnnpack/src/delegatekit_xnnpack/operators/elementwise.py: _p
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     try:
         xnnpack(torch.nn.PReLU(), torch.ones(2, 3))
     except Exception as error:

@@ -12,7 +12,7 @@ AVOIDED = ("plugins/xnnpack/src/delegatekit_xnnpack/operators/elementwise.py: _r
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x = torch.tensor([0.0, 4.0, 4.0, 4.0])
 
     def function(x):

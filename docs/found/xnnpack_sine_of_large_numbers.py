@@ -15,7 +15,7 @@ AVOIDED = ("plugins/xnnpack/src/delegatekit_xnnpack/operators/elementwise.py: _W
 
 
 def main() -> str | None:
-    """The fault, as it is seen; None if it is mended."""
+    """The observed fault; None if it is fixed."""
     x = torch.tensor([1e10, 1e20, 1.0, 2.0])
 
     def function(x):
