@@ -1,4 +1,4 @@
-"""A tool of somebody else: a page that lists the delegates of files, the largest first.
+"""A third-party tool: a page that lists the delegates of files, the largest first.
 
     python examples/delegates_by_size.py net.pte other.pte --output delegates.html
 
@@ -21,7 +21,7 @@ COLUMNS = ("file", "method", "delegate", "made by", "blob", "share of its file",
 
 
 def rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The size of each delegate of a file, and what is said of it."""
+    """The size of each delegate of a file, and its row of the table."""
     program = open_program(path)
     for method in program.methods.values():
         for delegate in method.delegates:
@@ -33,7 +33,7 @@ def rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def values_of(method: FileMethod, delegate: FileDelegate) -> list[str]:
-    """What the calls of a delegate read and write, as text."""
+    """The values that the calls of a delegate read and write, as text."""
     calls = [item for item in method.instructions if item.delegate == delegate.index]
     both = [[index for item in calls for index in item.reads], [index for item in calls for index in item.writes]]
     return [", ".join(str(method.values[index]) for index in dict.fromkeys(found)) for found in both]

@@ -1,4 +1,4 @@
-"""A tiny Llama writes: one file with the methods `prefill` and `decode`, which share all weights and a KV cache.
+"""Text from a tiny Llama: one file with the methods `prefill` and `decode`, which share all weights and a KV cache.
 
     python examples/generate.py        (or: make generate)
 

@@ -1,4 +1,4 @@
-"""Passes to copy from: permutations and conversions that meet, and operators that models write out, as one."""
+"""Passes to copy from: permutations and conversions that meet, and operators that models write out, fused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SinkPermutes(Pass[EditableProgram]):
     def __call__(self, program: EditableProgram) -> PassResult[EditableProgram]:
         changes = []
         for call in program.calls(*ELEMENTWISE):
-            # Taken anew: an operand may be what this loop has just written.
+            # Taken anew: this loop may just have replaced an operand.
             now = Call(call.node, program.view)
             before = [operand.producer for operand in now.operands]
             permutes = [item for item in before if item is not None and item.operator == PERMUTE]

@@ -24,7 +24,7 @@ SEAL = Seal(
 
 @dataclass(frozen=True)
 class Program:
-    """What the runtime is to do."""
+    """The steps that the runtime executes, with their constants and outputs."""
 
     #: Number of inputs.
     inputs: int

@@ -1,4 +1,4 @@
-"""What a partition is while it is compiled: steps over numbered values, which the builder collects."""
+"""A partition during compilation: steps over numbered values, which the builder collects."""
 
 from __future__ import annotations
 

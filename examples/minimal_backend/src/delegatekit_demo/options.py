@@ -1,4 +1,4 @@
-"""What a user may choose."""
+"""The options of the backend."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def describe_backend() -> BackendDescription:
-    """Who the backend is."""
+    """Name, delegate id and other facts of the backend."""
     return BackendDescription(
         name="demo",
         delegate_id="DemoBackend",

@@ -1,4 +1,4 @@
-"""What the backend takes: the operators' rows, and the constraints that hold for all of them."""
+"""The support table: the operators' rows, and the constraints that hold for all of them."""
 
 from __future__ import annotations
 
