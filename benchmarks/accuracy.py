@@ -1,11 +1,11 @@
-"""What quantization costs and gains: every scheme of every backend on three models, as the table of docs/accuracy.md.
+"""Costs and gains of quantization: every scheme of every backend on three models, as the table of docs/accuracy.md.
 
     python benchmarks/accuracy.py                       # print the page
     python benchmarks/accuracy.py --write               # write docs/accuracy.md
-    python benchmarks/accuracy.py --write --tasks sentences --backends coreml   # these rows anew
+    python benchmarks/accuracy.py --write --tasks sentences --backends coreml   # only these rows
     python benchmarks/accuracy.py --tasks digits --backends xnnpack --schemes int8
 
-Nothing is calibrated on what is judged. Each file runs in DelegateKit's engine and in the stock ExecuTorch runtime on
+No input both calibrates and judges. Each file runs in DelegateKit's engine and in the stock ExecuTorch runtime on
 all the judged inputs, one thread each. Latency is CPU time in the stock runtime against the float file of the same
 backend, rounds interleaved in one run.
 """
@@ -48,11 +48,11 @@ Judge = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], dict[str, flo
 
 @dataclass(frozen=True)
 class Task:
-    """A float model in eval mode with inputs to calibrate and inputs to judge with, which have nothing in common."""
+    """A float model in eval mode with disjoint inputs for calibration and evaluation."""
 
     name: str
     title: str
-    #: What is judged, in words.
+    #: Description of the measure.
     text: str
     module: nn.Module
     calibration: tuple[Inputs, ...]
@@ -329,7 +329,7 @@ class Way:
     backend: str
     scheme: str | None = None
     correct_bias: bool = False
-    #: An option in words, and what is said to the backend beside `OPTIONS`.
+    #: An option in words, and what the backend gets beside `OPTIONS`.
     packed: str = ""
 
     @property
@@ -339,7 +339,7 @@ class Way:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What is said to the backend."""
+        """The options of the backend."""
         return {**OPTIONS.get(self.backend, {}), **PACKED.get(self.backend, {}).get(self.packed, {})}
 
 
@@ -410,7 +410,7 @@ class Measured:
 
 
 def _same(engine: Callable[[Inputs], Any], inputs: Sequence[Inputs], outputs: Sequence[torch.Tensor]) -> bool:
-    """Whether another engine gives the same bits."""
+    """True if another engine gives the same bits."""
     return all(torch.equal(engine(given)[0], output) for given, output in zip(inputs, outputs, strict=True))
 
 
@@ -423,7 +423,7 @@ def _stock(buffer: bytes, backend: str) -> Callable[[Inputs], Any] | None:
 
 
 def float_outputs(task: Task) -> list[torch.Tensor]:
-    """What the float model gives in eager mode on the judged inputs."""
+    """The outputs of the float model in eager mode on the judged inputs."""
     with torch.no_grad():
         return [task.module(*inputs) for inputs in task.judged]
 
@@ -568,7 +568,7 @@ def _merged_section(new: str, old: str, measured: Sequence[str]) -> str:
 
 
 def _backend(line: str) -> str | None:
-    """Whose row of a table, or reason for having none, a line is."""
+    """The backend of a table's row, or of the reason for a missing row."""
     row = re.match(r"\| (?!backend \|)(\S+) \||\* (\S+) ", line)
     return row and (row[1] or row[2])
 

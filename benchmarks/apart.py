@@ -11,8 +11,8 @@ from typing import Any
 
 
 def measured(script: str, *names: str, more: Sequence[str] = ()) -> dict[str, Any] | None:
-    """What `script --measure names more` prints in its last line; None, with the reason on stderr, if it fails."""
-    # What was compiled before is not taken from the cache: compiling is part of what is measured.
+    """The last line that `script --measure names more` prints, parsed; None, with the reason on stderr, if it fails."""
+    # The compile cache is off: compiling is part of the measurement.
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "DELEGATEKIT_COMPILED": "off"}
     command = [sys.executable, script, "--measure", *names, *more]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,10 +1,10 @@
-"""What compiling costs: here, in a process of its own, side by side, and a second time from the cache.
+"""Compile time: in this process, in a separate process, in parallel, and a second time from the cache.
 
     python benchmarks/compiling.py                              # EfficientNet-Lite0, int8, for an Ethos-U55
     python benchmarks/compiling.py --backend ethosu --model efficientnet-lite0
 
 Two methods with the same network, whose weights differ: two partitions. CPU seconds are of this process and of those
-that it started and that have ended; both they and the wall's seconds are from the exported program to the file. All
+that it started and that have ended; these and the wall time are from the exported program to the file. All
 files must be the same.
 """
 

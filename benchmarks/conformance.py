@@ -1,4 +1,4 @@
-"""How long the conformance suite takes: cases and examples of each room, wall time, examples per minute.
+"""Time that the conformance suite takes: cases and examples of each room, wall time, examples per minute.
 
 python benchmarks/conformance.py                          # xnnpack, default profile, two processes
 python benchmarks/conformance.py reference --profile quick --jobs 4 --select operators

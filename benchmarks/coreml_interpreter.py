@@ -1,4 +1,4 @@
-"""The Core ML backend on the host: its interpreter beside eager mode, and what takes the time of lowering.
+"""The Core ML backend on the host: its interpreter beside eager mode, and a breakdown of lowering time.
 
     python benchmarks/coreml_interpreter.py
     python benchmarks/coreml_interpreter.py --models vit-base --rounds 9

@@ -88,7 +88,7 @@ _KERNELS = (torch.add, torch.mul, torch.atan)
 
 
 class Chain(nn.Module):
-    """Operators on a few elements, where next to nothing is computed."""
+    """Operators on a few elements, with almost no computation."""
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         for index in range(LENGTH):
@@ -204,7 +204,7 @@ def empty_delegates(*sizes: int, dynamic: bool = False) -> Subject:
 
 
 class Recording:
-    """Another runtime, whose calls are written down."""
+    """Another runtime, whose calls are recorded."""
 
     def __init__(self, runtime: Any) -> None:
         self.runtime = runtime
@@ -217,7 +217,7 @@ class Recording:
 
 
 def xnnpack_delegates() -> Subject:
-    """XNNPACK delegates of a few elements; between two of them a kernel (atan) that XNNPACK has not."""
+    """XNNPACK delegates of a few elements; between two of them a kernel (atan) that XNNPACK lacks."""
 
     class Alternating(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -35,7 +35,7 @@ class Engine(Protocol):
         """Write the file. Raises NotImplementedError with the reason if the engine has nothing of the kind."""
 
     def start(self, threads: int) -> None:
-        """What is needed before `load`."""
+        """Imports and threads that `load` needs."""
 
     def load(self, path: Path, inputs: Tensors, case: ModelCase | None) -> Call:
         """A function that computes the outputs. Only engines without a file need the model."""
@@ -50,7 +50,7 @@ def _exported(case: ModelCase) -> torch.export.ExportedProgram:
 
 
 class Eager:
-    """The module as it is, in float whatever is asked."""
+    """The module as it is, in float even if int8 is asked for."""
 
     name, suffix = "eager", ""
 
@@ -68,7 +68,7 @@ class Eager:
 
 
 class Compiled(Eager):
-    """`torch.compile` with its default settings, which needs a C++ compiler. Float whatever is asked."""
+    """`torch.compile` with its default settings, which needs a C++ compiler. Float even if int8 is asked for."""
 
     name = "compile"
 
@@ -279,7 +279,7 @@ ENGINES: dict[str, Engine] = {
 
 @dataclass(frozen=True)
 class Files:
-    """Where the files of one model lie."""
+    """The paths of one model's files."""
 
     folder: Path
 

@@ -1,4 +1,4 @@
-"""How fast XNNPACK multiplies matrices, and what that leaves of a transformer's time at the least.
+"""Rate at which XNNPACK multiplies matrices, and the lower bound of a transformer's time that follows from it.
 
     python benchmarks/products.py [--models vit-base bert-base] [--rounds 30]
 
@@ -78,7 +78,7 @@ def row(name: str, folder: Path, rounds: int) -> list[str]:
 
 
 def products(case: ModelCase) -> Counter[Size]:
-    """How often the model multiplies rows with a constant weight of a size."""
+    """Number of products of rows with a constant weight in the model, by size."""
     sizes: Counter[Size] = Counter()
     for node in case.export().graph.nodes:
         if node.target is torch.ops.aten.linear.default:

@@ -1,4 +1,4 @@
-"""What measuring costs: calls of a method whose instructions are measured, beside calls of which nothing is.
+"""Overhead of profiling: calls of a method whose instructions are measured, beside calls without measurements.
 
     python benchmarks/profiling.py                                  MobileNetV2 on XNNPACK
     python benchmarks/profiling.py --models minilm --backend vulkan

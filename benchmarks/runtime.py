@@ -6,8 +6,8 @@
     python benchmarks/runtime.py --models minilm --engines ours stock eager --threads 1 --rounds 30
 
 Each model's engines run in one process, their calls interleaved. With one thread, CPU time is compared, which does not
-depend on who else uses the machine; with more, the time that passes. Medians, and their ratios, are what counts.
-Memory is measured in a process for each engine: what it has more after loading and one call than before.
+depend on who else uses the machine; with more, wall time. Medians, and their ratios, are what counts.
+Memory is measured in a process for each engine: its growth by loading and one call.
 
 ONNX Runtime and OpenVINO come with `pip install -r requirements-benchmarks.txt`; `make runtime` does that.
 """
@@ -177,7 +177,7 @@ def _sqnr(outputs: Tensors, expected: Tensors) -> float:
 
 
 def _memory(name: str, files: Files, arguments: argparse.Namespace) -> dict[str, float]:
-    """MiB that the process has more after loading and a call; of the file; and, of a .pte, what it asks to plan."""
+    """MiB by which loading and a call grow the process; of the file; and, of a .pte, what it asks to plan."""
     engine = ENGINES[arguments.engines[0]]
     path = files.of(engine)
     inputs = torch.load(files.inputs())
@@ -225,7 +225,7 @@ def latency_table(models: Mapping[str, Figures], engines: Sequence[str]) -> str:
 
 
 def memory_table(models: Mapping[str, Mapping[str, Mapping[str, float]]], engines: Sequence[str]) -> str:
-    """MiB: files, what .pte files plan, and what the process grows by."""
+    """MiB: files, what .pte files plan, and growth of the process."""
     columns = [
         (what, engine)
         for what in ("file", "planned", "process")

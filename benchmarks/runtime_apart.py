@@ -1,4 +1,4 @@
-"""What a call of a delegate costs in a process of its own, against the same call in this one.
+"""Cost of a delegate's call in a separate process, against the same call in this one.
 
     python benchmarks/runtime_apart.py
 

@@ -129,7 +129,7 @@ def seconds(action: Callable[[], object], rounds: int) -> float:
 
 
 class Chain:
-    """So many operators, each on the result of the one before."""
+    """This many operators, each on the result of the one before."""
 
     def __new__(cls) -> Any:
         import torch

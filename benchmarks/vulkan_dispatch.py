@@ -1,4 +1,4 @@
-"""What a dispatch costs on this machine's Vulkan device, and which part of it is ours.
+"""Cost of a dispatch on this machine's Vulkan device, and our share of it.
 
     python benchmarks/vulkan_dispatch.py
     LP_NUM_THREADS=0 python benchmarks/vulkan_dispatch.py     Mesa's lavapipe without threads of its own
@@ -6,7 +6,7 @@
 Chains of small operators, each on the result of the one before, of several lengths. For each length: the CPU time of
 all threads and the wall time of a call through the engine, of the runtime's `execute` alone, and of submitting the
 recorded commands and waiting for them, which is the driver's. A line is fitted over the lengths: its slope is what a
-dispatch costs; what is left of the shortest chain is what a call costs. The least of many calls counts, the three of
+dispatch costs; the rest of the shortest chain is what a call costs. The least of many calls counts, the three of
 them in turns.
 """
 
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def measure(length: int, rounds: int) -> dict[str, tuple[float, float]]:
-    """Who runs -> the least CPU and wall seconds of a call of a chain of so many operators."""
+    """Layer -> the least CPU and wall seconds of a call of a chain of this many operators."""
     import torch
 
     import delegatekit
@@ -86,7 +86,7 @@ def measure(length: int, rounds: int) -> dict[str, tuple[float, float]]:
 
 
 def fitted(at: Sequence[int], values: Sequence[float]) -> tuple[float, float]:
-    """What the first of the values is without its own dispatches, and the slope of the line of least squares."""
+    """The first of the values without its own dispatches, and the slope of the least-squares line."""
     middle, mean = sum(at) / len(at), sum(values) / len(values)
     slope = sum((x - middle) * (y - mean) for x, y in zip(at, values, strict=True)) / sum((x - middle) ** 2 for x in at)
     return values[0] - slope * at[0], slope
