@@ -1,4 +1,4 @@
-"""Architectures that nobody tuned for, small, with random weights: how each is built, its inputs, most delegates.
+"""Architectures without any tuning, small, with random weights: how each is built, its inputs, most delegates.
 
 The point is agreement with eager; the count of delegates only guards against fragmentation.
 """

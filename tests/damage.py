@@ -51,7 +51,7 @@ VALUES: Final[Sequence[Any]] = (
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The ways to all values inside one."""
+    """The paths of all values inside a value."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         yield (*path, key)
@@ -59,7 +59,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def changed_json(value: Any, chance: random.Random) -> bytes:
-    """The text of a value of which one or two parts are changed, or of which the text is."""
+    """The text of a value in which one or two parts are changed, or whose text is changed."""
     value = copy.deepcopy(value)
     for _ in range(chance.choice((1, 1, 1, 2))):
         found = list(places(value))
@@ -113,7 +113,7 @@ def _deep(text: bytes, chance: random.Random) -> bytes:
 
 
 def _twice(text: bytes, chance: random.Random) -> bytes:
-    """Some key once more."""
+    """One key, repeated."""
     first, colon, rest = text.partition(b'": ')
     key = first.rpartition(b'"')[2]
     return first + colon + b'1, "' + key + b'": ' + rest

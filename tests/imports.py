@@ -1,4 +1,4 @@
-"""Who imports what, read from the sources: the graph that the tests of the architecture's borders look at."""
+"""The import graph, read from the sources, for the tests of the architecture's borders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packages import Package
 
-#: Module or room -> what it imports of the same package, itself left out.
+#: Module or room -> its imports of the same package, except itself.
 Graph = Mapping[str, frozenset[str]]
 
 
@@ -20,7 +20,7 @@ class Import:
 
     name: str
     line: int
-    #: Whether only type checkers see it: it stands under `if TYPE_CHECKING`.
+    #: True if only type checkers see it: it is under `if TYPE_CHECKING`.
     for_types: bool
 
     @property
@@ -54,7 +54,7 @@ def imports(module: str, path: Path) -> Iterator[Import]:
 
 @cache
 def module_graph(package: Package) -> Graph:
-    """Which module of a package imports which."""
+    """The imports between the modules of a package."""
     files = dict(package.modules())
     found: dict[str, frozenset[str]] = {}
     for module, path in files.items():
@@ -65,7 +65,7 @@ def module_graph(package: Package) -> Graph:
 
 @cache
 def room_graph(package: Package) -> Graph:
-    """Which room of a package imports which; a room is a module or a subpackage directly under the package."""
+    """The imports between the rooms of a package; a room is a module or a subpackage directly under the package."""
     found: dict[str, set[str]] = {}
     for module, targets in module_graph(package).items():
         own = room(module)
@@ -79,7 +79,7 @@ def room(module: str) -> str:
 
 
 def reachable(graph: Graph, starts: Iterable[str]) -> frozenset[str]:
-    """What is imported from `starts`, directly or not; the starts are part of it."""
+    """The modules imported from `starts`, directly or not, including `starts`."""
     found: set[str] = set()
     todo = list(starts)
     while todo:
@@ -91,7 +91,7 @@ def reachable(graph: Graph, starts: Iterable[str]) -> frozenset[str]:
 
 
 def circles(graph: Graph) -> list[str]:
-    """The circles, one of each tangle, as "a -> b -> a"."""
+    """The cycles, one of each strongly connected component, as "a -> b -> a"."""
     found: list[str] = []
     tangled: set[str] = set()
     for start in sorted(graph):
@@ -103,7 +103,7 @@ def circles(graph: Graph) -> list[str]:
 
 
 def _way_back(graph: Graph, start: str) -> list[str] | None:
-    """The shortest way from a node to itself."""
+    """The shortest path from a node to itself."""
     ways = [[start, target] for target in sorted(graph[start])]
     seen: set[str] = set()
     while ways:

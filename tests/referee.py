@@ -1,4 +1,4 @@
-"""Eager, the Python engine and the stock runtime on the same file: what the tests of this folder compare."""
+"""Eager, the Python engine and the stock runtime on the same file, as the tests of this folder compare them."""
 
 from __future__ import annotations
 

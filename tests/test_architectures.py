@@ -1,4 +1,4 @@
-"""Architectures that nobody tuned for: both engines must agree with eager on all of them, also with changing sizes."""
+"""Architectures without any tuning: both engines must agree with eager on all of them, also with changing sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.export import Dim
 
 import delegatekit
 
-#: Sizes that torch.export fixes in these models, whatever one asks for.
+#: Sizes that torch.export fixes in these models, whatever is requested.
 FIXED = {
     "batch": {"GRU, bidirectional", "RNN"},  # their first dimension is time, over which PyTorch unrolls
     "length": {"Mamba", "wav2vec 2"},

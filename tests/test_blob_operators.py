@@ -1,4 +1,4 @@
-"""What plugins tell of the inside of the blobs that they compile, and of damaged ones."""
+"""Operators that plugins report of the blobs that they compile, and of damaged ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Net(nn.Module):
 
 
 def telling(name: str) -> LoadedBackend:
-    """The backend; a test of one that does not tell, or cannot compile here, is skipped."""
+    """The backend; skips a test of one that does not report operators, or cannot compile here."""
     backend = get_backend(name)
     if not backend.has("blob_operators"):
         pytest.skip(f"{name} does not list the operators in its blobs")
@@ -58,14 +58,14 @@ def delegates_of(file: PteFile) -> list[Any]:
 
 
 def check_flow(operators: tuple[BlobOperator, ...]) -> None:
-    """Each value is made once, and what is read was made before or is made by nobody; most read what others made."""
+    """Each value is made once, and reads are of earlier values or of inputs; most read others' results."""
     made = {value: number for number, operator in enumerate(operators) for value in operator.makes}
     assert len(made) == sum(len(operator.makes) for operator in operators)
     for number, operator in enumerate(operators):
         assert operator.name and operator.makes
         assert all(made.get(value, -1) < number for value in operator.reads)
     read = {value for operator in operators for value in operator.reads}
-    # Nothing is computed in vain: what nobody reads is returned.
+    # No computation is unused: a value without readers is returned.
     assert sum(read.isdisjoint(operator.makes) for operator in operators) <= 2
     chained = sum(any(value in made for value in operator.reads) for operator in operators)
     assert chained >= len(operators) // 2 > 0
@@ -84,7 +84,7 @@ def test_inspect_lists_the_operators(compiled: tuple[LoadedBackend, bytes]) -> N
 
 
 def test_damaged_blobs_are_refused_with_a_format_error(compiled: tuple[LoadedBackend, bytes]) -> None:
-    """Damage may go unnoticed where it changes a number alone; then the answer still is a whole one."""
+    """Damage may go undetected where it changes only a number; then the answer is still complete."""
     backend, buffer = compiled
     file = read(buffer)
     delegate = delegates_of(file)[0]

@@ -1,4 +1,4 @@
-"""Who may import whom, and what importing costs: the architecture's borders, for every package that is found."""
+"""The architecture's borders, for every package that is found: allowed imports, and the cost of importing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLUGINS = [*plugins(), *examples()]
 EVERY = [*PACKAGES, *examples()]
 OURS = {package.module: package for package in EVERY}
 
-#: What no plugin, and no other package that plugins may need, imports.
+#: Modules that no plugin, and no other package that plugins may need, imports.
 UPSTAIRS = frozenset({"delegatekit", "delegatekit-tools", "delegatekit-conformance"})
 #: Distribution -> those of ours that it may import.
 BELOW = {
@@ -41,11 +41,11 @@ BELOW = {
         {"delegatekit-api", "delegatekit-toolkit", "delegatekit", "delegatekit-tools"}
     ),
 }
-#: Whose names a package loads when they are first used, where it is installed.
+#: Packages whose names are loaded on first use, where they are installed.
 LAZY = {"delegatekit": frozenset({"delegatekit-tools"})}
-#: What packages import without declaring it, and why they may.
+#: Undeclared imports of packages, with reasons.
 UNDECLARED = {
-    # Given torch's objects, it imports torch inside functions; whoever has such objects has torch.
+    # Given torch's objects, it imports torch inside functions; callers with such objects have torch.
     "delegatekit-api": frozenset({"torch"}),
     # Pretrained models whose metadata asks for too much: they are installed without it.
     "delegatekit-conformance": frozenset(
@@ -54,11 +54,11 @@ UNDECLARED = {
         if not line.startswith("#")
     ),
 }
-#: What must stay usable without a backend and without a vendor's tools.
+#: Packages that must stay usable without a backend and without a vendor's tools.
 NEUTRAL = frozenset(BELOW)
 #: Backends that they name all the same: the suite's partner in programs of two backends, which may be missing.
 NAMED = {"delegatekit-conformance": frozenset({"reference"})}
-#: Names of backends and vendors that those have no business to know.
+#: Names of backends and vendors that must not occur in those.
 VENDORS = re.compile(r"xnnpack|core ?ml|vulkan|ethos.?u|vela|qnn|openvino|hexagon|cadence", re.IGNORECASE)
 #: Files at the top that find packages by themselves.
 CENTRAL = ("Makefile", "pyproject.toml", ".ci/run", "conftest.py", "packages.py", "docs/generate.py")
@@ -76,7 +76,7 @@ RUNNING = frozenset({"blob", "runtime"})
 STAGES = ("edge", "partition", "lowering", "emit")
 #: The core's rooms that know files only, not how they were made.
 FILE_ROOMS = frozenset({"pte", "engine"})
-#: Rooms that compile or quantize: whoever only runs files loads none of them.
+#: Rooms that compile or quantize: running a file loads none of them.
 COMPILERS = frozenset({*STAGES, "passes", "fallback", "compiling", "pipeline", "quantization"})
 
 #: Modules of extras that are not among the development dependencies, and their distributions.
@@ -104,7 +104,7 @@ def allowed(package: Package) -> frozenset[str]:
 
 
 def closure(package: Package) -> frozenset[str]:
-    """The distributions of ours that come with a package, by whatever way."""
+    """The distributions of ours that come with a package, directly or not."""
     needed = {other.distribution: frozenset(map(normal, other.requirements)) for other in EVERY}
     return (reachable(needed, [package.distribution]) & needed.keys()) - {package.distribution}
 
@@ -148,7 +148,7 @@ def test_a_face_hides_none_of_its_modules() -> None:
 
 
 def test_tools_import_faces_of_the_core_only() -> None:
-    # What a tool needs is part of the reading API (docs/reading.md): somebody else's tool could be written on it.
+    # A tool's needs are part of the reading API (docs/reading.md): third-party tools could use it.
     (tools,) = [package for package in PACKAGES if package.distribution == "delegatekit-tools"]
     known = dict(core().modules())
     for module, path in tools.modules():
@@ -209,7 +209,7 @@ def whole_graph(package: Package) -> dict[str, frozenset[str]]:
 
 
 def rooms_reached(package: Package, starts: Iterable[str]) -> frozenset[str]:
-    """The rooms of a package that importing these rooms imports, by whatever way."""
+    """The rooms of a package that importing these rooms imports, directly or not."""
     graph, wanted = module_graph(package), set(starts)
     return frozenset(map(room, reachable(graph, [module for module in graph if room(module) in wanted])))
 

@@ -1,4 +1,4 @@
-"""Bundled programs: the stock runtime verifies ours, and we verify what the stock writer made."""
+"""Bundled programs: the stock runtime verifies ours, and we verify those of the stock writer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KINDS = (torch.randn(4, 3), torch.tensor([2, 0]), 3, True, 0.5)
 
 
 def stock_outputs(data: bytes, method: str, case: int) -> list[torch.Tensor]:
-    """What the stock runtime computes for a case; raises RuntimeError if that is not as expected."""
+    """The outputs of the stock runtime for a case; raises RuntimeError if they are not as expected."""
     bundle = _C._load_bundled_program_from_buffer(data, 1 << 20)
     found: list[torch.Tensor] = bundle.verify_result_with_bundled_expected_output(method, case, *TOLERANCES)
     return found

@@ -55,7 +55,7 @@ class Tagger(nn.Module):
 
 
 class Across(nn.Module):
-    """Down, up again, and the way across, as in a U-Net."""
+    """Downsampling, upsampling and a skip connection, as in a U-Net."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The delegation report: what it says, that it stays within bounds, and how it behaves in a real browser."""
+"""The delegation report: its content, its size, and its behaviour in a real browser."""
 
 from __future__ import annotations
 

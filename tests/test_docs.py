@@ -136,7 +136,7 @@ def test_the_conformance_page_explains_every_verdict() -> None:
 # -- docs/architecture.md: its names, its paths and its pictures ------------------------------------------------------
 
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-#: What starts the dotted names that are not ours.
+#: First parts of dotted names that are not ours.
 FOREIGN = ("aten", "executorch_prim", "math", "node", "operator", "quantized_decomposed", "torch", "MAJOR")
 #: Single names that are not ours either.
 FOREIGN_NAMES = {"SystemExit", "NotImplemented", "str"}
@@ -155,7 +155,7 @@ def code_spans() -> Iterator[tuple[str, str]]:
 
 @cache
 def names_of(path: Path) -> frozenset[str]:
-    """What a file defines or imports at its top, and "Class.member" of what its classes have."""
+    """The names that a file defines or imports at its top, and "Class.member" of its classes' members."""
     found = set()
     for statement in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(statement, ast.ClassDef):
@@ -192,7 +192,7 @@ def our_names() -> frozenset[str]:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a dotted name is a module of ours, a name in one, or a member of one of our classes."""
+    """True if a dotted name is a module of ours, a name in one, or a member of one of our classes."""
     modules = our_modules()
     if name in our_names():
         return True
@@ -254,7 +254,7 @@ def reduced(graph: dict[str, set[str]]) -> set[tuple[str, str]]:
 
 
 def rooms(package: Package) -> dict[str, set[str]]:
-    """Room -> the rooms that it imports; what it takes from the package's face, it takes from where that has it."""
+    """Room -> the rooms that it imports; a name from the package's face counts for the room that has it."""
     graph = room_graph(package)
     return {
         name: {end for target in ends for end in (graph[""] if target == "" else {target})} - {name}

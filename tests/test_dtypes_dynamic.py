@@ -1,4 +1,4 @@
-"""Sizes that change from call to call, where the core computes something otherwise than the runtime's kernel would."""
+"""Sizes that change from call to call, where the core computes differently from the runtime's kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dtypes with XNNPACK, which takes float32, float16 and bfloat16: what it takes, what it leaves, what it converts.
+"""Dtypes with XNNPACK, which takes float32, float16 and bfloat16: taken, left to the runtime, or converted.
 
 The cases are those of the core's sweep (core/tests/dtypes_table.py) that have a float32, or a narrow float, which the
 core computes in float32 where the runtime's kernel would sum up in the narrow type.
@@ -19,7 +19,7 @@ from dtypes_table import OPERATORS
 
 #: XNNPACK computes exponentials and the like by its own polynomials.
 ROUNDINGS = 32.0
-#: Its maximum passes NaN over, and roots of infinity are NaN: known, see the plugin's KNOWN_DIFFERENCES.
+#: Its maximum ignores NaN, and roots of infinity are NaN: known, see the plugin's KNOWN_DIFFERENCES.
 CASES = {
     name: cases
     for name, operator in OPERATORS.items()

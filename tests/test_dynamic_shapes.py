@@ -93,14 +93,14 @@ OPERATORS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 @pytest.fixture(autouse=True)
 def _same_numbers() -> None:
-    """Norms of few numbers magnify roundings: a test must not depend on which ones ran before it."""
+    """Norms of few numbers magnify roundings: random numbers must not depend on earlier tests."""
     torch.manual_seed(0)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_operator_with_a_size_that_changes(name: str) -> None:
     function = OPERATORS[name]
-    # PyTorch's export takes for granted that a slice's result has not exactly one row.
+    # PyTorch's export assumes that a slice's result has not exactly one row.
     least = {"slice front": 3, "slice end": 3, "var": 2}.get(name, 1)
     dim = Dim("n", min=least, max=9)
     calls = [(torch.randn(max(n, least), 6),) for n in SIZES]

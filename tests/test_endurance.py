@@ -31,7 +31,7 @@ X = torch.linspace(-1, 1, 192).reshape(1, 3, 8, 8)
 
 
 class Net(nn.Module):
-    """What every backend takes, with one more result so that not all is the delegate's."""
+    """A model that every backend takes, with one more result so that not all is the delegate's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ def inputs(number: int) -> torch.Tensor:
 
 
 def fewer(name: str, count: int) -> int:
-    """So many calls as a backend's runtime makes in reasonable time."""
+    """The number of calls that a backend's runtime makes in reasonable time, at most `count`."""
     return max(2, count // _SLOW.get(name, 1))
 
 
@@ -119,12 +119,12 @@ def test_loads_leave_nothing_behind(name: str, cycles: int, program: Callable[[s
             )
     before, after = state
     assert after[0] <= before[0] + 4 and after[1] <= before[1] + 2 and after[2] <= before[2] + 1
-    # Heaps are never quite still: only what each load leaves counts.
+    # Heaps fluctuate: only growth per load counts.
     assert after[3] - before[3] < (16 << 20) + 2048 * cycles
 
 
 def _answer(data: bytes, file: str) -> None:
-    """What a process does: run the program, and leave the result."""
+    """The work of a process: run the program, and save the result."""
     torch.set_num_threads(1)  # a fork has none of the threads that PyTorch's kernels wait for
     torch.save(delegatekit.load(data)["forward"](inputs(1)), file + ".part")
     Path(file + ".part").replace(file)
@@ -142,7 +142,7 @@ def test_a_process_that_is_started_by_one_that_runs_computes_the_same(
     here = delegatekit.load(data)["forward"]
     expected = here(inputs(1))
     if (name, way) == ("vulkan", "fork"):
-        # Drivers have threads, which a fork has not: refused at once, instead of a hang.
+        # Drivers have threads, which a fork lacks: refused at once, instead of a hang.
         assert _forked(lambda: _refused(data)) == 0
         assert torch.equal(here(inputs(1)), expected)
         return
@@ -157,7 +157,7 @@ def test_a_process_that_is_started_by_one_that_runs_computes_the_same(
             code = _forked(lambda file=file: _answer(data, file))
         assert code == 0
         assert torch.equal(torch.load(file), expected)
-        assert torch.equal(here(inputs(1)), expected), "the process itself goes on"
+        assert torch.equal(here(inputs(1)), expected), "the process itself keeps working"
 
 
 def _refused(data: bytes) -> None:

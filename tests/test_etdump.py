@@ -1,4 +1,4 @@
-"""What the stock runtime tells of our files is shown as a profile, and linked to the lines of the model."""
+"""The stock runtime's ETDump of our files is shown as a profile, and linked to the lines of the model."""
 
 from __future__ import annotations
 

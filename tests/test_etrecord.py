@@ -105,7 +105,7 @@ def test_events_lead_to_operators_and_lines(backends: list[str], tmp_path: Path)
 
 
 def test_operators_inside_a_delegate_are_never_led_to_another_one(tmp_path: Path) -> None:
-    """The Inspector takes a key for found if it is a part of the event's name: "2" of "Transpose (ND, X32) #1"."""
+    """The Inspector matches a key that is a substring of the event's name: "2" in "Transpose (ND, X32) #1"."""
     inputs = (torch.randn(1, 3, 8, 8),)
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(4, 4, 1)).eval()
     events = inspected(dk.lower(module, inputs, backends=["xnnpack"]), inputs, tmp_path)

@@ -20,7 +20,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "minimal_backend"
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The example's wheel, unpacked into a folder on sys.path: what an installer would do."""
+    """The example's wheel, unpacked into a folder on sys.path, as by an installer."""
     folder = tmp_path_factory.mktemp("demo")
     command = [sys.executable, "-m", "build", "--quiet", "--no-isolation", "--wheel", "--outdir", str(folder)]
     subprocess.run([*command, str(EXAMPLE)], check=True, capture_output=True, timeout=120)

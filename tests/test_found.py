@@ -1,4 +1,4 @@
-"""The faults of others: the page is up to date, what avoids each exists, and the snippets show them."""
+"""Faults of other projects: the page is up to date, the code that avoids each exists, and the snippets show them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_many_faults_of_several_products_are_shown() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_fault_was_seen_and_is_avoided_somewhere(name: str) -> None:
     fault = page.FAULTS[name]
-    assert name in json.loads(page.OBSERVED.read_text("utf-8")), "its snippet has not been seen to show it"
+    assert name in json.loads(page.OBSERVED.read_text("utf-8")), "its snippet has no recorded output"
     assert re.fullmatch(r"\d+(\.\d+)+", fault.version) and fault.title.endswith(".")
     for text in fault.avoided:
         path, names = page.place(text)

@@ -30,14 +30,14 @@ Step = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Generated(NamedTuple):
-    """Tokens, and how far each was ahead of the next best."""
+    """Tokens, and the margin of each over the next best."""
 
     tokens: list[int]
     margins: list[float]
 
 
 def generate(prefill: Step, decode: Step, prompt: torch.Tensor) -> Generated:
-    """Greedy generation of `TOKENS` tokens behind the prompt (1, T)."""
+    """Greedy generation of `TOKENS` tokens after the prompt (1, T)."""
     tokens, margins, logits = [], [], prefill(prompt)
     for _ in range(TOKENS):
         top = logits[0].topk(2)
@@ -102,7 +102,7 @@ def data(request: pytest.FixtureRequest, module: Any, exported: dict[str, torch.
 
 
 def test_no_token_is_a_tie(eager: list[Generated]) -> None:
-    """Rounding moves these logits by some 1e-7; every choice is clear of that, so equal tokens mean something."""
+    """Rounding moves these logits by some 1e-7; every choice has a larger margin, so equal tokens are significant."""
     assert min(min(generated.margins) for generated in eager) > 1e-3
     assert all(len(set(generated.tokens)) > 4 for generated in eager)
     assert len({tuple(generated.tokens) for generated in eager}) == len(eager)
@@ -129,7 +129,7 @@ def test_the_stock_runtime_generates_the_same_tokens(data: bytes, module: Any, e
 
 @pytest.mark.parametrize("runtime", ["engine", "stock"])
 def test_a_second_prompt_may_follow_without_a_reset(data: bytes, module: Any, runtime: str) -> None:
-    """A chat: what prefill gets goes on behind what is in the cache."""
+    """A chat: a second prefill continues after the tokens in the cache."""
     if runtime == "engine":
         loaded = delegatekit.load(data)
         prefill, decode = loaded["prefill"], loaded["decode"]

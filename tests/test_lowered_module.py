@@ -1,4 +1,4 @@
-"""Lowered modules at their borders: what they take, how long they live, and what programs they are part of become."""
+"""Lowered modules at their borders: inputs, lifetime, and programs that contain them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def linear() -> tuple[nn.Module, delegatekit.LoweredModule]:
 
 
 def test_equal_blobs_for_other_shapes_are_other_delegates(demo: str) -> None:
-    """The example's blobs say nothing of shapes."""
+    """The example's blobs have no shapes."""
     first = delegatekit.to_backend(Mixed(), (X, X.clone()), backend=demo)
     second = delegatekit.to_backend(Mixed(), (torch.randn(2), torch.randn(2)), backend=demo)
     for lowered, x in ((first, X), (second, torch.randn(2))):
@@ -230,7 +230,7 @@ def test_it_may_stand_in_branches(linear: Any) -> None:
 
 
 class Remembering(nn.Module):
-    """State around a lowered module, updated in a way that PyTorch must make functional first."""
+    """State around a lowered module, updated in place, which PyTorch must functionalize first."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -331,7 +331,7 @@ class Sine(nn.Module):
 
 @pytest.fixture
 def events(install_plugin: Any) -> list[Any]:
-    """What the runtime of the backend "counting" was called for."""
+    """Events of the runtime of the backend "counting", in order."""
     install_plugin("counting", COUNTING)
     delegatekit.to_backend(Sine(), (X,), backend="counting")
     found: list[Any] = sys.modules["delegatekit_counting_plugin"].events

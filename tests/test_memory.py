@@ -73,7 +73,7 @@ def test_a_broadcast_operand_is_not_written_over() -> None:
 
 
 def test_the_result_does_not_go_where_another_operand_is_a_part_of_it() -> None:
-    """The first row is broadcast over all rows; written over, it would be another for the rows behind."""
+    """The first row is broadcast over all rows; overwriting it would change it for the later rows."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
         a = x.exp()
@@ -155,8 +155,8 @@ def test_slices_and_rows_of_a_value_are_no_copies() -> None:
     [
         (lambda x: x[2:7], True),
         (lambda x: x[:, 1:3], False),  # not leading
-        (lambda x: x[::2], False),  # not one behind the other
-        (lambda x: x.view(1, 12, 8)[:, 3:5], True),  # behind sizes of 1
+        (lambda x: x[::2], False),  # not contiguous
+        (lambda x: x.view(1, 12, 8)[:, 3:5], True),  # after sizes of 1
         (lambda x: x[3:4][:, 4:8], True),  # within a row
         (lambda x: x[3:4][:, 3:5], False),  # not aligned
         (lambda x: x.view(6, 2, 8)[4][1], True),

@@ -16,7 +16,7 @@ models = pytest.importorskip("delegatekit_conformance.models")
 
 @dataclass(frozen=True)
 class Expected:
-    """What stock ExecuTorch 1.5.1 needs for the model is the upper bound: delegates and kernel calls outside them."""
+    """Upper bounds from stock ExecuTorch 1.5.1 for the model: delegates, and kernel calls outside them."""
 
     delegates: int
     fallback: int
@@ -54,7 +54,7 @@ def test_both_engines_agree_with_eager(name: str, tmp_path: Path) -> None:
     scale = eager.abs().max()
     for result in (engine, stock):
         assert result.shape == eager.shape
-        # float32 through 50 to 100 layers: the bound that the project promises.
+        # float32 through 50 to 100 layers: the project's documented bound.
         assert (result - eager).abs().max() <= 1e-3 * scale
     path.unlink()
 

@@ -37,13 +37,13 @@ def repository(tmp_path_factory: pytest.TempPathFactory, write_metadata: Any) ->
     subprocess.run(["git", "init", "--quiet"], cwd=copy, check=True)
     (recipe,) = re.findall(r"^```sh\n(cp -r .*?)^make setup$", RECIPES.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     subprocess.run(["bash", "-e", "-c", recipe], cwd=copy, check=True, capture_output=True)
-    # What `make setup` does for every package that the Makefile finds.
+    # As `make setup` does for every package that the Makefile finds.
     write_metadata(copy, Package(copy / "plugins" / NAME))
     return copy
 
 
 def run(repository: Path, *command: str) -> str:
-    """What a command prints that runs in the copy, with the packages of the copy."""
+    """The output of a command that runs in the copy, with the packages of the copy."""
     sources = [str(path) for path in sorted([*repository.glob("*/src"), *repository.glob("plugins/*/src")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([*sources, str(repository)])}
     result = subprocess.run(command, cwd=repository, capture_output=True, text=True, env=environment, check=False)

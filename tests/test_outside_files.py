@@ -39,13 +39,13 @@ from delegatekit_tools.profile.origins import Origins
 from delegatekit_tools.sweep import LeftOut, Row, Sweep
 from delegatekit_tools.sweep.results import Results
 
-#: CPU seconds that a file may take, however it is damaged.
+#: CPU seconds that a file may take, for any damage.
 SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class Format:
-    """A valid file, how it is damaged, and what is done with it."""
+    """A valid file, its mutation, and its reader."""
 
     name: str
     content: bytes
@@ -198,7 +198,7 @@ NAMES = (
 
 
 def outcome(each: Format, number: int, folder: Path) -> str:
-    """What comes of a mutant: "loads" or "refused". Raises what is no error of ours."""
+    """The outcome of a mutant: "loads" or "refused". Raises any other error than ours."""
     data = each.change(each.content, random.Random(f"{each.name} {number}"))
     path = folder / each.name
     path.write_bytes(data)

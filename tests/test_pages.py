@@ -1,4 +1,4 @@
-"""All pages that we write: foreign text in them is text, and what got in as markup after all could not run."""
+"""All pages that we write: foreign text in them is text, and injected markup could not run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from delegatekit_conformance.outcome import CaseResult, Outcome, Verdict
 from delegatekit_conformance.run import BackendFacts, Run
 from delegatekit_tools.sweep import LeftOut, Row, Sweep
 
-#: Text that would be seen to run, as an element, as an attribute, in a script and in a style sheet.
+#: Text whose execution would be noticed, as an element, as an attribute, in a script and in a style sheet.
 NASTY = (
     "</script></style><script>window.ran = 1</script><img src=x onerror='window.ran = 2'>"
     '" onmouseover="window.ran = 3" style="color: red" \' onfocus=\'window.ran = 4\u202e\x1b[31m'
@@ -155,7 +155,7 @@ def test_a_page_has_no_markup_of_others_and_none_that_its_policy_forbids(page: s
 
 
 def shown(browser: Any, path: Path) -> tuple[Any, list[str]]:
-    """The page in a tab, and what the browser complains of."""
+    """The page in a tab, and the browser's complaints."""
     tab = browser.new_page()
     complaints: list[str] = []
     tab.on("console", lambda message: complaints.append(message.text))

@@ -251,7 +251,7 @@ def test_weights_that_a_pass_does_not_read_are_not_computed() -> None:
 
 @dataclass(frozen=True)
 class Does(Pass[EditableProgram]):
-    """Does what a function does."""
+    """Applies a function."""
 
     work: Callable[[EditableProgram], Any]
     name: str = "the worst"
@@ -380,7 +380,7 @@ def test_what_is_no_pass_is_refused_before_any_work() -> None:
 
 @dataclass(frozen=True)
 class Swap(Pass[EditableProgram]):
-    """One operator for another, without end."""
+    """One operator replaced by another, without end."""
 
     old: str
     new: Any

@@ -1,4 +1,4 @@
-"""The reading API: what is in a file, and a tool of somebody else that is written on it alone."""
+"""The reading API: a file's content, and a third-party tool that uses it alone."""
 
 from __future__ import annotations
 

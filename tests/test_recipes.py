@@ -1,4 +1,4 @@
-"""docs/recipes.md, followed word by word: the diffs apply to this repository, and what they add passes its tests."""
+"""docs/recipes.md, followed word by word: the diffs apply to this repository, and the added code passes its tests."""
 
 from __future__ import annotations
 

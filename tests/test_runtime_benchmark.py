@@ -1,4 +1,4 @@
-"""benchmarks/runtime.py: its tables, and that it measures what it says on one model."""
+"""benchmarks/runtime.py: its tables, and its measurements of one model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_ratios_are_ours_to_theirs(runtime: ModuleType) -> None:
         "eager": {"ms": 8.0, "sqnr": 999.0},
     }
     *_, row = runtime.latency_table({"net": figures}, ["ours", "stock", "eager", "openvino"]).splitlines()
-    # An engine that cannot has no figures.
+    # An engine without support has no figures.
     assert row == "| net | 10.0 | 0.50 | 1.25 | - | 1.25 | 120 | 121 | - |"
 
 

@@ -1,6 +1,6 @@
-"""docs/quantization.md, "Declaring a scheme", followed by a stranger: its code makes a backend that knows int8.
+"""docs/quantization.md, "Declaring a scheme", followed by a new vendor: its code makes a backend that knows int8.
 
-The backend around that code runs its partitions with PyTorch, node by node, and remembers what it was told about
+The backend around that code runs its partitions with PyTorch, node by node, and records what it was told about
 integers.
 """
 
@@ -26,7 +26,7 @@ pytest.importorskip("torchao")
 
 PAGE = Path(__file__).parents[1] / "docs" / "quantization.md"
 
-#: What the page takes for granted: the rest of a backend, as docs/writing-a-backend.md has it.
+#: What the page assumes: the rest of a backend, as docs/writing-a-backend.md has it.
 AFTER = """
 from delegatekit_api import *
 from delegatekit_toolkit.support import SupportTable, TablePartitioner, row
@@ -87,7 +87,7 @@ def blocks() -> list[str]:
 
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
-    """The stranger's wheel, as an installer would lay it out."""
+    """The vendor's wheel, as an installer would lay it out."""
     folder = tmp_path_factory.mktemp("mine")
     *code, _ = blocks()
     (folder / "mine.py").write_text("\n\n".join((*code, AFTER)), encoding="utf-8")

@@ -67,7 +67,7 @@ def check(case: Any, exported: torch.export.ExportedProgram, backends: list[str]
     program = delegatekit.lower(exported, backends=backends)
     data = program.buffer
     engine, stock = delegatekit.load(data)["forward"], StockProgram(data).method()
-    # The first call comes again after the others, whose sizes and branches must have left nothing behind.
+    # The first call comes again after the others, whose sizes and branches must have left no state.
     for inputs in (case.inputs, *case.calls, case.inputs):
         with torch.no_grad():
             eager = case.module(*inputs)
@@ -119,7 +119,7 @@ def test_some_tokens_of_the_experts_find_no_room() -> None:
 
 
 def test_torch_export_itself_unrolls_an_lstm() -> None:
-    """Why the tagger of any length is a loop: torch.export accepts no LSTM whose length changes."""
+    """The tagger of any length is a loop because torch.export accepts no LSTM whose length changes."""
     case, _ = small("lstm tagger")
     length = torch.export.Dim("length", min=1, max=12)
     with pytest.raises(Exception, match=r"specialized it to be a constant \(6\)"):

@@ -237,7 +237,7 @@ def test_every_form_of_an_indexed_update_runs_in_both_runtimes(form: str) -> Non
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_cache_of_batch_one_is_written_in_place(count: int) -> None:
-    """Its values lose the batch when they are exported."""
+    """Its values lose the batch dimension when they are exported."""
     module = Cache(put(third), (1, 2, 16, 4)).eval()
     values, index = torch.randn(1, 2, count, 4), torch.arange(count) + 2
     lowered = delegatekit.lower(copy.deepcopy(module), (values, index), backends=["xnnpack"])

@@ -1,6 +1,6 @@
-"""Foreign text on the terminal: whatever a file, module, plugin or argument calls itself, it stays text.
+"""Foreign text on the terminal: names of files, modules, plugins and arguments are printed as text.
 
-Commands are found by themselves: a new one is tried with hostile arguments as soon as it is there.
+Commands are found by themselves: a new one is tried with hostile arguments automatically.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from delegatekit.text import indented, one_line, one_lined, visible
 from delegatekit.text.terminal import CleanStream, Terminal
 
 #: A title for the window, an erased screen, a C1 code, a deleted line, text turned around, rich's markup and emoji
-#: codes, and a line that could pass for one of ours.
+#: codes, and a line that looks like one of ours.
 HOSTILE = "n\x1b]0;owned\x07\x1b[2J\x9b2K\u202e[bold]x[/bold]:smile:\x7f\r\nFORGED line"
 
 
 def faults(text: str) -> list[str]:
-    """What is wrong with a text that was printed."""
+    """Faults of a printed text."""
     found = [
         f"U+{ord(item):04X} in {line!r}"
         for line in text.split("\n")
@@ -86,7 +86,7 @@ def call(
 
 
 def names() -> list[str]:
-    """The commands of the core, and those that other distributions bring."""
+    """The commands of the core, and those of other distributions."""
     brought = [item.name for item in extensions.entry_points(extensions.COMMAND_GROUP)]
     return [*typer.main.get_command(app).commands, *brought]  # type: ignore[attr-defined]
 
@@ -101,7 +101,7 @@ def test_hostile_arguments_of_every_command_are_shown_as_text(name: str, call: C
     for path, command in found:
         for arguments in invocations(command):
             if not arguments and path[0] in ("backends", "doctor"):
-                continue  # nothing hostile is given, and processes would be started
+                continue  # no hostile argument, and processes would be started
             _, printed = call(*path, *arguments)
             assert not faults(printed), (path, arguments)
 

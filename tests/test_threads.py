@@ -59,7 +59,7 @@ def program_bytes() -> bytes:
 
 
 def generate(session: Any, seed: int) -> list[torch.Tensor]:
-    """A prompt of some length, then single rows; what was computed is fed back."""
+    """A prompt of some length, then single rows; outputs are fed back."""
     generator = torch.Generator().manual_seed(seed)
     length = 2 + seed % 7
     results = [session["prefill"](torch.randn(length, 16, generator=generator), torch.arange(length))]
@@ -91,7 +91,7 @@ def test_a_session_computes_what_eager_computes(program_bytes: bytes) -> None:
 
 
 def test_methods_are_made_in_threads_from_the_first_use_on(program_bytes: bytes) -> None:
-    """Nothing has been loaded before: plugins, runtimes and methods are found by all threads at once."""
+    """Nothing is loaded yet: plugins, runtimes and methods are found by all threads at once."""
     for _ in range(3):
         program = delegatekit.load(program_bytes)
         with ThreadPoolExecutor(THREADS) as pool:

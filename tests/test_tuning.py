@@ -38,7 +38,7 @@ class Net(nn.Module):
 
 MODEL, X = Net().eval(), (torch.randn(1, 3, 8, 8),)
 
-#: Seconds of an operator by who computes it; of any other, and of a border.
+#: Seconds of an operator on each backend; of any other, and of a border.
 SLOW = {("reference", "aten.convolution.default"): 30.0, ("reference", "aten.conv2d.default"): 30.0}
 SLOW |= {
     ("xnnpack", "aten.linear.default"): 20.0,
@@ -50,7 +50,7 @@ BORDER = 0.5
 
 
 class FakeMeasurer:
-    """Measures by a table: what operators take on who computes them, and a border for each delegate."""
+    """Measures by a table: seconds of operators on each backend, and a border for each delegate."""
 
     slow = SLOW
     border = BORDER
@@ -91,12 +91,12 @@ def found() -> Measurements:
 
 
 def placed(model: Any, inputs: Any = X, **given: Any) -> LoweredProgram:
-    """A model lowered as was measured."""
+    """A model lowered by the measurements."""
     return delegatekit.lower(model, inputs, **delegatekit.placement(model, inputs, **given))
 
 
 def takers(program: LoweredProgram) -> dict[str, str]:
-    """Operator -> who computes it, "" for the runtime."""
+    """Operator -> its backend, "" for the runtime."""
     plan = program.methods["forward"].plan
     nodes = [node for step in plan.partitions for node in step.nodes]
     return {operator_name(node): plan.taker.get(node, "") for node in (*nodes, *plan.fallback)}

@@ -42,7 +42,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
 
 
 def with_needs(*distributions: str) -> list[str]:
-    """These of our distributions after those that they need."""
+    """These of our distributions after their dependencies."""
     found: list[str] = []
     for name in distributions:
         needs = sorted(PACKAGES[name].needs & PACKAGES.keys())
@@ -52,7 +52,7 @@ def with_needs(*distributions: str) -> list[str]:
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with links to what is installed here, less our own packages: torch is too big to install again."""
+    """A folder with links to the installed packages, less our own packages: torch is too big to install again."""
     folder = tmp_path_factory.mktemp("libraries")
     for source in {*site.getsitepackages(), sysconfig.get_paths()["platlib"]}:
         if not Path(source).is_dir():  # Debian's Python names a folder that a virtual environment does not have
@@ -65,7 +65,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Environment:
-    """A virtual environment that sees the libraries, but of ours only what is installed into it."""
+    """A virtual environment that sees the libraries, but of ours only those installed into it."""
 
     def __init__(self, folder: Path, libraries: Path) -> None:
         venv.create(folder, with_pip=False)

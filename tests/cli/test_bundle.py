@@ -1,4 +1,4 @@
-"""`delegatekit bundle` and `verify`: where cases come from, what is said of them, and exit codes."""
+"""`delegatekit bundle` and `verify`: sources of cases, messages and exit codes."""
 
 from __future__ import annotations
 

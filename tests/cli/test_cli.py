@@ -1,4 +1,4 @@
-"""The command line as a user meets it: what goes to stdout and stderr, exit codes, and what a wrong call is told."""
+"""The command line as a user meets it: stdout and stderr, exit codes, and messages about wrong calls."""
 
 from __future__ import annotations
 

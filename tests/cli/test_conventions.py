@@ -1,4 +1,4 @@
-"""What all commands have in common: help, version, completion, errors, and where they print."""
+"""Conventions of all commands: help, version, completion, errors, and where they print."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from delegatekit_tools import installation
 
 @pytest.fixture(autouse=True)
 def only_test_backends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Importing what else is installed here, and torch, would take seconds."""
+    """Skips torch and the other installed packages: importing them would take seconds."""
     monkeypatch.setenv("DELEGATEKIT_BACKENDS", "nothing,broken")
     monkeypatch.setattr(installation, "_torch", lambda seconds: {"version": "2.9.0"})
 

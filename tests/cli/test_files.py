@@ -1,4 +1,4 @@
-"""Files on the command line: tried before the work begins, never waited for, written whole, trusted only if told."""
+"""Files on the command line: checked before the work begins, never waited for, written whole, trusted only if told."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_run_that_takes_too_long_is_ended(cli: Any, tmp_path: Path) -> None:
     ],
 )
 def test_a_call_that_never_comes_back_ends_the_process(code: str, words: str) -> None:
-    """The second example keeps the interpreter to itself, as native code may do."""
+    """The second example holds the interpreter's lock, as native code may do."""
     program = (
         f"from delegatekit.cli import watch\nwatch._GRACE = 0.2\nwith watch.ended_after(0.05, 'a call'):\n    {code}\n"
     )

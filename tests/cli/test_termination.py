@@ -1,4 +1,4 @@
-"""Commands that are ended from outside: no process of theirs stays, and no folder, at the latest at the next start."""
+"""Commands that are ended from outside leave no process and no folder, at the latest at the next start."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _FEW = {("lower", signal.SIGKILL), ("sweep", signal.SIGTERM)}
 
 
 def wait_for(happened: Callable[[], bool], seconds: float = 300.0) -> bool:
-    """Whether something happens in time."""
+    """True if something happens in time."""
     end = time.monotonic() + seconds
     while not happened() and time.monotonic() < end:
         time.sleep(0.05)

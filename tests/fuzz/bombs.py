@@ -1,4 +1,4 @@
-"""Small files that ask for much: each is well-formed and unfolds to far more work or memory than it holds."""
+"""Small files that demand much: each is well-formed and unfolds to far more work or memory than it holds."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def one_list_in_many_calls(n: int) -> bytes:
 
 
 def a_chain_of_moves(n: int) -> bytes:
-    """Each move hands a constant on, and the last comes first."""
+    """Each move passes a constant on, and the last comes first."""
     return _file([_outside(), *(_tensor(0) for _ in range(n))], [schema.MoveCall(i, i + 1) for i in reversed(range(n))])
 
 
@@ -83,7 +83,7 @@ def one_state_for_many_buffers(n: int) -> bytes:
 
 
 def one_unaligned_constant_for_many_values(n: int) -> bytes:
-    """A megabyte of constants at an odd place, which must be copied for each of n values."""
+    """A megabyte of constants at an unaligned place, which must be copied for each of n values."""
     constants = (b"x", torch.ones(1 << 18))
     with mock.patch.object(writer, "CONSTANT_ALIGNMENT", 1):
         return _file([_tensor(None, [1 << 18], 2) for _ in range(n)], (), {"constants": constants})

@@ -1,4 +1,4 @@
-"""Writes what the fuzzers start from: `python corpus.py FOLDER` makes FOLDER/pte, FOLDER/ptd,
+"""Writes the fuzzers' start corpus: `python corpus.py FOLDER` makes FOLDER/pte, FOLDER/ptd,
 FOLDER/seeds and FOLDER/delegates."""
 
 from __future__ import annotations

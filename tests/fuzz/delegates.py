@@ -18,7 +18,7 @@ from delegatekit_qnn.blob.installation import Missing, find_installation
 
 @dataclass(frozen=True)
 class Delegate:
-    """One delegate of a lowered program: what stands in a file for it."""
+    """One delegate of a lowered program: its parts of the file."""
 
     name: str
     table: schema.BackendDelegate
@@ -68,7 +68,7 @@ def of_program(name: str, data: bytes) -> list[Delegate]:
         if isinstance(call, schema.DelegateCall):
             table = (plan.delegates or [])[call.delegate_index]
             named = {key: bytes(content) for key, content in file.named_data.items() if "delegatekit" not in key}
-            # What nothing computed before is a result.
+            # A value that nothing computed before is a result.
             sides = ([values[i] for i in arguments if (i in known) is before] for before in (True, False))
             inputs, outputs = map(tuple, sides)
             found.append(Delegate(name, table, bytes(file.delegate_blob(table)), named, inputs, outputs))
@@ -105,7 +105,7 @@ class Rows(nn.Module):
 
 
 class Small(nn.Module):
-    """What every backend takes when it is quantized."""
+    """Operators that every backend takes when they are quantized."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class Tokens(nn.Module):
 
 
 class Steps(nn.Module):
-    """Recurrent layers, and elements that are written to places."""
+    """Recurrent layers, and elements that are written by index."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ from mutations import mutate
 
 SEEDS = pickle.loads((Path(sys.argv[-1]).parent / "seeds").read_bytes())
 FILES = [data for seed in SEEDS.values() for data in seed.data]
-#: Programs that want one data file each.
+#: Programs that need one data file each.
 PROGRAMS = [seed.program for seed in SEEDS.values() if len(seed.data) == 1]
 
 

@@ -40,7 +40,7 @@ class Stopped(BaseException):
 
 
 def worker(folder: Path, formats: Mapping[str, tuple[int, int]]) -> None:
-    """Try the cases of each format from its first number on, so many of them; `STATE` says where it is."""
+    """Try the cases of each format from its first number on, this many of them; `STATE` says where it is."""
     import structure
     import targets
 
@@ -101,7 +101,7 @@ def _stop(*_: object) -> NoReturn:
 
 
 def fuzz(folder: Path, counts: Mapping[str, int], seconds: float, first: int = 0) -> tuple[int, int, list[str]]:
-    """Cases tried, programs that ran, and findings; of each format so many cases, one format after the other."""
+    """Cases tried, programs that ran, and findings; of each format this many cases, one format after the other."""
     findings: list[str] = []
     left = {format_: (first, count) for format_, count in counts.items()}
     tried, ran, end = 0, 0, time.monotonic() + seconds
@@ -133,7 +133,7 @@ def fuzz(folder: Path, counts: Mapping[str, int], seconds: float, first: int = 0
 
 
 def _watch(process: subprocess.Popen[bytes], state: Path, end: float) -> str | None:
-    """Wait for a worker: None if it is done or the time is over, else what became of it."""
+    """Wait for a worker: None if it is done or the time is over, else how it ended."""
     at, since = (-1, -1), time.monotonic()
     while process.poll() is None:
         time.sleep(0.1)
@@ -183,7 +183,7 @@ def main() -> int:
     parser.add_argument(
         "--formats", nargs="*", help="pte, ptd, bpte, etdump, measurements, kinds of blobs (default: all)"
     )
-    parser.add_argument("--cases", type=int, default=1 << 40, help="so many of each format (default: no limit)")
+    parser.add_argument("--cases", type=int, default=1 << 40, help="cases of each format (default: no limit)")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args()

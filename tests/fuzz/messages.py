@@ -83,7 +83,7 @@ def _places(fields: list[Field]) -> Iterator[tuple[list[Field], int]]:
 
 
 def parse(data: bytes) -> list[Field] | None:
-    """The fields of a message; None if the bytes are none. What could be a message is taken for one."""
+    """The fields of a message; None if they are not one. Whatever parses as a message is one."""
     fields, at = [], 0
     try:
         while at < len(data):

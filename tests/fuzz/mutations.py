@@ -1,7 +1,7 @@
 """Damage with a plan: bytes flipped, cut off or spliced, numbers made extreme, segments swapped, tables changed.
 
 Changed tables are the sharpest: the file is well-formed, and one thing in it means something else. All randomness
-comes from the `random.Random` that is handed in.
+comes from the `random.Random` argument.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def truncate(data: bytes, others: Sequence[bytes], source: random.Random) -> byt
 
 
 def splice(data: bytes, others: Sequence[bytes], source: random.Random) -> bytes:
-    """A stretch of another file, or of this one, over a stretch of this one."""
+    """A stretch of this file is overwritten by one of another file, or of this one."""
     other = source.choice([data, *others])
     size = source.choice((4, 8, 16, 64, 256, 1024))
     start, target = (4 * source.randrange(max(1, len(item) // 4)) for item in (other, data))
@@ -238,7 +238,7 @@ def _number(scalar: str, value: Any, source: random.Random, neighbours: Sequence
 
 
 def _rebuilt(data: bytes, root: Table, file: Any, is_program: bool) -> bytes:
-    """The file around the changed tables, with the old segments behind them."""
+    """The file around the changed tables, followed by the old segments."""
     tables = serialize(root, schema.PTE_IDENTIFIER if is_program else ptd_schema.PTD_IDENTIFIER)
     space = HEADER.size if is_program else PTD_HEADER_SPACE
     base = -(-(len(tables) + space) // 128) * 128

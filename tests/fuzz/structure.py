@@ -41,7 +41,7 @@ from delegatekit_vulkan.blob.reader import parse as vulkan_parse
 from delegatekit_xnnpack.blob import envelope as xnnpack
 from delegatekit_xnnpack.blob.reader import parse as xnnpack_parse
 
-#: Makes another blob of a delegate: None if nothing sensible came of it.
+#: Makes another blob of a delegate: None if there is no sensible one.
 Damage: TypeAlias = Callable[[Delegate, random.Random], Delegate]
 
 
@@ -60,7 +60,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Material:
-    """What cases are made of."""
+    """Seeds and delegates that cases are made of."""
 
     seeds: Mapping[str, Seed]
     delegates: Sequence[Delegate]
@@ -123,7 +123,7 @@ def _bundle_case(seeds: Mapping[str, Seed], source: random.Random) -> Case:
 
 
 def _dump_case(seeds: Mapping[str, Seed], source: random.Random) -> Case:
-    """A program, and what its runtime tells of two calls: damaged tables, or bytes."""
+    """A program, and the runtime's ETDump of two calls: damaged tables, or bytes."""
     seed = seeds[source.choice(sorted(name for name in seeds if not seeds[name].data))]
     root = _dump(seed.program)
     if source.random() < 0.8:
@@ -181,7 +181,7 @@ def _inputs(program: bytes, delegate: Delegate) -> list[torch.Tensor]:
         if all(min(item, default=1) >= 0 and torch.Size(item).numel() < 1 << 18 for item in sizes):
             return [random_tensor(table) for table in tables]
     except (DelegateKitError, AttributeError, IndexError, RuntimeError, OverflowError, TypeError):
-        pass  # what is wrong with the file, its reader says
+        pass  # the reader reports what is wrong with the file
     return delegate.tensors()
 
 
@@ -293,7 +293,7 @@ def _near(value: int, source: random.Random) -> int:
 
 
 def _changed_data(named: Mapping[str, bytes], source: random.Random) -> Mapping[str, bytes]:
-    """Now and then the bytes of a constant: cut off, gone, or those of another."""
+    """With some probability, the bytes of a constant: cut off, gone, or those of another."""
     if source.random() > 0.1 or not named:
         return named
     changed = dict(named)
@@ -306,7 +306,7 @@ def _changed_data(named: Mapping[str, bytes], source: random.Random) -> Mapping[
 
 
 def _qnn(delegate: Delegate, source: random.Random) -> Delegate:
-    """Options and header. The context is the vendor's, and stays as it is, or is damaged so that the checksum tells."""
+    """Options and header. The context is the vendor's: it stays as it is, or is damaged so that the checksum fails."""
     change = source.randrange(4)
     if change == 0:
         blob = bytearray(delegate.blob)

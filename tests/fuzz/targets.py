@@ -1,4 +1,4 @@
-"""What a reader promises for any bytes: a program or one DelegateKitError, in bounded time and memory."""
+"""The contract of a reader for any bytes: a program or one DelegateKitError, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from delegatekit_api import DelegateKitError, PluginError
 from delegatekit_tools.inspection.inspection import inspect_data
 from delegatekit_tools.placement.measurements import Measurements
 
-#: Loading takes so many bytes at most, and so many more for each byte of the tables (what is not segments).
+#: Bytes that loading takes at most, and the additional ones for each byte of the tables (what is not segments).
 ALLOWED = 64 << 20
 ALLOWED_PER_BYTE = 256
 
 
 def is_within(seconds: float, work: Callable[[], object]) -> bool:
-    """Whether work takes at most so many CPU seconds of its thread, in the best of three goes.
+    """True if work takes at most this many CPU seconds of its thread, in the best of three runs.
 
-    What is slow by the file is slow each time; a collection of the whole test process's garbage is not.
+    Slowness caused by the file recurs; garbage collection of the whole test process does not.
     """
     for _ in range(3):
         start = time.thread_time()
@@ -38,7 +38,7 @@ def no_backend(delegate_id: str) -> NoReturn:
 
 
 def load(program: bytes, data: Sequence[bytes] = (), *, plugins: bool = False) -> dk.LoadedProgram | None:
-    """Load and describe a program; None if it is refused. Anything but a DelegateKitError is a fault of ours."""
+    """Load and describe a program; None if it is refused. Anything but a DelegateKitError is our fault."""
     try:
         dk.inspect(program)
         return dk.load(program, data=data) if plugins else dk.load(program, data=data, find_backend=no_backend)
@@ -77,7 +77,7 @@ def verify(bundle: bytes) -> None:
 
 
 def read_dump(dump: bytes, program: bytes) -> bool:
-    """Read an ETDump, with its program and without; whether it is accepted."""
+    """Read an ETDump, with its program and without; True if it is accepted."""
     accepted = False
     for source in (program, None):
         try:
@@ -89,7 +89,7 @@ def read_dump(dump: bytes, program: bytes) -> bool:
 
 
 def read_measurements(data: bytes) -> bool:
-    """Read a file of measurements, show it, and write it again; whether it is accepted."""
+    """Read a file of measurements, show it, and write it again; True if it is accepted."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "measurements.json"
         path.write_bytes(data)

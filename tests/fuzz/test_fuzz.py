@@ -1,7 +1,7 @@
-"""The readers of .pte and .ptd under fire: real files damaged in many ways, and small files that ask for much.
+"""The readers of .pte and .ptd, fuzzed: real files damaged in many ways, and small files that ask for much.
 
 A reader gives a program or one DelegateKitError: nothing else, no crash, no long wait, and no more memory than
-`targets.ALLOWED` and 256 bytes for each byte of tables. `make fuzz` runs the same promises for as long as one likes.
+`targets.ALLOWED` and 256 bytes for each byte of tables. `make fuzz` checks the same for any length of time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_the_undamaged_files_load_and_run(seeds: Seeds) -> None:
 
 
 def test_changed_tables_are_well_formed_files(seeds: Seeds) -> None:
-    """What the sharpest mutation makes is still read as tables; only the meaning is wrong, in some of them."""
+    """Files of the table mutation are still read as tables; only the meaning is wrong, in some of them."""
     source = random.Random(0)
     outcomes = {"read": 0, "valid": 0}
     for _ in range(200):
@@ -209,7 +209,7 @@ def material(seeds: Seeds, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_damage_by_structure_never_takes_a_process_down(material: Path) -> None:
-    """Each format some cases, which are loaded and run; `make fuzz` tries as many as one likes."""
+    """Some cases of each format are loaded and run; `make fuzz` tries any number."""
     counts = {
         "pte": 50,
         "ptd": 20,

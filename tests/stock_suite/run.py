@@ -1,4 +1,4 @@
-"""Runs ExecuTorch's own operator suite through DelegateKit, and tells what came out, file by file.
+"""Runs ExecuTorch's own operator suite through DelegateKit, and reports the outcomes, file by file.
 
     python tests/stock_suite/run.py                            # float, all operators: about two minutes
     python tests/stock_suite/run.py --flow all                 # and the int8 flows
@@ -14,7 +14,7 @@ of its own, which end as
 * failed.
 
 "Stock" are the delegated subtests of the wheel's own float flow, where they are known to be fewer than the file has.
-"Signal to noise" is the least of all delegated subtests, against eager; what has no error at all is "exact". The
+"Signal to noise" is the least of all delegated subtests, against eager; outputs without any error are "exact". The
 suite's tests of special values and of operators in place skip themselves. The command fails if a subtest fails or a
 process dies.
 """
@@ -73,7 +73,7 @@ STOCK_LOWEST_ELSEWHERE = 125.7
 
 @dataclass
 class Outcome:
-    """What happened in the subtests of an operator's file, or of all, in one flow."""
+    """The outcomes of the subtests of an operator's file, or of all, in one flow."""
 
     counts: Counter[str] = field(default_factory=Counter)
     #: Subtests with a delegate in which the runtime's own operators do the rest.
@@ -130,7 +130,7 @@ def run(
 
     Flows may each have their own files, as a mapping; `files` is then left out.
     `output` is where pytest's own report goes, None for here; `keep` is a file to which the plugin's lines are added
-    while the tests run. Raises SystemExit for a file that the suite has not.
+    while the tests run. Raises SystemExit for a file that the suite does not have.
     """
     folder = suite_folder()
     chosen = {flow: sorted(names) for flow, names in flows.items()} if isinstance(flows, Mapping) else {}
@@ -238,7 +238,7 @@ def total(files: Mapping[str, Outcome]) -> Outcome:
 
 
 def worse(ours: Mapping[str, Outcome], stock: Mapping[str, Outcome], by: float = 3.0) -> Iterator[str]:
-    """Outputs that are delegated on both sides, from the same inputs, with ours noisier by so many dB."""
+    """Outputs that are delegated on both sides, from the same inputs, with ours noisier by this many dB."""
     for file in sorted(ours.keys() & stock.keys()):
         theirs = stock[file].ratios
         for name, ratio in ours[file].ratios.items():
@@ -301,8 +301,8 @@ def main() -> int:
     parser.add_argument("files", nargs="*", help="operator files: relu conv2d (default: all)")
     parser.add_argument("--flow", nargs="*", default=[FLOAT], help=f"of {FLOAT}, {', '.join(QUANTIZED)}; or all")
     parser.add_argument("--stock", action="store_true", help="run the wheel's own flow on the same inputs, too (slow)")
-    parser.add_argument("--json", type=Path, help="write everything that was found to this file")
-    parser.add_argument("--keep", type=Path, help="add what each test tells to this file while the tests run")
+    parser.add_argument("--json", type=Path, help="write all results to this file")
+    parser.add_argument("--keep", type=Path, help="append the results of each test to this file while the tests run")
     parser.add_argument("--show", type=Path, nargs="+", help="run nothing, show what --keep kept; of a test, the last")
     parser.add_argument("--reasons", action="store_true", help="print why operators are left to the runtime")
     arguments = parser.parse_args()

@@ -10,7 +10,7 @@ Operators that no backend takes are run as well (the suite itself skips what has
 Environment variables:
 
 * STOCK_SUITE_RESULTS: a file to which each test appends a line of JSON, with what happened in each of its subtests;
-  a line before the test begins tells of tests that end the process.
+  a line before the test begins identifies tests that end the process.
 * STOCK_SUITE_FILES: not empty: JSON of the operator files of each flow, the others are left out.
 * STOCK_SUITE_WITH_STOCK: not empty: the wheel's own XNNPACK flows stay, with the same inputs as ours.
 """
@@ -110,7 +110,7 @@ class Lower(Stage):  # type: ignore[misc]
         try:
             program = delegatekit.lower(artifact, backends=[BACKEND])
         except UnsupportedError as error:
-            # The suite lowers such models without a word, and does not run them. The runtime's own list of kernels
+            # The suite lowers such models silently, and does not run them. The runtime's own list of kernels
             # says whether the refusal is right; a few operators the suite knows, and skips if it sees them left.
             self._nodes = self._left = [_seen(node) for node in artifact.graph.nodes if node.op == "call_function"]
             unsupported = delegatekit.explain(artifact, backends=[BACKEND]).unsupported
@@ -151,7 +151,7 @@ class Lower(Stage):  # type: ignore[misc]
 
 
 class ToExecutorch(Stage):  # type: ignore[misc]
-    """Nothing is left to do: `delegatekit.lower` made the file."""
+    """Does nothing: `delegatekit.lower` made the file."""
 
     def __init__(self) -> None:
         self.program: Any = None
@@ -191,7 +191,7 @@ class DelegateKitTester(Tester):  # type: ignore[misc]
         return super().run_method_and_compare_outputs(*arguments, **options)
 
     def story(self) -> dict[str, Any]:
-        """What our stages tell beyond what the suite records."""
+        """Facts of our stages beyond those that the suite records."""
         quantize, lower = self.stages[StageType.QUANTIZE], self.stages[StageType.TO_EDGE_TRANSFORM_AND_LOWER]
         story: dict[str, Any] = {"quantized": quantize.quantized} if quantize is not None else {}
         if lower is not None:
@@ -227,7 +227,7 @@ def _seen(node: torch.fx.Node) -> Any:
 
 
 def _has_no_kernel(name: str) -> bool:
-    """Whether the stock runtime has no kernel under any overload of an operator, "aten.avg_pool3d.default"."""
+    """True if the stock runtime has no kernel under any overload of an operator, "aten.avg_pool3d.default"."""
     from executorch.extension.pybindings.portable_lib import _get_operator_names
 
     namespace, packet, *_ = name.split(".")
@@ -250,7 +250,7 @@ def _flow(name: str, scheme: str | None) -> TestFlow:
         tester_factory=DelegateKitTester,
         quantize=scheme is not None,
         quantize_stage_factory=None if scheme is None else lambda: Quantize(scheme),
-        is_delegated=False,  # what is left to the runtime's operators is run, too
+        is_delegated=False,  # the runtime's operators are run, too
     )
 
 
@@ -279,7 +279,7 @@ def _name(item: pytest.Item) -> dict[str, str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the files that are not wanted of a flow."""
+    """Leave out the files that are not selected of a flow."""
     if not os.environ.get("STOCK_SUITE_FILES"):
         return
     chosen = json.loads(os.environ["STOCK_SUITE_FILES"])
@@ -301,7 +301,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Write down what happened."""
+    """Record the outcome."""
     report = getattr(item, "stock_suite_report", None)
     runner = getattr(item, "funcargs", {}).get("test_runner")
     subtests = []
