@@ -40,11 +40,11 @@ SelectOption = Annotated[
         help="Run only the cases whose name matches, or begins so ('contract', '*conv*'); repeat for more.",
     ),
 ]
-ProfileOption = Annotated[str, typer.Option(help="How much is tried: quick, default or thorough.")]
+ProfileOption = Annotated[str, typer.Option(help="Amount of testing: quick, default or thorough.")]
 QuickOption = Annotated[bool, typer.Option("--quick", help="Short for --profile quick.")]
 SeedOption = Annotated[int, typer.Option(help="The same seed gives the same examples.")]
 BackendOption = Annotated[list[str], typer.Option(metavar="KEY=VALUE", help="An option of the backend; repeatable.")]
-JobsOption = Annotated[int, typer.Option(min=1, help="How many cases run at a time, each in a process.")]
+JobsOption = Annotated[int, typer.Option(min=1, help="Number of cases run in parallel, each in a process.")]
 TimeoutOption = Annotated[
     float, typer.Option(min=1, help="CPU seconds that one example may take; five times as long if it sleeps.")
 ]

@@ -1,4 +1,4 @@
-"""What every case is told: the backend, the profile, the seed."""
+"""Inputs of every case: the backend, the profile, the seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Profile:
-    """How much is tried."""
+    """The amount of testing."""
 
     name: str
     #: Examples of an operator in float32; float16 gets half, other floats a third, the rest a fifth, at least one.
@@ -27,7 +27,7 @@ class Profile:
     flips: int
     #: CPU seconds of each history in which something may grow.
     growth_seconds: float
-    #: Whether the large models are run, too.
+    #: Run the large models, too.
     large_models: bool = False
     #: Sequences of steps over sessions, of each kind.
     sequences: int = 12
@@ -35,9 +35,9 @@ class Profile:
     shrink_seconds: float = 10.0
     #: Programs of several examples each, for each operator and dtype of which the backend takes the first example.
     joined: int = 4
-    #: Whether each example also runs without the backend; if not, only those that go wrong, to tell whose fault it is.
+    #: Run each example also without the backend; if not, only wrong ones, to find whose fault it is.
     alone: bool = True
-    #: Whether sizes and numbers that hurt are tried in all dtypes; if not, in the first and in those of written ones.
+    #: Try extreme sizes and numbers in all dtypes; if not, in the first and in those of written ones.
     all_extremes: bool = True
 
 
@@ -72,13 +72,13 @@ PROFILES: Mapping[str, Profile] = {
 }
 
 
-#: What a script needs for `Context.script`.
+#: Imports of a script for `Context.script`.
 IMPORTS = "from delegatekit_conformance.context import PROFILES, Context\n"
 
 
 @dataclass(frozen=True)
 class Context:
-    """The circumstances of a run; the same in every process that takes part."""
+    """The circumstances of a run; the same in every process of the run."""
 
     backend: str
     profile: Profile = field(default_factory=lambda: PROFILES["default"])
@@ -87,9 +87,9 @@ class Context:
     options: Mapping[str, Any] = field(default_factory=dict)
     #: CPU seconds that one example may take; five times as long if it sleeps.
     timeout: float = 60.0
-    #: Whether files run in the stock ExecuTorch runtime, too, where that is installed and knows the delegate.
+    #: Run files in the stock ExecuTorch runtime, too, where that is installed and knows the delegate.
     stock: bool = True
-    #: Whether a fault of a case is known already: nobody seeks a smaller example of it.
+    #: True if a fault of a case is known already: it is not shrunk.
     known: Callable[[str, Outcome], bool] | None = None
 
     @property
@@ -107,7 +107,7 @@ class Context:
 
     @property
     def option_items(self) -> tuple[tuple[str, Any], ...]:
-        """The options in one order: what is kept for some options is kept by these."""
+        """The options in one order: key of anything cached per options."""
         return tuple(sorted(self.options.items()))
 
     @property

@@ -1,4 +1,4 @@
-"""The corpus of a backend: recipes beside its plugin that reach what the drawn examples of the profiles rarely do.
+"""The corpus of a backend: recipes beside its plugin that reach code that drawn examples rarely do.
 
 `mutants.search` finds them by the plugin's own code; the room `corpus` of the suite tries them. The file is JSON: lists
 of recipes by subject, which is an operator and a dtype ("aten.add.Tensor/float32"), an operator that a scheme quantizes
@@ -24,7 +24,7 @@ from .recipe import Recipe, Ref, Size, Step, TensorRecipe
 FILE = "corpus.json"
 #: Version of the layout of the file.
 FORMAT = 1
-#: The subject of random graphs, and how those of quantized operators begin.
+#: The subject of random graphs, and the prefix of quantized operators' subjects.
 GRAPHS = "graphs"
 QUANTIZED = "quantized/"
 #: A recipe whose text is longer is left out: the file is for people, too.
@@ -32,7 +32,7 @@ _LONGEST = 4096
 
 _CLASSES = {"tensor": TensorRecipe, "step": Step, "size": Size, "recipe": Recipe, "ref": Ref}
 _NAMES = {cls: name for name, cls in _CLASSES.items()}
-#: What torch has constants of, which arguments may be.
+#: Types of torch constants that arguments may be.
 _CONSTANTS = (torch.dtype, torch.memory_format, torch.layout)
 
 
@@ -41,13 +41,13 @@ Corpus: TypeAlias = Mapping[str, Sequence[Recipe]]
 
 
 def load(backend: str) -> Corpus:
-    """The corpus in a backend's wheel; an empty one if it has none. Raises InputError if the file is something else."""
+    """The corpus in a backend's wheel; an empty one if it has none. Raises InputError if the file is not a corpus."""
     found = vendor.file_of(backend, FILE)
     return parse(*found) if found else {}
 
 
 def parse(text: str, where: str = FILE) -> Corpus:
-    """The corpus in a file's text. Raises InputError, with `where`, for what is none."""
+    """The corpus in a file's text. Raises InputError, with `where`, for anything else."""
     try:
         values = parse_object(text.encode(), where)
         if values.get("format") != FORMAT:
@@ -69,7 +69,7 @@ def written(corpus: Corpus) -> str:
 
 
 def is_short(recipe: Recipe) -> bool:
-    """Whether the file can have a recipe, and its text is not too long."""
+    """True if the file can have a recipe, and its text is not too long."""
     try:
         text = to_json(encoded(recipe), indent=None, compact=True)
         return len(text) <= _LONGEST and decoded(parse_object(text.encode(), FILE)) == recipe
@@ -85,7 +85,7 @@ def _recipe(value: Any) -> Recipe:
 
 
 def encoded(value: Any) -> Any:
-    """A recipe, or a part of it, as JSON: what JSON does not have is an object with one key that says what it is.
+    """A recipe, or a part of it, as JSON: a value that JSON lacks is an object with one key, its type.
 
     >>> encoded(("x", torch.int8, float("inf"), Ref("y")))
     ['x', {'torch': 'int8'}, {'float': 'inf'}, {'ref': {'name': 'y'}}]
@@ -108,7 +108,7 @@ def encoded(value: Any) -> Any:
 
 
 def decoded(value: Any) -> Any:
-    """The inverse of `encoded`. Raises TypeError, ValueError, KeyError or AttributeError for what that did not make."""
+    """The inverse of `encoded`. Raises TypeError, ValueError, KeyError or AttributeError for anything else."""
     if isinstance(value, list):
         return tuple(decoded(item) for item in value)
     if not isinstance(value, dict):

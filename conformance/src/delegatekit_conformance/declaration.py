@@ -1,4 +1,4 @@
-"""Declarations: what a backend says of itself that loosens a check, as data, and what a run measured of it."""
+"""Declarations: claims of a backend that loosen a check, as data, with the measurements of a run."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 
 from delegatekit_toolkit.json_text import AnyFloat
 
-#: How the result of a case begins whose value of an option acts as the default in all that was tried.
+#: Start of the result of a case whose value of an option acts as the default in everything tried.
 ACTS_AS = "acts as the default, "
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What some examples showed of a declaration."""
+    """The measurements of a declaration in some examples."""
 
     #: The declaration's key.
     key: str
     #: In the declaration's own unit; the largest of the examples.
     value: AnyFloat
-    #: How many examples are in it.
+    #: Number of examples measured.
     examples: int = 1
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """One thing that a backend declares and that loosens what the suite asks of it."""
+    """One claim of a backend that loosens what the suite requires of it."""
 
     #: Names it within a run: "relative_error:int8".
     key: str
@@ -34,15 +34,15 @@ class Declaration:
     what: str
     #: "scheme 8a8w", "rows of aten.exp.default".
     where: str
-    #: What passes by it that would be a fault without.
+    #: Results that it accepts and that would be faults without it.
     loosens: str
-    #: How much may be declared at most, in words, with the reason. Empty where there is no figure.
+    #: The most that may be declared, in words, with the reason. Empty where there is no figure.
     limit: str = ""
-    #: How the declaration is beyond its limit. Empty if it is not.
+    #: How the declaration exceeds its limit. Empty if it does not.
     breaks: str = ""
-    #: The declared number, in the unit of what is measured; more is looser. None where there is none.
+    #: The declared number, in the unit of the measurement; more is looser. None where there is none.
     value: AnyFloat | None = None
-    #: What the run showed of it, in words.
+    #: The measurements of the run, in words.
     measured: str = ""
     #: All rows of the support table that it is about; none where it is not about rows.
     rows: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Declaration:
 
 
 def together(measured: Iterable[Measured]) -> dict[str, Measured]:
-    """What several examples measured, by key: the largest value of all examples.
+    """The maximum over several examples, by key.
 
     >>> together([Measured("a", 1.0), Measured("a", 0.5, 3)])["a"]
     Measured(key='a', value=1.0, examples=4)

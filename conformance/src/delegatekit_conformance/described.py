@@ -1,7 +1,7 @@
-"""What a backend says of itself, as plain data, and how that of two runs differs.
+"""A backend's description of itself, as plain data, and the differences between those of two runs.
 
 The description has subjects ("option delegation", "scheme 8a8w", "row aten.add.Tensor"), each with facts. A fact is a
-text, or the list of what is possible ("choices"): of a list more is better, of two texts neither is.
+text, or the list of possible values ("choices"): of lists the longer is better, of two texts neither is.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from delegatekit_toolkit.json_text import to_json
 
 from .declaration import Declaration
 
-#: Name of a fact -> a text, or all that is possible.
+#: Name of a fact -> a text, or all possible values.
 Facts: TypeAlias = Mapping[str, str | tuple[str, ...]]
 #: Subject -> facts.
 Description: TypeAlias = Mapping[str, Facts]
-#: "lost": less is possible than before, or more passes as right; "gained": the reverse; "said": other words.
+#: "lost": less is possible than before, or more counts as correct; "gained": the reverse; "said": other words.
 Kind = Literal["lost", "gained", "said"]
 
-#: Fields of `BackendDescription` that are told elsewhere: as subjects of their own, and among a run's versions.
+#: Fields of `BackendDescription` that are stored elsewhere: as subjects of their own, and among a run's versions.
 _ELSEWHERE = frozenset({"options", "version"})
-#: What the suite itself knows of expected faults is no word of the backend.
+#: Expected faults are the suite's own knowledge, not the backend's.
 _EXPECTED = "expected:"
 #: Numbers that an option may take, or refuse.
 _NUMBERS: tuple[int | float, ...] = (
@@ -54,9 +54,9 @@ _NUMBERS: tuple[int | float, ...] = (
 
 
 def describe(backend: LoadedBackend, options: Mapping[str, Any]) -> Description:
-    """What the backend says of itself with these options.
+    """The backend's description of itself with these options.
 
-    What cannot be asked is left out: the contract's rules report it.
+    Facts that cannot be queried are left out: the contract's rules report it.
     """
     found: dict[str, Facts] = {}
     parts: tuple[Callable[[LoadedBackend, Mapping[str, Any]], Iterator[tuple[str, Facts]]], ...]
@@ -64,7 +64,7 @@ def describe(backend: LoadedBackend, options: Mapping[str, Any]) -> Description:
     for part in parts:
         try:
             found.update(part(backend, options))
-        except Exception:  # whatever a plugin's own classes raise
+        except Exception:  # a plugin's own classes may raise anything
             continue
     return found
 
@@ -96,7 +96,7 @@ def _options(backend: LoadedBackend, options: Mapping[str, Any]) -> Iterator[tup
 
 
 def _numbers(backend: LoadedBackend, option: str) -> str | tuple[str, ...]:
-    """Which numbers an option takes; "any" if none, as it is about something else, or all of them."""
+    """The numbers that an option takes; "any" if none, as it is about something else, or all of them."""
     taken = []
     for number in _NUMBERS:
         with suppress(DelegateKitError):
@@ -159,13 +159,13 @@ def _documentation(backend: LoadedBackend, options: Mapping[str, Any]) -> Iterat
 
 @dataclass(frozen=True)
 class Alteration:
-    """One thing that a backend says otherwise than before."""
+    """One changed fact of a backend's description."""
 
     kind: Kind
     subject: str
     old: str
     new: str
-    #: What of the subject.
+    #: The fact of the subject.
     what: str = ""
 
     def __str__(self) -> str:
@@ -174,14 +174,14 @@ class Alteration:
 
 @dataclass(frozen=True)
 class Saying:
-    """All that a backend says of itself: its description, and the declarations that loosen a check."""
+    """All of a backend's claims: its description, and the declarations that loosen a check."""
 
     description: Description
     declarations: tuple[Declaration, ...] = ()
 
 
 def altered(old: Saying, new: Saying) -> tuple[Alteration, ...]:
-    """How what a backend says of itself has changed."""
+    """The changes of a backend's description of itself."""
     return (*_descriptions(old.description, new.description), *_declared(old.declarations, new.declarations))
 
 
@@ -223,7 +223,7 @@ def _without(these: Iterable[str], those: Iterable[str]) -> tuple[str, ...]:
 
 
 def _declared(old: Iterable[Declaration], new: Iterable[Declaration]) -> Iterator[Alteration]:
-    """A new declaration, a larger number or more rows are looser: more passes as right than before."""
+    """A new declaration, a larger number or more rows are looser: more counts as correct than before."""
     before, after = _by_key(old), _by_key(new)
     for key in dict.fromkeys((*before, *after)):
         past, now = before.get(key), after.get(key)

@@ -1,4 +1,4 @@
-"""The diversity of recipes: which of many differ most in how they call their operators.
+"""The diversity of recipes: the selection that differs most in the forms of operator calls.
 
 Compilers branch on the form of a call: an argument that is left out, a flag, the sign of a dimension, a stride above
 one, an operand that is broadcast. Two forms together reach a branch that each alone does not, so pairs count, too.
@@ -17,11 +17,11 @@ T = TypeVar("T", bound=Recipe)
 
 #: A row of this many elements is long: longer than vector registers.
 _LONG = 16
-#: What a form that is new counts beside a pair of forms that is.
+#: Weight of a new form relative to a new pair of forms.
 _SINGLE = 8
-#: So many bits hold the number of a form.
+#: Bits that hold the number of a form.
 _BITS = 24
-#: Small numbers are told from one another up to this one.
+#: Numbers up to this one are distinguished from one another.
 _SMALL = 3
 
 
@@ -68,7 +68,7 @@ def _marks(recipe: Recipe, numbers: dict[Hashable, int]) -> tuple[set[int], set[
 
 
 def _forms(value: Any, tensors: Mapping[str, TensorRecipe]) -> Iterator[Hashable]:
-    """What a compiler might tell from other values of the same argument."""
+    """Properties of an argument's value that a compiler might distinguish."""
     if isinstance(value, Ref):
         yield from _forms_of_tensor(tensors.get(value.name))
     elif isinstance(value, bool) or value is None or isinstance(value, str):
@@ -108,7 +108,7 @@ def _forms_of_tensor(tensor: TensorRecipe | None) -> Iterator[Hashable]:
 
 
 def _relations(references: Iterable[Ref], tensors: Mapping[str, TensorRecipe]) -> Iterator[Hashable]:
-    """How the operands of a call differ from the first of them."""
+    """Differences of the operands of a call from the first of them."""
     operands = [tensors[ref.name] for ref in references if ref.name in tensors]
     for place, operand in enumerate(operands[1:], 1):
         first = operands[0]

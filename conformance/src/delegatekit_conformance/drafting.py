@@ -37,7 +37,7 @@ def drafted(run: Run) -> str:
 
 
 def write_draft(path: Path, run: Run) -> int:
-    """Write the draft into a new file; how many entries it has, 0 if the run has no faults and nothing is written.
+    """Write the draft into a new file; the number of its entries, 0 if the run has no faults and nothing is written.
 
     Raises InputError if the file is there already: what people wrote into it is not overwritten.
     """
@@ -78,7 +78,7 @@ def _pattern(detail: str) -> str:
 
 
 def _literally(text: str) -> str:
-    """A regular expression for a text; what TOML has no place for may be anything."""
+    """A regular expression for a text; characters that TOML cannot represent match anything."""
     return "".join(re.escape(character) if character.isprintable() else "." for character in text)
 
 
@@ -92,6 +92,6 @@ def _entry(cases: Sequence[str], verdict: str, pattern: str, detail: str) -> str
 
 
 def _text(value: str) -> str:
-    """A basic string of TOML, whose escapes are those of JSON; what TOML has no place for is left out."""
+    """A basic string of TOML, whose escapes are those of JSON; characters that TOML cannot represent are left out."""
     kept = "".join(character for character in value if character.isprintable())
     return to_json(kept, indent=None)

@@ -29,7 +29,7 @@ def _steady() -> Iterator[None]:
 
     Hypothesis' own way is to draw some constants from the source of the modules that are loaded: the series of one
     seed would be another in a process that has loaded other modules. And it changes some examples a little for the
-    next: a quarter of a series repeats others, and what is rare (NaN, a size of zero) is in many of them or in none.
+    next: a quarter of a series repeats others, and rare values (NaN, a size of zero) are in many of them or in none.
     """
     constants, mutations = HypothesisProvider._maybe_draw_constant, ConjectureRunner.generate_mutations_from
     # Not in a subclass: Hypothesis makes providers of this class in several places.
@@ -43,7 +43,7 @@ def _steady() -> Iterator[None]:
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """In place of what Hypothesis does by itself."""
+    """Replaces what Hypothesis does by default."""
 
 
 def draw(strategy: SearchStrategy[T], count: int, seed: int) -> list[T]:
@@ -65,7 +65,7 @@ def shrink(strategy: SearchStrategy[T], count: int, seed: int, example: T, fails
     """The smallest example that Hypothesis finds for which `fails` is true; at worst `example` itself.
 
     Repeats the series of `draw` with the same arguments up to its first example that fails, and goes on from there.
-    What `fails` raises ends the search with the best that was found.
+    Exceptions of `fails` end the search with the best example so far.
     """
     best = example
     known: dict[str, bool] = {}
@@ -87,7 +87,7 @@ def shrink(strategy: SearchStrategy[T], count: int, seed: int, example: T, fails
             except Exception as error:
                 raise _Stop from error
         if known[key]:
-            if _length(candidate) <= _length(best):  # not all that Hypothesis tries is smaller than what it has
+            if _length(candidate) <= _length(best):  # not every candidate of Hypothesis is smaller than its best
                 best = candidate
             raise _Found
 
@@ -97,7 +97,7 @@ def shrink(strategy: SearchStrategy[T], count: int, seed: int, example: T, fails
 
 
 def _length(example: Any) -> int:
-    """How long an example is, as reports show it: a recipe's `repr` would also count the numbers to choose from."""
+    """The length of an example as reports show it: a recipe's `repr` would also count the numbers to choose from."""
     return len(example.describe() if hasattr(example, "describe") else repr(example))
 
 

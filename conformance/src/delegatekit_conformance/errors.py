@@ -1,4 +1,4 @@
-"""The error that the suite raises when it was given something wrong."""
+"""The error that the suite raises for invalid input."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from delegatekit_api import OptionError
 
 
 class InputError(OptionError):
-    """A setting, or a file that was given to the suite, is wrong. Commands end with exit code 2."""
+    """A setting, or an input file of the suite, is wrong. Commands end with exit code 2."""

@@ -38,10 +38,10 @@ from .outcome import CaseResult, Outcome, Verdict
 FILE = "conformance.toml"
 #: What stands before the words of a support table in `CaseResult.expected`.
 DECLARED = "declared by the support table: "
-#: What stands for a reason that nobody has given yet.
+#: Placeholder for a missing reason.
 TODO = "TODO"
 _KEYS = ("case", "verdict", "detail", "reason", "issue", "sometimes", "options")
-#: Where nothing was tried, a fault could not show.
+#: Without any trial, a fault cannot appear.
 _UNTRIED = (Verdict.UNAVAILABLE, Verdict.NOT_APPLICABLE, Verdict.NOT_EXPORTABLE)
 
 
@@ -56,7 +56,7 @@ class Expectation:
     #: None fits every detail.
     detail: re.Pattern[str] | None = None
     issue: str = ""
-    #: Whether a case without the fault is not an unexpected pass.
+    #: True if a case without the fault is not an unexpected pass.
     sometimes: bool = False
     #: Values of the backend's options that a run must have.
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -64,18 +64,18 @@ class Expectation:
     where: str = ""
 
     def holds(self, options: BackendOptions) -> bool:
-        """Whether the entry is about runs with these options. Raises InputError if it names one that there is not."""
+        """True if the entry is for runs with these options. Raises InputError for an unknown option."""
         unknown = next((name for name in self.options if not hasattr(options, name)), None)
         if unknown is not None:
             raise InputError(f"the backend has no option {unknown!r}", where=self.where)
         return all(getattr(options, name) == value for name, value in self.options.items())
 
     def names(self, case: str) -> bool:
-        """Whether the entry is about this case."""
+        """True if the entry is for this case."""
         return any(fnmatchcase(case, pattern) for pattern in self.cases)
 
     def fits(self, case: str, fault: Outcome) -> bool:
-        """Whether the entry excuses this fault of the case."""
+        """True if the entry excuses this fault of the case."""
         return (
             self.names(case)
             and (self.verdicts is None or fault.verdict in self.verdicts)
@@ -91,11 +91,11 @@ class Expectations:
     """All entries of a backend."""
 
     entries: tuple[Expectation, ...] = ()
-    #: Whether a case that an entry names must have a fault.
+    #: True if a case that an entry names must have a fault.
     strict: bool = False
 
     def under(self, options: BackendOptions) -> Expectations:
-        """The entries that are about runs with these options. Raises InputError for an option that there is not."""
+        """The entries for runs with these options. Raises InputError for an unknown option."""
         return replace(self, entries=tuple(entry for entry in self.entries if entry.holds(options)))
 
     def mark(self, result: CaseResult) -> CaseResult:
@@ -116,7 +116,7 @@ class Expectations:
         return replace(result, expected="; ".join(reasons))
 
     def excuses(self, case: str, fault: Outcome) -> bool:
-        """Whether an entry, or the support table, excuses this fault of the case."""
+        """True if an entry, or the support table, excuses this fault of the case."""
         return bool(fault.declared) or any(entry.fits(case, fault) for entry in self.entries)
 
     def unused(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -169,9 +169,9 @@ def _entry(values: Mapping[str, Any], where: str) -> Expectation:
             raise InputError(f"{key} is missing", where=where)
     if values["reason"].lstrip().upper().startswith(TODO):
         raise InputError(
-            f"its reason is {values['reason']!r}: nobody has said yet why the fault is there",
+            f"its reason is {values['reason']!r}: it does not say yet why the fault is there",
             where=where,
-            hint="find out, and write the reason; or mend the fault and remove the entry",
+            hint="find out, and write the reason; or fix the fault and remove the entry",
         )
     verdicts = None
     if "verdict" in values:

@@ -1,4 +1,4 @@
-"""What is inside a compiled delegate: the bytes of its data, and the operators that its backend tells."""
+"""The inside of a compiled delegate: the bytes of its data, and the operators that its backend reports."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from delegatekit.lowering import Delegate
 from delegatekit_api import DelegateKitError
 from delegatekit_api.blobs import BlobOperator
 
-#: So many characters of what is told are kept.
+#: Characters of the reported operators that are kept.
 _SHOWN = 160
 
 
 def bits(tensor: torch.Tensor) -> bytes:
     """The tensor's elements as bytes, in row-major order."""
     flat = tensor.detach().contiguous().reshape(-1)
-    if flat.stride(0) != 1:  # of one element, which counts as contiguous whatever its stride is
+    if flat.stride(0) != 1:  # of one element, which counts as contiguous with any stride
         flat = flat.clone(memory_format=torch.contiguous_format)
     return bytes(flat.view(torch.uint8).numpy()) if flat.numel() else b""
 
@@ -30,7 +30,7 @@ def bytes_of(data: Any) -> bytes:
 
 
 def operators_of(delegate: Delegate) -> tuple[BlobOperator, ...]:
-    """The operators of a delegate, none if its backend does not tell. Raises what `blob_operators` raises."""
+    """The operators of a delegate, none if its backend does not report them. Raises what `blob_operators` raises."""
     backend = delegate.chosen.backend
     if not backend.has("blob_operators"):
         return ()
@@ -39,7 +39,7 @@ def operators_of(delegate: Delegate) -> tuple[BlobOperator, ...]:
 
 
 def told_of(delegate: Delegate) -> tuple[BlobOperator, ...]:
-    """The operators of a delegate; none if its backend cannot tell, of which a rule of the contract says more."""
+    """The operators of a delegate; none if its backend cannot report them, which a rule of the contract checks."""
     try:
         return operators_of(delegate)
     except DelegateKitError:
@@ -47,7 +47,7 @@ def told_of(delegate: Delegate) -> tuple[BlobOperator, ...]:
 
 
 def line_of(delegate: Delegate, operators: Iterable[BlobOperator]) -> str:
-    """Checksums of the delegate's bytes and of what is told of its operators, and the beginning of that, in a line."""
+    """Checksums of the delegate's bytes and of its reported operators, and their beginning, in a line."""
     told = (" ".join((one.name, *(f"{name}={fact}" for name, fact in one.facts.items()))) for one in operators)
     words = "; ".join(told)
     if not words:
@@ -58,7 +58,7 @@ def line_of(delegate: Delegate, operators: Iterable[BlobOperator]) -> str:
 
 
 def told_otherwise(old: Iterable[str], new: Iterable[str]) -> tuple[str, str] | None:
-    """The first delegate of which other operators are told though its bytes are the same: before, and now."""
+    """The first delegate whose reported operators differ although its bytes are the same: before, and now."""
     before = {blob: told for blob, _, told in (line.partition(" ") for line in old)}
     for blob, _, told in (line.partition(" ") for line in new):
         (was, _, words), (now, _, other) = before.get(blob, told).partition(" "), told.partition(" ")

@@ -1,7 +1,7 @@
-"""Several recipes as one program: what export, lowering and loading cost is paid once for all of them.
+"""Several recipes as one program: the cost of export, lowering and loading is paid once for all of them.
 
-The parts share nothing but the program, so each is judged by its own accuracy. A fault that shows only in company (two
-calls of one operator that a compiler takes for the same) shows here and in no part alone.
+The parts share nothing but the program, so each is judged by its own accuracy. A fault that occurs only in company (two
+calls of one operator that a compiler mistakes for the same) occurs here and in no part alone.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Joined:
 
     @property
     def has_elements(self) -> bool:
-        """Whether there are inputs, and no tensor is empty."""
+        """True if there are inputs, and no tensor is empty."""
         return self.whole.has_elements
 
     def describe(self) -> str:
-        """One line: the calls of all parts with the shapes of what they get."""
+        """One line: the calls of all parts with the shapes of their operands."""
         return "; ".join(part.describe() for part in self.parts)
 
     def snippet(self, backend: str) -> str:

@@ -1,4 +1,4 @@
-"""What a run measured of each declaration, in words; and declarations that are ten times too loose."""
+"""The measurements of each declaration in a run, in words; and declarations that are ten times too loose."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from .declaration import ACTS_AS, Declaration, Measured, together
 from .expectations import Expectations
 from .outcome import CaseResult, Outcome, Verdict
 
-#: A declared number is too loose if it is so many times what was measured, ...
+#: A declared number is too loose if it is this many times the measured one, ...
 TOO_LOOSE = 10.0
-#: ... in at least so many examples.
+#: ... in at least this many examples.
 ENOUGH = 12
 #: The rooms whose cases measure what schemes declare.
 MEASURE_SCHEMES = frozenset({"quality", "quantized"})
@@ -19,7 +19,7 @@ CASE = "declared/ten-times-too-loose"
 
 
 def with_measured(declared: Sequence[Declaration], results: Sequence[CaseResult]) -> tuple[Declaration, ...]:
-    """The declarations with what the results showed of them."""
+    """The declarations with the measurements of the results."""
     measured = together(item for result in results for item in result.measured)
     return tuple(item.shown(_words(item, measured, results)) for item in declared)
 
@@ -43,7 +43,7 @@ def _words(item: Declaration, measured: Mapping[str, Measured], results: Iterabl
 
 
 def of_expectations(known: Expectations) -> tuple[Declaration, ...]:
-    """The entries of a file of known faults as declarations: they loosen, too."""
+    """The entries of a file of known faults as declarations, since they loosen checks, too."""
     return tuple(
         Declaration(
             f"expected:{entry.reason}",
@@ -56,7 +56,7 @@ def of_expectations(known: Expectations) -> tuple[Declaration, ...]:
 
 
 def of_options(results: Iterable[CaseResult]) -> tuple[Declaration, ...]:
-    """Values of options that made no difference in anything that was tried: nothing shows what they are for."""
+    """Values of options that made no difference in anything tried: nothing shows their purpose."""
     found: dict[tuple[str, str], list[str]] = {}
     for result in results:
         if result.detail.startswith(ACTS_AS):
@@ -75,7 +75,7 @@ def of_options(results: Iterable[CaseResult]) -> tuple[Declaration, ...]:
 
 
 def too_loose(declared: Sequence[Declaration], results: Sequence[CaseResult]) -> CaseResult | None:
-    """A result that blames the backend for declared numbers far above what enough examples show; None if none is."""
+    """A result that blames the backend for declared numbers far above enough measured examples; None if none is."""
     measured = together(item for result in results for item in result.measured)
     faults = []
     for item in declared:

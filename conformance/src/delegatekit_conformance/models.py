@@ -1,7 +1,7 @@
 """Whole models that backends are measured with: two pretrained ones, the rest with seeded random weights.
 
 A model is built by name and comes with example inputs. `MODELS` are plain networks of fixed sizes; `SEMANTIC_MODELS`
-add what else a program may contain: sizes that change, control flow, state, scattered writes,
+add further features of programs: sizes that change, control flow, state, scattered writes,
 recurrence. The packages that hold the architectures and the weights are the extra `delegatekit-conformance[models]`;
 nothing is downloaded.
 """
@@ -27,9 +27,9 @@ class ModelCase:
     module: nn.Module
     inputs: Inputs
     pretrained: bool = False
-    #: What `torch.export.export` gets under this name: None if all sizes are fixed.
+    #: Argument of `torch.export.export`; None if all sizes are fixed.
     dynamic_shapes: Any = None
-    #: Further inputs: of other sizes, or such that take other ways through the model's control flow.
+    #: Further inputs: of other sizes, or taking other branches of the model's control flow.
     calls: tuple[Inputs, ...] = ()
 
     def export(self) -> torch.export.ExportedProgram:
@@ -127,7 +127,7 @@ def _minilm_folder() -> Path:
 
 
 def sentence_tokens(text: str) -> Inputs:
-    """The inputs of the model "minilm" for a sentence: ids and mask (1, 128). Raises ModuleNotFoundError as it does."""
+    """The inputs of the model "minilm" for a sentence: ids and mask (1, 128). Raises ModuleNotFoundError as that."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(_minilm_folder(), local_files_only=True)
@@ -272,7 +272,7 @@ class CachedDecoder(nn.Module):
             tensor.zero_()
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Take in the tokens, return the logits of what follows the last one."""
+        """Take in the tokens, return the logits of the next one."""
         # torch.export sees state only where it comes from the module's own buffers.
         for index, layer in enumerate(self._cache.layers):
             layer.keys, layer.values = self.get_buffer(f"key_{index}"), self.get_buffer(f"value_{index}")
@@ -427,7 +427,7 @@ class Experts(nn.Module):
     """A mixture of experts with a queue of `room` tokens before each: (T, D) -> (T, D).
 
     Each token goes to its best expert (argmax, scatter); its place in the queue is counted (cumsum, gather), the queues
-    are filled (index_put) and read back (index); tokens that find no room pass by (where).
+    are filled (index_put) and read back (index); tokens without room bypass the experts (where).
     """
 
     def __init__(self, width: int, experts: int, room: int) -> None:
@@ -495,7 +495,7 @@ class WhisperDecoder(nn.Module):
         self.decoder, self.head = model.model.decoder, model.proj_out
 
     def forward(self, tokens: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        """Logits of what follows each token."""
+        """Logits of the successor of each token."""
         hidden = self.decoder(input_ids=tokens, encoder_hidden_states=states, use_cache=False).last_hidden_state
         logits: torch.Tensor = self.head(hidden)
         return logits

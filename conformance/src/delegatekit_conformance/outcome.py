@@ -1,4 +1,4 @@
-"""What comes of an example and of a case: verdicts, outcomes and results, and how they travel as JSON."""
+"""Outcomes of examples and cases: verdicts, outcomes and results, and their form as JSON."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Verdict(Enum):
 
     @property
     def is_fault(self) -> bool:
-        """Whether it is a fault, of the backend or of core."""
+        """True if it is a fault, of the backend or of core."""
         return self in _FAULTS
 
     @property
     def meaning(self) -> str:
-        """What the verdict says, in a sentence."""
+        """The meaning of the verdict in a sentence."""
         return _MEANINGS[self]
 
 
@@ -84,7 +84,7 @@ _MEANINGS: Mapping[Verdict, str] = {
     Verdict.TIMEOUT: "no end within the time limit",
 }
 
-#: From harmless to grave: a case has the verdict of its example that stands last here.
+#: From harmless to grave: a case has the verdict of its example that comes last here.
 _GRAVITY = (
     Verdict.NOT_APPLICABLE,
     Verdict.NOT_EXPORTABLE,
@@ -120,12 +120,12 @@ class Outcome:
     detail: str = ""
     #: The example in one line.
     example: str = ""
-    #: Whose fault it is: "backend", or "core" where the same goes wrong without the backend. Empty without a fault.
+    #: Who is to blame: "backend", or "core" where the same fails without the backend. Empty without a fault.
     blame: str = ""
     delegates: int = 0
     delegated_nodes: int = 0
     fallback_calls: int = 0
-    #: What goes wrong without any backend, on the runtime's own operators: a fault of the core. Empty if nothing does.
+    #: The failure without any backend, on the runtime's own operators: a fault of the core. Empty if there is none.
     core: str = ""
     #: Operators that the backend left, with its reasons.
     refusals: tuple[str, ...] = ()
@@ -138,37 +138,37 @@ class Outcome:
     eager_latency: float | None = None
     #: A script that shows the fault without the suite. Empty without a fault.
     snippet: str = ""
-    #: Whether the example is the smallest that was found.
+    #: True if the example is the smallest that was found.
     shrunk: bool = False
-    #: What the stock ExecuTorch runtime made of the same file: "right", "wrong", or empty where it was not asked.
+    #: Judgement of the stock ExecuTorch runtime on the same file: "right", "wrong", or empty where it was not asked.
     stock: str = ""
-    #: Why the stock runtime was not asked about something that the backend had compiled and that is right here.
+    #: Why the stock runtime was not asked about a file that the backend had compiled and that is right here.
     unjudged: str = ""
     #: The operators that the backend's delegates compute, by name.
     taken: tuple[str, ...] = ()
     #: Faults of other kinds that the same example showed.
     others: tuple[Outcome, ...] = ()
-    #: What the backend declares of the example's special values (NaN, infinities, very large numbers), where that
+    #: The backend's declaration on the example's special values (NaN, infinities, very large numbers), where that
     #: explains the fault: without such values the example is right.
     declared: str = ""
-    #: What the example shows of what the backend declares.
+    #: Measurements of the backend's declarations.
     measured: tuple[Measured, ...] = ()
     #: Bytes of the delegates: their blobs, and the named data that these read.
     delegate_bytes: int = 0
-    #: How many operators the delegates have, in the backend's own words; 0 where it does not tell.
+    #: Number of operators in the delegates, as the backend reports them; 0 where it does not.
     delegate_operators: int = 0
-    #: How many of the delegated operators the delegates' debug handles name.
+    #: Number of delegated operators that the delegates' debug handles name.
     named_nodes: int = 0
-    #: How many damages of a delegate its runtime refused.
+    #: Number of damaged copies of a delegate that its runtime refused.
     damages_refused: int = 0
-    #: What is told of each delegate's operators, as `insides.line_of` writes it.
+    #: The reported operators of each delegate, as `insides.line_of` writes it.
     insides: tuple[str, ...] = ()
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """Equal for two examples that go wrong in the same way: with the same words, whatever the numbers in them.
+        """Equal for two examples that go wrong in the same way: with the same words, ignoring the numbers in them.
 
-        What a declaration explains is of another kind than what none does.
+        Faults with and without an explaining declaration are of different kinds.
         """
         words = re.sub(r"-?\d[\d.]*(?:e[+-]?\d+)?", "#", self.detail)
         return self.verdict, self.blame, bool(self.core), bool(self.declared), words
@@ -183,12 +183,12 @@ class Outcome:
 
     @classmethod
     def from_json(cls, values: Any, where: str = "outcome") -> Outcome:
-        """The inverse of `to_json`, also after JSON. Raises FormatError, with `where`, for what is none."""
+        """The inverse of `to_json`, also after JSON. Raises FormatError, with `where`, for anything else."""
         return decoded(cls, values, where)
 
 
 def kept_lines(lines: Iterable[str]) -> tuple[str, ...]:
-    """The reasons of refusals that a result has, and what is told of its delegates: each once, the first ones."""
+    """The reasons of refusals that a result has, and the operators of its delegates: each once, the first ones."""
     return tuple(dict.fromkeys(lines))[:_LINES]
 
 
@@ -199,7 +199,7 @@ def worst_of(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def whole_of(parts: Sequence[Outcome], example: str) -> Outcome:
-    """The outcome of an example whose parts were tried one by one: the gravest, with what all of them count."""
+    """The outcome of an example whose parts were tried one by one: the gravest, with the counts of all of them."""
     return replace(
         worst_of(parts),
         example=example,
@@ -219,17 +219,17 @@ def whole_of(parts: Sequence[Outcome], example: str) -> Outcome:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """A case with what came of its examples."""
+    """A case with the outcomes of its examples."""
 
     case: str
-    #: What the report sorts by: "room" always, "operator" and "dtype" for operator cases.
+    #: Keys of the report: "room" always, "operator" and "dtype" for operator cases.
     tags: Mapping[str, str]
     counts: Mapping[Verdict, int]
     #: One outcome for each kind of fault, shrunk where possible.
     faults: tuple[Outcome, ...] = ()
-    #: The same for what goes wrong without the backend, too; these are not faults of the backend, nor in `counts`.
+    #: The same for faults that occur without the backend, too; these are not faults of the backend, nor in `counts`.
     core_faults: tuple[Outcome, ...] = ()
-    #: Why the backend refused what it refused.
+    #: The backend's reasons for refusals.
     reasons: tuple[str, ...] = ()
     seconds: float = 0.0
     delegated_nodes: int = 0
@@ -242,24 +242,24 @@ class CaseResult:
     expected: str | None = None
     #: Details of examples that passed or do not apply, for cases of one example.
     detail: str = ""
-    #: How many examples ran in the stock runtime, too.
+    #: Number of examples that ran in the stock runtime, too.
     stock: int = 0
-    #: Why others did not, where they were compiled and right: reason -> examples.
+    #: Reason why others did not, although compiled and right -> examples.
     unjudged: Mapping[str, int] = field(default_factory=dict)
     #: Operator -> examples in which a delegate of the backend computes it, and in which the backend refuses it.
     taken: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
-    #: What the examples show of what the backend declares, one for each declaration.
+    #: Measurements of the backend's declarations, one for each declaration.
     measured: tuple[Measured, ...] = ()
     #: Bytes of the delegates of all examples.
     delegate_bytes: int = 0
-    #: How many operators the delegates of all examples have, in the backend's own words; 0 where it does not tell.
+    #: Number of operators in the delegates of all examples, as the backend reports them; 0 where it does not.
     delegate_operators: int = 0
-    #: How many of the delegated operators the delegates' debug handles name.
+    #: Number of delegated operators that the delegates' debug handles name.
     named_nodes: int = 0
-    #: How many damages of delegates the backend's runtime refused.
+    #: Number of damaged copies of delegates that the backend's runtime refused.
     damages_refused: int = 0
-    #: What is told of the operators of the first delegates, as `insides.line_of` writes it.
+    #: The reported operators of the first delegates, as `insides.line_of` writes it.
     insides: tuple[str, ...] = ()
 
     @property
@@ -269,12 +269,12 @@ class CaseResult:
 
     @property
     def is_fault(self) -> bool:
-        """Whether the case has a fault that no expectation excuses."""
+        """True if the case has a fault that no expectation excuses."""
         return self.verdict.is_fault and self.expected is None
 
     @property
     def examples(self) -> int:
-        """How many examples were tried."""
+        """The number of examples tried."""
         return sum(self.counts.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -290,7 +290,7 @@ class CaseResult:
 
     @classmethod
     def from_json(cls, values: Any, where: str = "case") -> CaseResult:
-        """The inverse of `to_json`, also after JSON. Raises FormatError, with `where`, for what is none."""
+        """The inverse of `to_json`, also after JSON. Raises FormatError, with `where`, for anything else."""
         known = (
             {key: value for key, value in values.items() if key != "verdict"} if isinstance(values, dict) else values
         )

@@ -1,4 +1,4 @@
-"""A run while it goes on, on stderr: a progress bar on a terminal, else a line a minute; and remarks for a person."""
+"""Progress of a run on stderr: a progress bar on a terminal, else a line a minute; and remarks for a person."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from delegatekit.text.terminal import Terminal
 from .outcome import CaseResult
 from .session import Listener
 
-#: Seconds between two lines where there is no terminal: logs stay short, and a watcher sees that the run goes on.
+#: Seconds between two lines where there is no terminal: logs stay short, and show that the run continues.
 _PAUSE = 60.0
 
 
@@ -52,7 +52,7 @@ class Bar(Listener):
             self._lines.begin(total, results)
 
     def result(self, result: CaseResult) -> None:
-        """Move the bar on."""
+        """Advance the bar."""
         faults = sum(one.is_fault for one in self._results.values())
         task = self._progress.task_ids[0]
         self._progress.update(task, advance=1, description=one_line(result.case)[:40].ljust(40), faults=faults)
@@ -62,14 +62,14 @@ class Bar(Listener):
         remark(text)
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._progress.stop()
         if self._lines is not None:
             self._lines.end()
 
 
 class _Lines:
-    """Tells from time to time how far a run is, also while no case ends."""
+    """Reports the progress of a run from time to time, also while no case ends."""
 
     def __init__(self, pause: float) -> None:
         self._pause = pause

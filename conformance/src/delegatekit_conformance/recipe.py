@@ -21,14 +21,14 @@ from delegatekit.quantization import torchao
 from delegatekit_toolkit.accuracy import Accuracy
 from delegatekit_toolkit.accuracy.script import BOUND, COMPARISON
 
-#: How a tensor's elements are made: ("normal",), ("uniform", low, high), ("integers", low, high) with `high` included,
+#: Contents of a tensor's elements: ("normal",), ("uniform", low, high), ("integers", low, high) with `high` included,
 #: ("distinct",) for numbers that differ from one another, ("special",) for NaN, infinities and zeros among ordinary
 #: numbers, ("special", low, high) for the same among whole numbers, whose sums are exact, ("among", (1.0, ...)) for a
 #: random choice of the numbers given, ("literal", (1.0, ...)) for the elements themselves in row-major order, and
-#: ("bits", (0x3f800000, ...)) for those of float32 as integers: of numbers that are none, Python has one.
+#: ("bits", (0x3f800000, ...)) for those of float32 as integers: for NaN payloads, which Python cannot express.
 Values: TypeAlias = tuple[Any, ...]
 
-#: How a tensor lies in memory: "contiguous", "channels_last" (ranks 4 and 5), "transposed" (last two dimensions
+#: Memory layout of a tensor: "contiguous", "channels_last" (ranks 4 and 5), "transposed" (last two dimensions
 #: exchanged), "strided" (every other element of the last dimension of a larger tensor) or "expanded" (dimension 0 has
 #: stride 0: all its slices are one).
 LAYOUTS = ("contiguous", "channels_last", "transposed", "strided", "expanded")
@@ -156,8 +156,8 @@ class Size:
 class Recipe:
     """Tensors by name, steps in order, and which results are returned.
 
-    `reduction_length` is how many products the longest sum adds up and `depth` how many rounding operators follow
-    one another; with `exact`, results are copies or integers, on which no rounding is excused. With
+    `reduction_length` is the number of products in the longest sum, `depth` that of rounding operators that follow
+    one another; with `exact`, results are copies or integers, for which no rounding is excused. With
     `ill_conditioned` the oracle excuses what a rounding of the inputs would change, too.
     """
 
@@ -175,13 +175,13 @@ class Recipe:
 
     @property
     def has_elements(self) -> bool:
-        """Whether there are inputs, and no tensor is empty."""
+        """True if there are inputs, and no tensor is empty."""
         tensors = [tensor for _, tensor in self.tensors]
         return not all(tensor.constant for tensor in tensors) and all(0 not in tensor.shape for tensor in tensors)
 
     @property
     def accuracy(self) -> Accuracy:
-        """How exact its results can be."""
+        """The accuracy that its results can have."""
         return Accuracy(self.reduction_length, self.depth, self.exact, self.ill_conditioned)
 
     def module(self) -> RecipeModule:
@@ -201,7 +201,7 @@ class Recipe:
         return tuple(shape)
 
     def dynamic_shapes(self) -> tuple[Any, ...] | None:
-        """What `torch.export.export` gets under this name, for the one argument `inputs` of the module."""
+        """The argument `dynamic_shapes` of `torch.export.export`, for the one argument `inputs` of the module."""
         if not self.sizes:
             return None
         shapes: dict[str, dict[int, Any]] = {name: {} for name, recipe in self.tensors if not recipe.constant}
@@ -226,7 +226,7 @@ class Recipe:
             return torch.export.export(self.module(), self.inputs(), dynamic_shapes=self.dynamic_shapes(), strict=False)
 
     def describe(self) -> str:
-        """One line: the calls with the shapes of what they get."""
+        """One line: the calls with the shapes of their operands."""
         tensors = dict(self.tensors)
 
         def show(value: Any) -> str:

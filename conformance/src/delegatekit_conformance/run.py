@@ -1,4 +1,4 @@
-"""A whole run: the results with everything that a reader must know to trust or repeat them."""
+"""A whole run: the results with the facts needed to trust or repeat them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _VERSIONS = ("delegatekit-conformance", "delegatekit", "delegatekit-api", "torch
 
 @dataclass(frozen=True)
 class BackendFacts:
-    """What the backend says of itself."""
+    """A backend's description of itself."""
 
     name: str
     distribution: str
@@ -38,15 +38,15 @@ class BackendFacts:
     #: The lowest precision that it computes float32 graphs in; tolerances follow from it.
     compute_precision: str = "float32"
     supports_dynamic_shapes: bool = False
-    #: Whether its blobs can run here, and if not, why.
+    #: True if its blobs can run here, else the reason.
     available: bool = True
     reason: str = ""
-    #: Whether the runtime on the device takes sizes that change, too.
+    #: True if the runtime on the device takes sizes that change, too.
     device_dynamic_shapes: bool = True
-    #: The lowest precision of the runtime on the device, which the stock runtime is judged by.
+    #: The lowest precision of the runtime on the device, by which the stock runtime is judged.
     device_compute_precision: str = ""
     #: The operators of its support table, with why a name cannot occur in a program ("" if it can); None if the plugin
-    #: does not tell them.
+    #: does not report them.
     rows: Mapping[str, str] | None = None
     #: The vendor's tool that verifies what was compiled (empty if there is none), whether it did, and if not, why.
     verifier: str = ""
@@ -110,7 +110,7 @@ class Run:
     started: str = ""
     #: Seconds of wall time.
     seconds: float = 0.0
-    #: Versions of the packages that took part: suite, core, API, torch, the backend's wheel and what it requires.
+    #: Versions of the packages involved: suite, core, API, torch, the backend's wheel and what it requires.
     versions: Mapping[str, str] = field(default_factory=dict)
     #: Facts about the machine: "platform", "processor", "cores", "memory", "python".
     machine: Mapping[str, str] = field(default_factory=dict)
@@ -118,9 +118,9 @@ class Run:
     device: Mapping[str, str] = field(default_factory=dict)
     #: Patterns of the expectations file that match no case.
     unused_expectations: tuple[str, ...] = ()
-    #: What the backend declares that loosens a check, with what the run measured of it.
+    #: The backend's declarations that loosen a check, with the run's measurements.
     declarations: tuple[Declaration, ...] = ()
-    #: What the backend says of itself; None in documents of older suites.
+    #: The backend's description of itself; None in documents of older suites.
     description: Description | None = None
 
     @classmethod
@@ -151,7 +151,7 @@ class Run:
 
 
 def versions(distribution: str) -> dict[str, str]:
-    """Versions of what the suite runs on, of a backend's distribution and of what that requires; only of installed."""
+    """Versions of the suite's dependencies, of a backend's distribution and its requirements; installed ones only."""
     found: dict[str, str] = {}
     for name in (*_VERSIONS, distribution, *_requirements(distribution)):
         try:

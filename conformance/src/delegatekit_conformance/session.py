@@ -1,4 +1,4 @@
-"""A run of the suite from settings to results: chooses the cases, has them run, keeps and marks what comes back."""
+"""A run of the suite from settings to results: chooses the cases, has them run, keeps and marks the results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .settings import Settings
 
 
 class Listener:
-    """Is told what happens in a run. Every method does nothing; override what is of interest."""
+    """Receives the events of a run. Every method does nothing; override those of interest."""
 
     def begin(self, total: int, results: Mapping[str, CaseResult]) -> None:
         """The run begins: `total` cases are chosen, `results` holds those that were finished before.
@@ -40,7 +40,7 @@ class Listener:
         """A case is finished."""
 
     def note(self, text: str) -> None:
-        """A remark for the person who watches the run."""
+        """A remark for the user."""
 
     def end(self) -> None:
         """The run is over, or has failed."""
@@ -76,7 +76,7 @@ class Session:
         `source` gives the cases, here and in every worker: a function of a module that workers can import.
 
         Raises InputError if the backend is not installed or the file of expectations is wrong, PluginError if the
-        backend cannot be used, and what its `make_options` raises if an option is wrong.
+        backend cannot be used, and exceptions of its `make_options` if an option is wrong.
         """
         self.settings = settings
         if settings.backend not in discovery.backends(check=False):
@@ -123,7 +123,7 @@ class Session:
         return shard(self.cases, found, *(self.settings.shard or (1, 1)))
 
     def run(self) -> Run:
-        """Run the cases; the results are in the order of the suite, marked with what is expected.
+        """Run the cases; the results are in the order of the suite, marked with the expectations.
 
         Raises Interrupted, which has the results so far, after an interrupt from the keyboard or a SIGTERM.
         """
@@ -176,15 +176,15 @@ class Session:
         return run
 
     def run_case(self, name: str) -> CaseResult:
-        """Run one case, selected or not, and mark it with what is expected. Raises KeyError if there is none."""
+        """Run one case, selected or not, and mark it with the expectations. Raises KeyError if there is none."""
         return self.expectations.mark(self._workers().run_case(name))
 
     def accepts(self, run: Run) -> bool:
-        """Whether the run has only expected faults and, where the expectations are strict, no unexpected pass."""
+        """True if the run has only expected faults and, where the expectations are strict, no unexpected pass."""
         return not run.faults and not (self.expectations.strict and run.unexpected_passes)
 
     def _judges_numbers(self, results: Mapping[str, CaseResult]) -> bool:
-        """Whether declared numbers can be judged by these results: all cases of each chosen room, and no shard.
+        """True if declared numbers can be judged by these results: all cases of each chosen room, and no shard.
 
         A part of a room, one of the rooms that measure the same, or a run that ended early may lack the examples that
         a number was declared for. All shards would report the same.

@@ -1,4 +1,4 @@
-"""What one run of the suite is to do, as plain data: the options of the command and of the pytest plugin."""
+"""The settings of one run of the suite, as plain data: the options of the command and of the pytest plugin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .errors import InputError
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run is to do. Raises InputError, an `OptionError`, if a value is out of its range.
+    """The settings of one run. Raises InputError, an `OptionError`, if a value is out of its range.
 
     Whether the backend is installed, takes the options and has cases of these names is checked by `Session`.
     """
@@ -23,13 +23,13 @@ class Settings:
     #: Patterns of the names of cases: fnmatch for the whole name ("operators/*conv*"), or leading parts of it
     #: ("contract"). None selects all cases.
     select: tuple[str, ...] = ()
-    #: How much is tried: "quick", "default", "thorough", or a profile of your own.
+    #: Amount of testing: "quick", "default", "thorough", or a profile of your own.
     profile: str | Profile = "default"
     #: The same seed gives the same examples.
     seed: int = 0
     #: Options of the backend, as `delegatekit.lower` takes them for it.
     options: Mapping[str, Any] = field(default_factory=dict)
-    #: How many cases run at a time, each in a process.
+    #: Number of cases run in parallel, each in a process.
     jobs: int = 2
     #: CPU seconds that one example may take; five times as long if it sleeps.
     timeout: float = 60.0
@@ -45,7 +45,7 @@ class Settings:
     expectations: Path | None = None
     #: The address of a Dask scheduler whose workers run the cases; empty for this machine. `jobs` has no effect there.
     scheduler: str = ""
-    #: Whether files run in the stock ExecuTorch runtime, too, where that is installed and knows the delegate.
+    #: Run files in the stock ExecuTorch runtime, too, where that is installed and knows the delegate.
     stock: bool = True
     #: Facts about the device that runs the delegates, for the report: {"name": "emulator"}.
     device: Mapping[str, str] = field(default_factory=dict)
@@ -63,6 +63,6 @@ class Settings:
 
     @property
     def context(self) -> Context:
-        """What every process that takes part is told."""
+        """The settings that every process of the run gets."""
         profile = PROFILES[self.profile] if isinstance(self.profile, str) else self.profile
         return Context(self.backend, profile, self.seed, self.options, self.timeout, self.stock)

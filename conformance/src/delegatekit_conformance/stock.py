@@ -1,7 +1,7 @@
-"""The stock ExecuTorch runtime as a second judge, in a process that may die: files go in, outputs come out.
+"""The stock ExecuTorch runtime as a second judge, in a process that may die: gets files, returns outputs.
 
-The process is forked from this one before a backend was used here, and waits for files. It never runs one itself but
-in a child, which it replaces when that dies: so a delegate that ends the process costs an error, and nothing else.
+The process is forked from this one before a backend was used here, and waits for files. It runs each
+in a child, which it replaces when that dies: so a delegate that ends the process causes only an error.
 """
 
 from __future__ import annotations
@@ -78,17 +78,17 @@ def load(data: bytes, backends: Collection[str] = ()) -> Any:
 
 
 def _prepare(name: str) -> Availability:
-    """Ask a backend for its runtime: a delegate that stands on a vendor's library finds what that loads."""
+    """Ask a backend for its runtime: a delegate that needs a vendor's library finds what that loads."""
     return get_backend(name).runtime_availability(apart=False)
 
 
 @dataclass
 class _Process:
-    """The process, seen from here: `owner` is the process that may talk to it."""
+    """Handle of the process: `owner` is the process that may talk to it."""
 
     connection: Connection
     owner: int
-    #: What the wheel says when it cannot be loaded; empty if it can.
+    #: The wheel's error when it cannot be loaded; empty if it can.
     fault: str
     #: The delegate ids that it has.
     known: frozenset[str]
@@ -99,7 +99,7 @@ class _Process:
     refusals: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def refusal(self, identifier: str, backend: str) -> str:
-        """Why it cannot run the delegates of a backend with this id; empty if it can. Asked once."""
+        """Reason why it cannot run the delegates of a backend with this id; empty if it can. Asked once."""
         key = identifier, backend
         if key not in self.refusals:
             if identifier not in self.known:
@@ -112,7 +112,7 @@ class _Process:
         return self.refusals[key]
 
     def ask(self, *request: Any) -> Any:
-        """The answer to a request. Raises StockError, also if the child dies of it or takes too long."""
+        """The answer to a request. Raises StockError, also if the child dies or takes too long."""
         number = next(self.numbers)
         self.connection.send_bytes(pickle.dumps((number, *request)))
         late = False
@@ -136,7 +136,7 @@ _started: list[_Process] = []
 
 
 def start() -> None:
-    """Start the process if there is none. Call it before a backend was used: what has threads must not be forked."""
+    """Start the process if there is none. Call it before a backend is used: threads make forking unsafe."""
     if _started or find_spec("executorch") is None or not hasattr(os, "fork"):
         return
     here, there = Pipe()
@@ -152,7 +152,7 @@ def start() -> None:
 
 
 def refusal(delegates: Mapping[str, str]) -> str:
-    """Why the process cannot run these delegates (backend -> delegate id); empty if it can.
+    """Reason why the process cannot run these delegates (backend -> delegate id); empty if it can.
 
     `start` was called before.
     """
@@ -164,7 +164,7 @@ def refusal(delegates: Mapping[str, str]) -> str:
 
 
 def no_process() -> str:
-    """Why there is no process that anything can be asked of; empty if there is one. `start` was called before."""
+    """Reason why there is no usable process; empty if there is one. `start` was called before."""
     if find_spec("executorch") is None:
         return "the wheel executorch is not installed: pip install 'delegatekit-conformance[stock]'"
     if not hasattr(os, "fork"):
@@ -181,9 +181,9 @@ def _own() -> _Process | None:
 
 
 def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function of a module returns in the process: what it prints, loads and changes is not seen here.
+    """The result of a module's function in the process: its output, imports and changes stay there.
 
-    Function, arguments and result are pickled. Raises StockError for what it raises, or if the process dies of it.
+    Function, arguments and result are pickled. Raises StockError for its exceptions, or if the process dies.
     """
     process = _own()
     if process is None:
@@ -193,7 +193,7 @@ def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
 
 #: Ranks of tensors that may be in channels-last order.
 _IMAGE, _VOLUME = 4, 5
-#: Why files are not run in the stock runtime although it could.
+#: Reasons not to run files in the stock runtime although it could.
 OFF: Final = "switched off (--no-stock)"
 STATIC: Final = "sizes change, which the runtime on the device does not take (device_dynamic_shapes)"
 ORDER: Final = "the wheel executorch takes no inputs of rank 5 in channels-last order"
@@ -201,7 +201,7 @@ NO_KERNEL: Final = "the wheel executorch has no kernel for an operator outside t
 
 
 def unjudged(outcome: Outcome, reason: str) -> Outcome:
-    """The outcome with why the stock runtime does not judge it, if there is anything of the backend in it."""
+    """The outcome with the reason why the stock runtime does not judge it, if the backend computed any of it."""
     if not reason or outcome.stock or outcome.verdict.is_fault or not outcome.delegates:
         return outcome
     return replace(outcome, unjudged=reason)
@@ -221,7 +221,7 @@ class StockMethod:
 
 
 def takes(inputs: Iterable[Any]) -> bool:
-    """Whether the wheel's binding takes inputs in their order: images in channels-last order, no volumes."""
+    """True if the wheel's binding takes inputs in their order: images in channels-last order, no volumes."""
     volumes = (value for value in inputs if isinstance(value, torch.Tensor) and value.dim() == _VOLUME)
     return all(
         volume.is_contiguous() or not volume.is_contiguous(memory_format=torch.channels_last_3d) for volume in volumes
@@ -246,7 +246,7 @@ def device_precision(backend: LoadedBackend, options: Mapping[str, Any] | None =
 
 
 def second_opinion(outcome: Outcome, judged: Outcome) -> Outcome:
-    """An outcome that is right here, with what became of it in the stock runtime."""
+    """An outcome that is right here, with the outcome in the stock runtime."""
     if not judged.verdict.is_fault:
         return replace(outcome, stock="right")
     words = f"in the stock runtime: {judged.verdict.value}: {judged.detail}"
@@ -258,7 +258,7 @@ def second_opinion(outcome: Outcome, judged: Outcome) -> Outcome:
 
 
 def _nursery(connection: Connection) -> NoReturn:
-    """Have one child after the other answer requests; the last one ends when nobody asks any more."""
+    """Have one child after the other answer requests; the last one ends when there are no more requests."""
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -284,7 +284,7 @@ def _nursery(connection: Connection) -> NoReturn:
 
 
 def _known() -> tuple[str, frozenset[str]]:
-    """What the wheel says when it cannot be loaded, and the delegate ids that it has."""
+    """The wheel's error when it cannot be loaded, and the delegate ids that it has."""
     try:
         return "", registered()
     except Exception as error:
@@ -292,7 +292,7 @@ def _known() -> tuple[str, frozenset[str]]:
 
 
 def _ready(identifier: str, backend: str) -> str:
-    """Why the delegate of a backend cannot run in this process; empty if it can."""
+    """Reason why the delegate of a backend cannot run in this process; empty if it can."""
     lines: list[str] = []
     with quiet(descriptor=2, lines=lines):
         runtime = _prepare(backend)
@@ -318,7 +318,7 @@ def _serve(connection: Connection) -> int:
         fault = ""
         try:
             if kind == "load":
-                # The last file's delegates end first: some are known by their content, and end with their like.
+                # The last file's delegates end first: some are keyed by their content, and end with their equals.
                 while kept:
                     kept.pop()
                 kept[:] = [content, load(*content)]

@@ -1,4 +1,4 @@
-"""What pytest sees: an item for each case, run in the worker processes of the suite."""
+"""The suite in pytest: an item for each case, run in the worker processes of the suite."""
 
 from __future__ import annotations
 
@@ -120,13 +120,13 @@ class Suite:
         return list(self._session.cases)
 
     def run(self, name: str) -> CaseResult:
-        """The result of a case, with what the vendor expects."""
+        """The result of a case, with the vendor's expectations."""
         assert self._session is not None, "cases were collected"
         return self._session.run_case(name)
 
     @property
     def strict(self) -> bool:
-        """Whether an unexpected pass fails."""
+        """True if an unexpected pass fails."""
         assert self._session is not None, "cases were collected"
         return self._session.expectations.strict
 
@@ -176,7 +176,7 @@ class CaseItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """Where the item is from."""
+        """The location of the item."""
         return self.path, None, self.name
 
 

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from delegatekit import LoweredProgram
     from delegatekit_api import Partitioner
 
-#: What runs a file: our engine, and the stock ExecuTorch runtime.
+#: Engines that run a file: ours, and the stock ExecuTorch runtime.
 ENGINE: Final = "delegatekit"
 STOCK: Final = "stock"
 
 
 @dataclass(frozen=True)
 class Delegate:
-    """One delegate of a file: what its backend wrote."""
+    """One delegate of a file, as its backend wrote it."""
 
     #: The id under which the runtime on the device knows the backend.
     identifier: str
@@ -79,7 +79,7 @@ class Lowered:
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """What can run the file here: ENGINE, and STOCK where that is installed and knows the backend."""
+        """The engines that can run the file here: ENGINE, and STOCK where that is installed and knows the backend."""
         found = stock.installed()
         runs = found is not None and found.issuperset(delegate.identifier for delegate in self.delegates)
         return (ENGINE, STOCK) if runs else (ENGINE,)
@@ -162,7 +162,7 @@ def refusals(
     keep: Collection[str] = (),
     dynamic_shapes: Any = None,
 ) -> list[str]:
-    """Why a partitioner does not take calls of a module's edge program, in the order of the calls.
+    """Reasons why a partitioner does not take calls of a module's edge program, in the order of the calls.
 
     `keep` are operators that are left whole beyond those that the partitioner keeps.
     """

@@ -1,6 +1,6 @@
 """One trial: exports a subject, lowers it, loads the file, runs it and compares with the oracle. In this process.
 
-The same is done without any backend, on the runtime's own operators alone, so that a fault of the core is told from a
+The same is done without any backend, on the runtime's own operators alone, to distinguish a fault of the core from a
 fault of the backend.
 """
 
@@ -58,14 +58,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is tried: a module with the inputs of one or several calls, and how exact its results can be."""
+    """The subject of a trial: a module with the inputs of one or several calls, and the accuracy of its results."""
 
     module: nn.Module
     #: Inputs of the calls in order; the first are the example inputs of the export.
     calls: tuple[tuple[Any, ...], ...]
     accuracy: Accuracy
     dynamic_shapes: Any = None
-    #: Whether calls change buffers of the module, so that a call's result depends on the calls before it.
+    #: True if calls change buffers of the module, so that a call's result depends on the calls before it.
     stateful: bool = False
     #: The outputs in parts with accuracies of their own; empty if `accuracy` is that of all.
     parts: tuple[Part, ...] = ()
@@ -98,9 +98,9 @@ class Subject:
             return torch.export.export(module, self.calls[0], dynamic_shapes=self.dynamic_shapes, strict=False)
 
     def references(self, roundoff: float) -> Iterator[Reference]:
-        """What eager computes in float64 from the same numbers, call by call; and with inputs off by `roundoff`.
+        """The results of eager in float64 from the same numbers, call by call; and with inputs off by `roundoff`.
 
-        Shaken inputs need not show what the rounding to a coarser type does, to two inputs that move alike: both count.
+        Perturbed inputs may hide the effect of rounding two similar inputs to a coarser type: both count.
         """
         narrow, wide = copy.deepcopy(self.module), copy.deepcopy(self.module).double()
         moves = (shaken, rounded) if roundoff > ROUNDOFF["float32"] else (shaken,)
@@ -116,7 +116,7 @@ class Subject:
 
 
 def _farthest(expected: torch.Tensor, first: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
-    """Of each element of several results of one shape the one that is farthest from the expected one."""
+    """Elementwise, of several results of one shape, the value farthest from the expected one."""
     found = first
     for other in others:
         found = torch.where((other.double() - expected).abs() > (found.double() - expected).abs(), other, found)
@@ -143,7 +143,7 @@ def try_recipe(recipe: Recipe, context: Context, **lowering: Any) -> Outcome:
 def try_joined(joined: Joined, context: Context) -> Outcome:
     """Try several recipes as one program, and each by itself where that program is wrong, refused or not exportable.
 
-    The outcome is that of the first part that is wrong by itself; of the whole, where only that is; else it stands for
+    The outcome is that of the first part that is wrong by itself; of the whole, if only it is; else it stands for
     all parts.
     """
     if len(joined.parts) == 1:
@@ -161,13 +161,13 @@ def try_joined(joined: Joined, context: Context) -> Outcome:
 
 
 def _is_clear(outcome: Outcome) -> bool:
-    """Whether what came of a joined program came of each part."""
+    """True if the outcome of a joined program is the outcome of each part."""
     unclear = outcome.verdict.is_fault or outcome.core
     return not unclear and outcome.verdict not in (Verdict.REFUSED, Verdict.NOT_EXPORTABLE)
 
 
 def _one_by_one(joined: Joined, context: Context) -> Outcome:
-    """What came of the parts: a fault, with those of other kinds, or the best verdict with the sums of all."""
+    """The outcome of the parts: a fault, with those of other kinds, or the best verdict with the sums of all."""
     outcomes: list[Outcome] = []
     faults: dict[tuple[Any, ...], Outcome] = {}
     for part in joined.parts:
@@ -186,7 +186,7 @@ def try_subject(
 ) -> Outcome:
     """Try a subject with the context's backend (or `backends`, in priority order) and without any.
 
-    The outcome's `core` tells what goes wrong without a backend. If both go wrong, core is to blame.
+    The outcome's `core` is the failure without a backend. If both go wrong, core is to blame.
     """
     start = time.perf_counter()
     try:
@@ -243,8 +243,8 @@ def try_subject(
 
 
 def not_in_stock(context: Context, backends: Sequence[str], *, dynamic: bool, inputs: Iterable[Any] = ()) -> str:
-    """Why the stock runtime is not to run what these backends compile: only ours may take sizes that change, or the
-    order of these inputs. Empty if it is to.
+    """Reason why the stock runtime must not run files of these backends: only ours may take sizes that change, or the
+    order of these inputs. Empty if it may.
     """
     if not context.stock:
         return stock.OFF
@@ -289,7 +289,7 @@ def attempt(
             return Outcome(Verdict.UNAVAILABLE, available.reason, **counts)
     try:
         method = delegatekit.load(data)["forward"]
-    except RuntimeUnavailableError as error:  # of this file: for another device than the runtime here knows
+    except RuntimeUnavailableError as error:  # of this file: it is for a device that the runtime here does not know
         return Outcome(Verdict.UNAVAILABLE, words(error), **counts)
     except Exception as error:
         return Outcome(Verdict.LOAD_ERROR, words(error), **counts)
@@ -381,7 +381,7 @@ def _compared(
 
 
 def broken_claim(program: LoweredProgram) -> str:
-    """What a backend's answers promised and lowering did not show; empty if there is nothing.
+    """A claim of a backend's answers that lowering did not keep, in words; empty if there is none.
 
     A claimed node that no delegate has, a refused one that its delegate has, or one that was refused without a reason.
     """
@@ -393,7 +393,7 @@ def broken_claim(program: LoweredProgram) -> str:
                         return f"{operator_name(node)}: {backend} claimed it, but no delegate has it"
                     if not answer.supported and not answer.reason.strip():
                         return f"{operator_name(node)}: {backend} refused it without a reason"
-            # A node may be refused by itself and welcome in the group of another.
+            # A node may be refused by itself and accepted in the group of another.
             grouped = {
                 (member, backend)
                 for node, backend in plan.taker.items()
@@ -410,7 +410,7 @@ def broken_claim(program: LoweredProgram) -> str:
 
 
 def strange_handles(program: LoweredProgram, backends: Sequence[str]) -> str:
-    """Debug handles that a delegate tells of and none of its operators has; empty if there are none."""
+    """Debug handles that a delegate reports and none of its operators has; empty if there are none."""
     for method in program.methods.values():
         for delegate in method.delegates:
             own = {node.meta.get("debug_handle") for node in delegate.partition.nodes}
@@ -460,7 +460,7 @@ def _counts(program: LoweredProgram, backends: Sequence[str]) -> dict[str, Any]:
 
 
 def _named(delegate: Delegate) -> int:
-    """How many nodes of a delegate its debug handles name."""
+    """The number of nodes of a delegate that its debug handles name."""
     handles = {handle for named in delegate.debug_handle_map.values() for handle in named}
     return sum(node.meta.get("debug_handle") in handles for node in delegate.partition.nodes)
 
@@ -481,7 +481,7 @@ def _not_lowered(
     """A refusal, if no backend and no runtime kernel supports an operator, if a backend refuses the whole, or if an
     option does not fit the program; else the backend failed on its claim."""
     reasons: tuple[str, ...] = ()
-    if isinstance(error, RuntimeUnavailableError):  # of a tool that the options ask for while it compiles
+    if isinstance(error, RuntimeUnavailableError):  # of a tool that the options request at compile time
         return Outcome(Verdict.NOT_APPLICABLE, words(error))
     if isinstance(error, UnsupportedError):
         try:

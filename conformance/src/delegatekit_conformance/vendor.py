@@ -21,7 +21,7 @@ _Entry = TypeVar("_Entry")
 
 
 def packages_of(backend: str) -> frozenset[str]:
-    """The names of the packages, or single modules, that a backend's plugin is in; nothing is imported."""
+    """The names of the packages, or single modules, of a backend's plugin; nothing is imported."""
     return frozenset(item.module.partition(".")[0] for item in entry_points(BACKEND_GROUP) if item.name == backend)
 
 
@@ -44,7 +44,7 @@ def file_of(backend: str, name: str) -> tuple[str, str] | None:
 
 
 def values_of(text: str, where: str) -> Mapping[str, Any]:
-    """The values in the text of a TOML file. Raises InputError, with `where`, for what is none.
+    """The values in the text of a TOML file. Raises InputError, with `where`, for anything else.
 
     >>> values_of("strict = true", "conformance.toml")
     {'strict': True}
@@ -57,9 +57,9 @@ def values_of(text: str, where: str) -> Mapping[str, Any]:
 
 
 def entries_of(text: str, where: str, table: str, made: Callable[..., _Entry], what: str) -> tuple[_Entry, ...]:
-    """What is made of each `[[table]]` in a TOML file's text; what stands above holds for each that says no other.
+    """One object for each `[[table]]` of a TOML file's text; top-level keys are defaults of each.
 
-    Raises InputError, with `where`, for what is no TOML, and, with `what`, for what `made` does not take.
+    Raises InputError, with `where`, for text that is not TOML, and, with `what`, for entries that `made` refuses.
 
     >>> entries_of("[[way]]\\nname = 'plain'", "stock.toml", "way", lambda name: name.upper(), "ways")
     ('PLAIN',)

@@ -1,7 +1,7 @@
 """The cases of the suite, room by room: contract, operators, extremes, patterns, dynamic, graphs, models and others.
 
 Every module of this folder that has a function `cases()` adds what it returns, and one that has `cases_for(context)`
-adds cases that are the backend's own (of its options); observers may add more through the
+adds cases specific to the backend (of its options); observers may add more through the
 hook `conformance_cases`.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["Broken", "Case", "NotApplicable", "Rule", "all_cases"]
 def all_cases(context: Context) -> Mapping[str, Case]:
     """All cases for a backend by name, in the order in which reports show them.
 
-    Raises ValueError if two cases have one name, and TypeError if an observer adds what is not a case.
+    Raises ValueError if two cases have one name, and TypeError if an observer adds something else.
     """
     from delegatekit.plugins import extra_conformance_cases
 

@@ -1,4 +1,4 @@
-"""What a case is: a name, examples, and a way to try one example. The runner knows nothing else about cases."""
+"""A case: a name, examples, and a way to try one example. The runner knows nothing else about cases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..outcome import Outcome, Verdict
 from .special_values import explained
 from .surroundings import watched
 
-#: What a script that lowers `program` and calls it with `inputs` does in the stock runtime.
+#: The stock runtime's part of a script that lowers `program` and calls it with `inputs`.
 _IN_STOCK = """
 from delegatekit_conformance import stock
 
@@ -37,12 +37,12 @@ class Case(ABC):
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """What reports group by; "room" is the name's first part."""
+        """Keys by which reports group; "room" is the name's first part."""
         return {"room": self.name.partition("/")[0]}
 
     @property
     def cost(self) -> float:
-        """About how many seconds the case takes in the default profile: long ones are started first."""
+        """Approximate seconds of the case in the default profile: long ones are started first."""
         return 1.0
 
     @abstractmethod
@@ -54,7 +54,7 @@ class Case(ABC):
         return ()
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
-        """Whether the outcomes of `examples` leave nothing for `further` ones to tell."""
+        """True if the outcomes of `examples` leave nothing for `further` ones to find."""
         return False
 
     @abstractmethod
@@ -62,13 +62,13 @@ class Case(ABC):
         """Try one example in this process. The backend may crash or hang it. Must not raise."""
 
     def tried(self, example: Any, context: Context) -> Outcome:
-        """`run`, while what the backend's hooks change in this process is watched: that is a fault in every case."""
+        """`run`, while checking that the backend's hooks do not change this process: a fault in every case."""
         if context.stock:
             stock.start()
         with watched(context.backend) as changes:
             outcome = self.run(example, context)
             if _waits_for_another(outcome, context):
-                # A runtime of one device at a time may still hold what nobody refers to any more.
+                # A runtime of one device at a time may still hold unreferenced objects.
                 gc.collect()
                 outcome = self.run(example, context)
             outcome = explained(example, outcome, context)
@@ -80,7 +80,7 @@ class Case(ABC):
         return replace(outcome, verdict=Verdict.VIOLATION, detail=changes[0], blame="backend")
 
     def snippet(self, example: Any, context: Context) -> str:
-        """A script that shows what happens with the example, or an empty text."""
+        """A script that reproduces the example, or an empty text."""
         return ""
 
     def shrink(self, example: Any, fails: Callable[[Any], bool], context: Context) -> Any:
@@ -89,7 +89,7 @@ class Case(ABC):
 
 
 def _waits_for_another(outcome: Outcome, context: Context) -> bool:
-    """Whether the runtime, which is available, refused a file: for what else this process has loaded, perhaps."""
+    """True if the runtime, which is available, refused a file: perhaps because of other files in this process."""
     refused = outcome.verdict is Verdict.UNAVAILABLE or RuntimeUnavailableError.__name__ in outcome.detail
     return refused and discovery.get_backend(context.backend).runtime_availability().available
 
@@ -99,7 +99,7 @@ class Broken(Exception):  # noqa: N818  rules raise it as a statement
 
 
 class Late(Broken):
-    """Raised by a rule that came to no end within its time; the runner tries it again before the backend is blamed."""
+    """Raised by a rule that timed out; the runner tries it again before the backend is blamed."""
 
 
 class NotApplicable(Exception):  # noqa: N818
@@ -107,7 +107,7 @@ class NotApplicable(Exception):  # noqa: N818
 
 
 class Rule(Case):
-    """A case of one example: a function that returns what it saw, or raises `Broken` or `NotApplicable`."""
+    """A case of one example: a function that returns an observation, or raises `Broken` or `NotApplicable`."""
 
     def __init__(self, name: str, check: Callable[[Context], str | None], *, cost: float = 1.0) -> None:
         self.name = name
@@ -120,7 +120,7 @@ class Rule(Case):
         return self._cost
 
     def describe(self) -> str:
-        """The first line of the rule's docstring: what must hold."""
+        """The first line of the rule's docstring: the requirement."""
         return (self._check.__doc__ or self.name).strip().splitlines()[0]
 
     def examples(self, context: Context) -> Sequence[str]:

@@ -61,7 +61,7 @@ def cond_several_results() -> Built:
 
 @flow("cond-nested")
 def cond_nested() -> Built:
-    """A branch that branches."""
+    """Nested branches."""
 
     class Model(nn.Module):
         def forward(self, first: torch.Tensor, second: torch.Tensor, x: torch.Tensor) -> Any:
@@ -76,7 +76,7 @@ def cond_nested() -> Built:
 
 @flow("cond-convolution")
 def cond_convolution() -> Built:
-    """A cheap branch and one with convolutions, as in networks that leave early."""
+    """A cheap branch and one with convolutions, as in networks with early exits."""
 
     class Model(nn.Module):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The corpus: recipes beside the plugin that reach of its code what drawn examples rarely do, several in one program.
+"""The corpus: recipes beside the plugin that reach code that drawn examples rarely do, several in one program.
 
 They are tried in every profile. `mutants.search` looks for them.
 """
@@ -17,7 +17,7 @@ from .base import Case
 from .operators import Example
 from .quantized_operators import Quantized, schemes_for, try_program
 
-#: How many recipes a program has: of the operator cases, and of quantized ones.
+#: Number of recipes in a program: of the operator cases, and of quantized ones.
 _JOINED = 8
 _QUANTIZED = 4
 

@@ -1,6 +1,6 @@
-"""Blobs that are crossed: words of a sound one in another sound one of the same operator.
+"""Crossed blobs: words of a valid one in another valid one of the same operator.
 
-Where one word of a blob is replaced, the first check that compares it with another refuses the blob, and those behind
+Where one word of a blob is replaced, the first check that compares it with another refuses the blob, and later ones
 see nothing of it. Two programs that differ in one size have blobs that differ in the words that depend on this size:
 some of these at a time, in the other blob, agree with each other and not with the rest.
 """
@@ -23,19 +23,19 @@ from .damages import words_of
 from .robustness import Replaced
 from .specimens import Sample, backend_of, changed, lower, take_down
 
-#: The sizes of the programs. None is a power of two or the next but one of another, which are numbers of their own.
+#: The sizes of the programs. None is a power of two or two more than another, which are special numbers.
 _SIZES = (3, 6, 7)
-#: So many sizes of an operator's examples are changed, and among so many they are sought.
+#: Number of changed sizes of an operator's examples, and of examples searched for them.
 _LEVERS, _SOUGHT = 2, 12
 #: The operators of the quick profile: one with weights, one with windows, one that joins and one that views.
 _QUICK = frozenset(f"aten.{name}.default" for name in ("convolution", "max_pool2d", "cat", "view"))
 #: Blobs that differ in more fields differ in their weights, or are built otherwise.
 _MOST = 64
-#: So many words in a row are one field: a text, such as a key of named data.
+#: This many words in a row are one field: a text, such as a key of named data.
 _TEXT = 4
-#: For so many bits that the profile flips, one crossed blob of each two is tried; in all profiles so many at least.
+#: Flipped bits of the profile for one crossed blob of each pair; and the least number of these in all profiles.
 _BITS, _LEAST = 8, 16
-#: Where a runtime has a process of its own, which some end, one of so many of them.
+#: Where a runtime has a separate process, which some end, one of this many.
 _APART = 4
 
 
@@ -46,7 +46,7 @@ class Crossing:
     operator: str
     dtype: str
     seed: int
-    #: So many crossed blobs of each two.
+    #: Number of crossed blobs of each pair.
     count: int
 
     def describe(self) -> str:
@@ -54,7 +54,7 @@ class Crossing:
         return f"{self.operator} of {self.dtype}: blobs of different sizes crossed, each two {self.count} times"
 
     def damages(self, first: bytes, second: bytes) -> Iterator[tuple[bytes, str]]:
-        """The first blob with some of the words of the second in which they differ, and what was done."""
+        """The first blob with some of the words of the second in which they differ, and the change in words."""
         pairs = enumerate(zip(words_of(first), words_of(second), strict=True))
         fields = _fields([place for place, (one, other) in pairs if one != other])
         if not 1 < len(fields) <= _MOST:
@@ -111,7 +111,7 @@ class CrossedCase(Replaced):
             known = [recipe for recipe in recipes if recipe is not None and recipe.has_elements]
             if len(known) > 1:
                 levers += 1
-                with suppress(Exception):  # what cannot be lowered or run, other rooms tell
+                with suppress(Exception):  # other rooms report failures of lowering and running
                     for recipe in known:
                         program = lower(recipe, context)
                         found += take_down(f"{self.program} {number}", recipe, program, context)

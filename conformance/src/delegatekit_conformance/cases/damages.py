@@ -1,4 +1,4 @@
-"""What is done to formats whose numbers are no words at multiples of four: varints, single bytes and digits.
+"""Damages of formats whose numbers are not words at multiples of four: varints, single bytes and digits.
 
 A word of four bytes that is replaced there changes several fields at once, and the first check refuses them.
 """
@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-#: Text without digits, and keys: no numbers stand there.
+#: Text without digits, and keys: no numbers are there.
 _TEXT = re.compile(rb"[\x20-\x2f\x3a-\x7e]{3,}|[0-9A-Za-z]{20,}")
 _DIGITS = b"0123456789"
 #: Numbers below these may be sizes: of a byte, and of a word.
 _BYTE, _WORD = 1 << 7, 1 << 16
 
-#: What a byte becomes; a larger one is a part of a number with more bytes.
+#: Replacements of a byte; a larger one is a part of a number with more bytes.
 NUMBERS: Sequence[tuple[str, Callable[[int], int]]] = (
     ("set to 0", lambda byte: 0),
     ("one more", lambda byte: byte + 1),
@@ -27,12 +27,12 @@ NUMBERS: Sequence[tuple[str, Callable[[int], int]]] = (
 
 
 def words_of(data: bytes) -> memoryview:
-    """The aligned words of four bytes; what is left at the end is no word."""
+    """The aligned words of four bytes; the remainder at the end is no word."""
     return memoryview(data[: len(data) // 4 * 4]).cast("I")
 
 
 def has_words(data: bytes) -> bool:
-    """Whether the numbers of a format are words: the last byte of many, small ones, is zero."""
+    """True if the numbers of a format are words: the last byte of many, small ones, is zero."""
     last = data[3::4]
     return 4 * last.count(0) > len(last)
 
@@ -48,7 +48,7 @@ def places(data: bytes) -> list[int]:
 
 
 def byte_replaced(data: bytes, place: int, number: int) -> Iterator[tuple[bytes, str]]:
-    """The blob with a byte replaced by one of `NUMBERS`, and what was done; nothing where that is what it was."""
+    """The blob with a byte replaced by one of `NUMBERS`, and the change in words; nothing if it stays the same."""
     name, change = NUMBERS[number % len(NUMBERS)]
     before = data[place]
     if before in _DIGITS:
@@ -61,14 +61,14 @@ def byte_replaced(data: bytes, place: int, number: int) -> Iterator[tuple[bytes,
 
 @dataclass(frozen=True)
 class Balanced:
-    """Two numbers that stand side by side, one of them one more and the other one less: their sum stays.
+    """Two adjacent numbers, one of them one more and the other one less: their sum stays.
 
-    What follows of the sum, such as the size of a result, is what it was, so that a check of it sees nothing.
+    Derived values of the sum, such as the size of a result, stay, so that a check of them finds nothing.
     """
 
     program: str
     choice: int
-    #: So many pairs are tried at most, each both ways.
+    #: This many pairs are tried at most, each both ways.
     most: int
 
     def describe(self) -> str:
@@ -89,7 +89,7 @@ class Balanced:
 
 
 def _pairs(data: bytes) -> Iterator[tuple[int, int]]:
-    """Places of small numbers that stand side by side: words, where zero becomes -1, or bytes, where it cannot."""
+    """Places of adjacent small numbers: words, where zero becomes -1, or bytes, where it cannot."""
     if has_words(data):
         words = words_of(data)
         for place in range(len(words) - 1):
@@ -106,7 +106,7 @@ def _pairs(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def alike(data: bytes, most: int, most_places: int) -> Iterator[tuple[bytes, str]]:
-    """Blobs in which a byte is replaced wherever it stands after the same byte, such as a field's tag."""
+    """Blobs in which a byte is replaced everywhere after the same byte, such as a field's tag."""
     known: dict[bytes, list[int]] = {}
     for place in places(data):
         if place and 0 < data[place] < _BYTE:

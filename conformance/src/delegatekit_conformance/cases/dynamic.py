@@ -234,7 +234,7 @@ def avg_pool() -> Built:
 
 @dynamic("upsample")
 def upsample() -> Built:
-    """Twice as large, whatever the size."""
+    """Twice as large, for any size."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
@@ -280,7 +280,7 @@ def upsample_by_the_size() -> Built:
 
 @dynamic("pool-overhang")
 def pool_overhang() -> Built:
-    """Last windows that hang over along the axis that changes, along the other one, with a batch and without."""
+    """Last windows that reach beyond the axis that changes, along the other one, with a batch and without."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
@@ -413,7 +413,7 @@ def reduce_in_the_middle() -> Built:
 
 @dynamic("two-sizes-reduced")
 def two_sizes_reduced() -> Built:
-    """Two sizes change, and what is reduced or normalized lies between them, or is one of them."""
+    """Two sizes change, and the reduced or normalized axis is between them, or one of them."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
@@ -478,7 +478,7 @@ def two_sizes_multiplied() -> Built:
 
 @dynamic("two-sizes-joined")
 def two_sizes_joined() -> Built:
-    """A size that changes is joined to another axis and cut off again, and what lies between is read twice or not."""
+    """A size that changes is joined to another axis and cut off again, and values in between are read twice or not."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -501,7 +501,7 @@ def two_sizes_joined() -> Built:
 
 @dynamic("chosen-at-edges")
 def chosen_at_edges() -> Built:
-    """Elements that not every call has, a window that begins anywhere, pixels and parts of axes beside two sizes."""
+    """Elements that only some calls have, a window that begins anywhere, pixels and parts of axes beside two sizes."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -544,7 +544,7 @@ def chosen_from_the_end() -> Built:
 
 @dynamic("slice")
 def slice() -> Built:
-    """Windows that follow the size, and such that do not."""
+    """Windows that follow the size, and others that do not."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
@@ -632,7 +632,7 @@ def embedding() -> Built:
 
 @dynamic("made-from-the-size")
 def made_from_the_size() -> Built:
-    """Tensors that are made from the size: ramps, ones, triangles."""
+    """Tensors made from the size: ramps, ones, triangles."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
@@ -838,7 +838,7 @@ def sizes_against_each_other() -> Built:
 
 @dynamic("written-at-places")
 def written_at_places() -> Built:
-    """Rows written at places, whose number changes: in one and in two axes, repeated, and where a mask says."""
+    """Rows written at places, whose number changes: in one and in two axes, repeated, and by a mask."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor, at: torch.Tensor, v: torch.Tensor) -> Any:

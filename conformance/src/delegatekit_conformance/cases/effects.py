@@ -1,7 +1,7 @@
-"""What the values of options change: a value that acts as the default in all programs is told, and is no fault.
+"""Effects of option values: a value that acts as the default in all programs is reported, and is no fault.
 
-A description may promise something of a value that no small program shows: one program is several times as large as
-the largest number that is a default. Two runs tell whether a value that acted acts no longer (`conform diff`).
+A described effect of a value may be invisible in small programs: one program is several times as large as
+the largest number that is a default. `conform diff` reports a value that no longer has an effect.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _PREFIX = "options/effect:"
 #: Programs in the order in which they are tried, up to the first that the value changes; and those of quick profiles.
 _PROGRAMS: Mapping[str, Recipe] = {"large weights": LARGE, "dynamic": DYNAMIC, **SPECIMENS}
 _SHORT = ("large weights", "dynamic", "softmax", "convolution", "quantized linear")
-#: Weights have so many times as many bytes as the largest default, but not more than this.
+#: Weights have this many times as many bytes as the largest default, but not more than this.
 _TIMES, _MOST = 6, 1 << 24
-#: Defaults below this are no sizes that the specimens do not reach.
+#: The specimens reach sizes of defaults below this.
 _SMALL = 1 << 12
 
 
@@ -105,7 +105,7 @@ def _exported(recipe: Recipe) -> ExportedProgram:
 
 
 def _lowered(recipe: Recipe, context: Context) -> Any:
-    """All that lowering gives: what delegates hold, and what they leave. None if the options are refused."""
+    """All that lowering gives: contents of delegates, and operators outside them. None if the options are refused."""
     try:
         program = lower(recipe, context, _exported(recipe))
     except OptionError:

@@ -1,4 +1,4 @@
-"""The environment of this process, changed for a while."""
+"""The environment of this process, changed temporarily."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Within the block, environment variables have these values; after it, what they had before."""
+    """Within the block, environment variables have these values; after it, their former ones."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

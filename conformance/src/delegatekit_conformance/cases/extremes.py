@@ -1,6 +1,6 @@
-"""Sizes and numbers that hurt: for each operator and dtype, a handful of examples in which something is extreme.
+"""Extreme sizes and numbers: for each operator and dtype, a handful of examples in which something is extreme.
 
-Two of them, in one program, tell whether the backend takes the operator at all; only then are the others drawn and
+Two of them, in one program, show whether the backend takes the operator at all; only then are the others drawn and
 tried, several in one program.
 """
 
@@ -28,9 +28,9 @@ from .operators import Example, RecipeCase
 #: Examples beside the written ones in the quick profile; dtypes that are not named have the last number.
 _THEMED = {"float32": 5}
 _THEMED_OTHERS = 2
-#: Examples that tell whether the backend takes the operator.
+#: Examples that show whether the backend takes the operator.
 _FIRST = 2
-#: Among this many examples of a case a smaller one that fails is sought.
+#: Number of a case's examples that are searched for a smaller failing one.
 _SOUGHT = 40
 
 
@@ -79,7 +79,7 @@ class ExtremeCase(RecipeCase):
         return [*join(recipes, self.size_of_program(context)), *changing, *self._beyond(context)]
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
-        """Whether the backend took nothing of the first examples."""
+        """True if the backend took nothing of the first examples."""
         return bool(tried) and not any(outcome.delegates or outcome.verdict.is_fault for outcome in tried)
 
     def shrink(self, example: Example, fails: Callable[[Any], bool], context: Context) -> Example:
@@ -93,14 +93,14 @@ class ExtremeCase(RecipeCase):
             return example
 
     def _is_tried(self, context: Context) -> bool:
-        """Whether it is the operator's first dtype, has written examples, or the profile asks for all dtypes."""
+        """True if it is the operator's first dtype, has written examples, or the profile tries all dtypes."""
         is_first = self.dtype == self.extremes.dtypes[0]
         return is_first or context.profile.all_extremes or self.extremes.written(self.dtype) > 0
 
     def _beyond(self, context: Context) -> list[Recipe]:
-        """Where the backend computes in float16: numbers beyond that, in a program of their own.
+        """Numbers beyond float16, in a program of their own, where the backend computes in float16.
 
-        What becomes of them it must declare for each operator that it takes; it must not hide what becomes of others.
+        It must declare its results for them for each operator that it takes; they must not hide those of others.
         """
         if self.dtype != "float32" or _precision(context) != "float16":
             return []
@@ -117,7 +117,7 @@ class ExtremeCase(RecipeCase):
 
 
 def _precision(context: Context) -> str:
-    """What the backend computes in, with the options of the run."""
+    """The backend's compute precision, with the options of the run."""
     return discovery.get_backend(context.backend).compute_precision(context.options)
 
 

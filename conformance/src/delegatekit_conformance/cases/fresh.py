@@ -1,4 +1,4 @@
-"""Runs a small script in a fresh Python process, in folders of its own, and says what came of it."""
+"""Runs a small script in a fresh Python process, in folders of its own, and returns its results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from delegatekit_toolkit.processes import signal_name
 from ..context import Context
 from .base import Broken, Late
 
-#: A process may last so many times the seconds of CPU time that it may use. A rule may start two, one after the other,
+#: Wall time of a process, relative to its limit of CPU time. A rule may start two, one after the other,
 #: and the runner waits longer than for these two (`runner.plan.Limits.patience`).
 _PATIENCE = 2.0
 #: The script finds what it is given as `given` and puts its answers into the dict `answer`.
@@ -43,15 +43,15 @@ _OVER = getattr(signal, "SIGXCPU", 0)
 
 @dataclass(frozen=True)
 class Fresh:
-    """What a process did."""
+    """The results of a process."""
 
     answer: Mapping[str, Any]
-    #: What was written to its standard output, also by native code.
+    #: Its standard output, also by native code.
     stdout: str
     stderr: str
-    #: What it left in its working, home and temporary folders: "home/.tool/state".
+    #: Files left in its working, home and temporary folders: "home/.tool/state".
     files: tuple[str, ...]
-    #: Whether processes that it had started were still there when it ended.
+    #: True if processes that it had started were still running when it ended.
     orphans: bool
 
 
@@ -107,7 +107,7 @@ def _run(
             "XDG_CACHE_HOME": str(watched["home"] / ".cache"),
             # The session has imported the backend already: this process is to have no child of ours.
             FIRST_IMPORTS: "off",
-            # What one process compiled is no answer of another.
+            # One process must not reuse results that another compiled.
             COMPILED: "off",
         }
     )
@@ -138,7 +138,7 @@ def _run(
 
 
 def _end_group(group: int, kill: bool) -> bool:
-    """Whether the processes of a group are still there a moment later; they are ended."""
+    """True if processes of a group still exist a moment later; they are ended."""
     if not hasattr(os, "killpg"):
         return False
     # The first process is a member until it is waited for, which `wait` did, unless it hangs.

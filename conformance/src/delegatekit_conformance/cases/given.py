@@ -1,8 +1,8 @@
-"""Programs that are given quantized: integers that are read by other operators than quantizers usually let read them.
+"""Programs that are given quantized: integers read by operators that quantizers usually do not let read them.
 
 A file may have constants of integers that are moved, cut, joined and put into functions, numbers of half precision that
 are quantized, scales that are computed, and rows that are quantized in each call for no product. A backend computes
-with the numbers that they stand for, or leaves it to others.
+with the numbers that they represent, or leaves it to others.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Constants(nn.Module):
 
 
 class Between(nn.Module):
-    """Operators between integers, with one operand that is none."""
+    """Operators between integers, with one operand that is not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class IntegersCase(GivenCase):
         self._module, self._inputs = module, inputs
 
     def schemes(self, context: Context) -> Sequence[str]:
-        """The first scheme, by which nothing is quantized: for what a backend's device says of its precision."""
+        """The first scheme, by which nothing is quantized: for the precision of a backend's device."""
         return super().schemes(context)[:1]
 
     def try_scheme(self, scheme: str, context: Context) -> Outcome:

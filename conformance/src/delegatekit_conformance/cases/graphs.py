@@ -1,5 +1,5 @@
 """Random graphs: the backend alone, with nodes taken away from it, each node in a delegate of its own, and together
-with a second backend. Apart from the numbers, what the partitioner did is checked by rules that do not use its code.
+with a second backend. Apart from the numbers, partitions are checked by rules that do not use the partitioner's code.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ PARTNER = "reference"
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How a graph is lowered: the priority order of the backends, and which nodes they may not take."""
+    """An arrangement of backends for a graph: their priority order, and nodes that they may not take."""
 
     name: str
     meaning: str
     #: "" for no pins, "skip" for a random third of the nodes per backend, "torn" for each node in its own delegate.
     pins: str = ""
-    #: "" for the backend alone; else whether the partner comes "after" or "before" it in priority.
+    #: "" for the backend alone; else the partner's place, "after" or "before" it in priority.
     partner: str = ""
-    #: Which part of the profile's number of graphs is tried.
+    #: Part of the profile's number of graphs that is tried.
     share: float = 1.0
 
     def backends(self, context: Context) -> list[str]:
@@ -83,14 +83,14 @@ class Pinned:
         self.__name__ = f"Pinned({salt!r})"
 
     def __call__(self, node: Node) -> bool:
-        """Whether the node is selected."""
+        """True if the node is selected."""
         if node is next(other for other in node.graph.nodes if other.op == "call_function"):
             return True
         return hashlib.blake2b(f"{self.salt} {node.name}".encode(), digest_size=1).digest()[0] % 3 == 0
 
 
 class Torn:
-    """Forms partitions of one node each (and what goes with it), each for one of those backends that take it."""
+    """Forms partitions of one node each (and its companions), each for one of those backends that take it."""
 
     def __init__(self, backends: Sequence[str], pin: int) -> None:
         self.backends, self.pin = backends, pin
@@ -113,7 +113,7 @@ class Torn:
 
 
 def _together(node: Node, backend: str, ask: Callable[[str, Node], Any]) -> set[Node]:
-    """The node with all that its backend wants in the same delegate, and their results."""
+    """The node with all nodes that its backend requires in the same delegate, and their results."""
     found: set[Node] = set()
     waiting = [node]
     while waiting:
@@ -190,7 +190,7 @@ class GraphCase(Case):
         lowering = self.arrangement.lowering(backends, example.pin)
         outcome = try_recipe(recipe, context, backends=backends, **lowering)
         if outcome.verdict is Verdict.LOWERING_ERROR and "selects no operator" in outcome.detail:
-            # All was known at lowering time: there is no operator to pin.
+            # Everything was constant: there is no operator to pin.
             lowering = {}
             outcome = try_recipe(recipe, context, backends=backends)
         refusals = tuple(reason for reason in outcome.refusals if "left out" not in reason)  # by the pins
@@ -219,7 +219,7 @@ class GraphCase(Case):
 
 
 def why_not(backends: Collection[str]) -> str:
-    """Why these backends cannot be tried together; empty if they can."""
+    """Reason why these backends cannot be tried together; empty if they can."""
     if len(set(backends)) < len(backends):
         return f"{PARTNER} is the backend under test"
     for name in backends:
@@ -241,7 +241,7 @@ _UNTOUCHED = "lowering changed the exported program"
 def check_lowering(
     exported: ExportedProgram, backends: Sequence[str], lowering: dict[str, Any], context: Context
 ) -> str:
-    """What is wrong with a program's lowering, in words: with the plan, with a second lowering, with the original."""
+    """The first fault of a program's lowering, in words: in the plan, in a second lowering, or in the original."""
     options = context.by_backend
     before = fingerprint(exported)
     try:

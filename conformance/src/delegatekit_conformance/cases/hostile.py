@@ -1,6 +1,6 @@
-"""Hostile text: in each text of a recorded payload stands what would do harm if it were more than text.
+"""Hostile text: each text of a recorded payload is replaced by one that does harm if it is interpreted.
 
-Audit hooks of Python cannot be taken away again, and what is looked for may do harm: this is for a fresh process. What
+Python's audit hooks cannot be removed, and the texts may do harm: this is for a fresh process. What
 a backend does with the payload as it was written is known before; blamed is what a text makes it do.
 """
 
@@ -50,10 +50,10 @@ TEXTS = (
 _RUN = re.compile(rb"[\x20-\x7e]{3,}")
 #: Bytes at the beginning in which a format has its checksum and its lengths.
 _HEADER = 96
-#: What Python tells so often, or so harmlessly, that it says nothing.
+#: Audit events too frequent or too harmless to be informative.
 _QUIET = ("sys.", "gc.", "cpython.", "builtins.id", "object.", "code.", "function.", "ctypes.cdata", "ctypes.string")
 _SHELLS = ("sh", "bash", "dash", "cmd", "cmd.exe", "zsh")
-#: The shortest text that is taken for one of the payload's where it is evaluated.
+#: The shortest evaluated text that counts as one of the payload's.
 _SHORT = 3
 
 
@@ -61,7 +61,7 @@ _SHORT = 3
 class Variant:
     """A payload with one text changed."""
 
-    #: Which text, and what it was changed to.
+    #: The text, and its replacement.
     what: str
     payload: DelegatePayload
 
@@ -70,11 +70,11 @@ class Variant:
 
 
 class Listener:
-    """Hears what Python's own functions are asked to do while it is on, and what is unpickled."""
+    """Records calls of Python's own functions while it is on, and unpickled data."""
 
     def __init__(self) -> None:
         self.on = False
-        #: Whether an evaluated text is one of the payload's.
+        #: Content of the payload, in which evaluated texts are looked up.
         self._known = b""
         self._compiled: list[str] = []
         self.heard: list[str] = []
@@ -90,7 +90,7 @@ class Listener:
 
     @contextmanager
     def listening(self, payload: DelegatePayload) -> Iterator[None]:
-        """Listen while a payload is worked on; what is heard is new."""
+        """Listen while a payload is processed; the list starts empty."""
         texts = [bytes(payload.blob), *(key.encode() for key in payload.named_data)]
         texts += [item for spec in payload.compile_specs for item in (spec.key.encode(), bytes(spec.value))]
         self._known = b"\0".join(texts)
@@ -104,7 +104,7 @@ class Listener:
     def _event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.on or event.startswith(_QUIET):
             return
-        self.on = False  # what is done here is not heard
+        self.on = False  # actions here are not recorded
         try:
             told = self._judged(event, arguments)
             if told:
@@ -113,7 +113,7 @@ class Listener:
             self.on = True
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """Hears the name of each module that is looked for, and finds none."""
+        """Records the name of each imported module, and finds none."""
         if self.on and TOKEN in name:
             self.heard.append(f"imports {name!r}")
 
@@ -123,7 +123,7 @@ class Listener:
             text = source.decode("utf-8", "replace") if isinstance(source, bytes) else source
             if isinstance(text, str) and len(text.strip()) >= _SHORT and text.strip().encode() in self._known:
                 self._compiled.append(text.strip())
-            return ""  # `ast.literal_eval` compiles, too: it is what is executed that counts
+            return ""  # `ast.literal_eval` compiles, too: only executed code counts
         if event == "exec":
             code = arguments[0]
             if not isinstance(code, CodeType) or not code.co_filename.startswith("<"):
@@ -176,7 +176,7 @@ class Listener:
 
 
 def _rest(file: Any) -> bytes:
-    """What a file in memory has from its position on."""
+    """The rest of a file in memory from its position on."""
     if not isinstance(file, io.BytesIO):
         return b""
     return file.getvalue()[file.tell() :]
@@ -191,7 +191,7 @@ def _has_token(value: Any) -> bool:
 
 
 def _program(arguments: tuple[Any, ...]) -> str:
-    """A program that a text chooses, or a shell that reads one. Among a program's arguments a text is handed on."""
+    """A program that a text chooses, or a shell that reads one. As a program's argument a text is only passed on."""
     executable, given, *_ = arguments
     shell = Path(str(executable)).name in _SHELLS
     if _has_token(str(executable)) or (shell and _has_token(given)):
@@ -322,7 +322,7 @@ def _relengthened(old: bytes, new: bytes, start: int) -> bytes:
 
 
 def resealed(old: bytes, new: bytes) -> bytes:
-    """`new` with its checksum corrected, where `old` has one that is found: who writes hostile text, writes that, too.
+    """`new` with its checksum corrected, where `old` has one that is found, as an attacker would.
 
     Looked for are CRC-32, Adler-32 and common digests near the beginning, of what follows them or of all the rest.
     """
@@ -362,7 +362,7 @@ _DIGESTS: Sequence[tuple[int, Callable[[bytes], bytes]]] = (
 
 
 def heard(listener: Listener, items: Sequence[Sample], context: Context, seconds: float) -> Mapping[str, Any]:
-    """What texts made the backend do, in words, and how many were tried. No more are tried than fit into `seconds`.
+    """Actions of the backend caused by texts, in words, and the number of texts tried: as many as fit into `seconds`.
 
     Each text is printed to standard error before it is tried: the process may not survive it.
     """

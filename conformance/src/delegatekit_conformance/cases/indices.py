@@ -1,6 +1,6 @@
-"""Indices at the ends of a table: the last element is read or written right, what lies beyond it is an error.
+"""Indices at the ends of a table: the last element is read or written right, an index beyond it is an error.
 
-Eager raises there. A device may do what it likes, which its page says; on the host nobody should get numbers.
+Eager raises there. A device may do anything that its page documents; on the host no numbers should come out.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SIZE: Final = 5
 _X, _AT, _NEW = Ref("x"), Ref("i"), Ref("n")
 _TENSORS = {"x": tensor_of(_SIZE, 3), "i": tensor_of(2, dtype="int64", values=("literal", (0, _SIZE - 1)))}
 _WITH_NEW = {**_TENSORS, "n": tensor_of(2, 3, seed=1)}
-#: Indices of each element, for operators that want as many as there are new numbers.
+#: Indices of each element, for operators that need as many as there are new numbers.
 _EACH = ("e", "aten.expand.default", Ref("u"), (2, 3))
 _COLUMN = ("u", "aten.unsqueeze.default", _AT, 1)
 
-#: What else the programs have.
+#: Further tensors of the programs.
 _BESIDE = {"aten.sin.default", "aten.expand_copy.default", "aten.unsqueeze_copy.default"}
 
 #: Programs whose second input has the indices: 0 and the last row.

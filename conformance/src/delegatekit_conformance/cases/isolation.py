@@ -1,7 +1,7 @@
-"""Takes the network from this process and the processes that it starts, and counts what they tried to reach (Linux).
+"""Removes the network from this process and its child processes, and counts their attempts to use it (Linux).
 
-A network namespace of its own has only a loopback device: what is sent elsewhere finds no route, and the system
-counts it, whatever language it comes from. For use in a fresh process that has one thread.
+A network namespace of its own has only a loopback device: packets to elsewhere find no route, and the system
+counts them, for any language. For use in a fresh process that has one thread.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _NEW_USER, _NEW_NET = 0x10000000, 0x40000000
-#: What sets the flags of a network device (linux/sockios.h), the flag "up", and a device's name before its flags.
+#: Request that sets flags of a network device (linux/sockios.h), the flag "up", and a device's name before its flags.
 _SET_FLAGS, _UP, _REQUEST = 0x8914, 1, struct.Struct("16sH22x")
-#: Where the system counts, for the namespace of the process that reads, and under which name.
+#: The system's counters, for the namespace of the reading process, by file and name.
 _COUNTERS = (("/proc/self/net/snmp", "OutNoRoutes"), ("/proc/self/net/snmp6", "Ip6OutNoRoutes"))
 
 
@@ -25,7 +25,7 @@ def isolate() -> bool:
     """Leave the network. False, with everything as before, where the system does not allow that."""
     if not sys.platform.startswith("linux"):
         return False
-    child = os.fork()  # tries it: half a way in, there is no way back
+    child = os.fork()  # tries it: a partial isolation cannot be undone
     if not child:
         code = 1
         try:
@@ -40,7 +40,7 @@ def isolate() -> bool:
 
 
 def attempts() -> int:
-    """How often something had no way out since the network was left."""
+    """The number of packets without a route since the network was left."""
     return sum(number for path, name in _COUNTERS for number in _counts(Path(path), name))
 
 

@@ -1,6 +1,6 @@
-"""Where a delegate keeps state: options under which it keeps buffers that it does not keep with those of the run.
+"""State kept in delegates: options under which a delegate keeps buffers that it does not keep with those of the run.
 
-What keeps no buffer with the run's own options shows nothing of how it keeps them. So the rooms of state run with such
+A backend that keeps no buffer with the run's own options shows nothing about state. So the rooms of state run with such
 options, too.
 """
 
@@ -52,7 +52,7 @@ def _exported() -> ExportedProgram:
 
 
 def choices(context: Context) -> Iterator[Mapping[str, Any]]:
-    """The options of every target, and every value of every option that can be listed, each beside those of the run."""
+    """The options of every target, and every value of every option that can be listed, each beside the run's."""
     backend = compiles(context)
     for target in backend.targets():
         yield context.for_target(target).options

@@ -35,7 +35,7 @@ class Kind:
 
     program: str
     scheme: str = ""
-    #: Whether its constants lie in data files of their own.
+    #: True if its constants lie in separate data files.
     external: bool = False
 
     def describe(self) -> str:
@@ -46,7 +46,7 @@ class Kind:
 
 
 def kinds(context: Context) -> Iterator[Kind]:
-    """The kinds for a backend: those that every backend is asked about, and one for each of its schemes."""
+    """The kinds for a backend: those tried with every backend, and one for each of its schemes."""
     first: dict[frozenset[str], str] = {}
     for name, kind in KINDS.items():
         first.setdefault(kind.traits, name)
@@ -63,7 +63,7 @@ def kinds(context: Context) -> Iterator[Kind]:
 
 
 def exported(kind: Kind, context: Context) -> Mapping[str, ExportedProgram]:
-    """The program's methods; once in a process. Raises what quantizing and torch.export raise."""
+    """The program's methods; once in a process. Raises exceptions of quantizing and of torch.export."""
     if not kind.scheme:
         return _exported(kind.program)
     return _quantized(kind.scheme, context.backend, context.option_items)
@@ -95,7 +95,7 @@ def calls_of(kind: Kind) -> Sequence[tuple[str, Sequence[torch.Tensor]]]:
 
 
 def lower_kind(kind: Kind, context: Context) -> LoweredProgram:
-    """The program, lowered anew. Raises what lowering raises, and NotApplicable if the backend takes nothing of it."""
+    """The program, lowered anew. Raises lowering's exceptions, and NotApplicable if the backend takes nothing of it."""
     compiles(context)
     program = delegatekit.lower(
         exported(kind, context),

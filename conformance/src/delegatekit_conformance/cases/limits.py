@@ -1,8 +1,8 @@
-"""Limits: how large a size of an operator may be until the backend leaves it, found by halving, and examples there.
+"""Limits: the largest size of an operator that the backend takes, found by bisection, and examples there.
 
-Where a backend draws the line stands in its code alone, and no example that is drawn at random meets it: a line that is
-one too far ends in a compiler's error or in wrong numbers, for one size of thousands. The last size that is taken must
-be right, and the report lists each line with the backend's reason, so that a comparison of two runs tells of one that
+A backend's limits are only in its code, and no example drawn at random meets them: a limit that is
+one too large gives a compiler's error or wrong numbers, for one size of thousands. The last size that is taken must
+be right, and the report lists each limit with the backend's reason, so that a comparison of two runs reports one that
 has moved. Only the partitioner is asked on the way: nothing is compiled but the last example.
 """
 
@@ -28,20 +28,20 @@ from .base import Case
 from .quantized import quantized_by
 from .quantized_operators import Quantized, is_plain, schemes_for, try_program
 
-#: The largest size that is asked for: above the 65,536 and the 16,384 of many devices.
+#: The largest size queried: above the 65,536 and the 16,384 of many devices.
 _MOST = 1 << 18
-#: Eager computes so many products in seconds, in double precision and one by one.
+#: Eager computes this many products in seconds, in double precision and one by one.
 _WORK = 1 << 26
-#: The size that must be taken, so that there is a line above it.
+#: The size that must be taken, so that there is a limit above it.
 _LEAST = 2
-#: How many sizes of an operator are tried in each profile; each is another dimension of another example.
+#: Number of sizes of an operator tried in each profile; each is another dimension of another example.
 _SIZES = {"quick": 0, "default": 4}
 _MORE_SIZES = 12
 #: The dtype that is quantized.
 _QUANTIZED = "float32"
-#: So many of them tell whether the backend takes the operator at all.
+#: Number of them that show whether the backend takes the operator at all.
 _FIRST = 2
-#: Among so many examples those are sought that have a size.
+#: Number of examples searched for ones that have a size.
 _SOUGHT = 24
 
 
@@ -51,9 +51,9 @@ class Lever:
 
     operator: str
     dtype: str
-    #: Which example, and which of its sizes.
+    #: Number of the example, and of its size.
     number: int
-    #: The scheme that the example is quantized by, and whether what it reads are sums; none if it is not.
+    #: The scheme that the example is quantized by, and whether its inputs are sums; none if it is not.
     scheme: str = ""
     led: bool = False
 
@@ -73,14 +73,14 @@ class Lever:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a partitioner says of an example."""
+    """A partitioner's answer about an example."""
 
     taken: int
     reasons: tuple[str, ...]
 
 
 class _Failed(Exception):  # noqa: N818  it ends a search
-    """Raised with an example that cannot be asked about: a trial of it says whose fault that is."""
+    """Raised with an example that cannot be asked about: a trial of it decides whose fault that is."""
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe.describe())
@@ -108,7 +108,7 @@ class LimitCase(Case):
         return self._levers(context)[len(first) :]
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
-        """Whether the backend leaves the first examples however small they are."""
+        """True if the backend leaves the first examples at any size."""
         return all(outcome.verdict is Verdict.NOT_APPLICABLE for outcome in tried)
 
     def _levers(self, context: Context) -> Sequence[Lever]:
@@ -123,7 +123,7 @@ class LimitCase(Case):
         return [lever for levers in zip_longest(*found) for lever in levers if lever is not None]
 
     def run(self, example: Lever, context: Context) -> Outcome:
-        """Seek the line, and try the example on this side of it."""
+        """Find the limit, and try the example just below it."""
         try:
             outcome = _sought(example, context)
         except _Failed as failed:
@@ -142,7 +142,7 @@ def _has_size(lever: Lever) -> bool:
 
 
 def _sought(example: Lever, context: Context) -> Outcome:
-    """What comes of the last example that is taken. Raises _Failed if the backend cannot be asked about one."""
+    """The outcome of the last example that is taken. Raises _Failed if the backend cannot be asked about one."""
     answers: dict[int, _Answer | None] = {}
 
     def answer(size: int) -> _Answer | None:
@@ -173,7 +173,7 @@ def _sought(example: Lever, context: Context) -> Outcome:
 
 
 def _at(example: Lever, size: int, context: Context) -> Outcome:
-    """What comes of the last example that is taken."""
+    """The outcome of the last example that is taken."""
     recipe = example.recipe(size)
     if recipe is None or takes_long(recipe, _WORK):
         return Outcome(Verdict.PASSED, f"{size} is taken: an example of that size takes too long to compare")
@@ -190,7 +190,7 @@ def _tried(example: Lever, recipe: Recipe, context: Context) -> Outcome:
 
 
 def _asked(example: Lever, recipe: Recipe | None, context: Context) -> _Answer | None:
-    """What the backend says of a recipe; None if there is none, or eager refuses it or takes too long."""
+    """The backend's answer about a recipe; None if there is none, or eager refuses it or takes too long."""
     if recipe is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Programs that are easily taken for one another, and a long one with many constants: for rules about compilers."""
+"""Programs that are easily confused, and a long one with many constants: for rules about compilers."""
 
 from __future__ import annotations
 

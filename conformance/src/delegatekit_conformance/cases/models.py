@@ -1,7 +1,7 @@
 """Whole models: small ones in every profile, large ones in the thorough one, and two pretrained networks on real data.
 
-How exact a model can be follows from its exported graph, and from what a rounding of its inputs changes: deep networks
-enlarge that on every backend. What a user would see is compared, too: the best class of photos, the nearest
+The accuracy of a model follows from its exported graph, and from the effect of rounding its inputs: deep networks
+enlarge that on every backend. User-visible results are compared, too: the best class of photos, the nearest
 neighbors of sentences.
 """
 
@@ -25,7 +25,7 @@ from ..trial import Subject, try_subject, words
 from .base import Case
 from .subjects import measured, subject_of
 
-#: Models with random weights, by the names that `build_model` knows.
+#: Models with random weights, by their names in `build_model`.
 _RANDOM = tuple(name for name in MODELS if name not in ("efficientnet-lite0", "minilm"))
 
 #: Compares outputs of the backend with those of eager, call by call: says what a user would notice, "" if nothing,
@@ -93,7 +93,7 @@ class ModelTrial(Case):
         return replace(outcome, detail=remark)
 
     def snippet(self, example: str, context: Context) -> str:
-        """How the model is built and tried."""
+        """Code that builds and tries the model."""
         return _SNIPPET.format(code=self._code, backend=context.backend, comparison=COMPARISON)
 
 
@@ -138,7 +138,7 @@ _PHOTOS = ("astronaut", "chelsea", "coffee", "rocket", "camera", "coins", "hubbl
 
 
 def photos() -> list[torch.Tensor]:
-    """Batches (1, 3, 224, 224) of the photos that scikit-image, and scikit-learn where it is there, bring along."""
+    """Batches (1, 3, 224, 224) of the photos that scikit-image, and scikit-learn if installed, ship."""
     from skimage import data
 
     images: list[Any] = [getattr(data, name)() for name in _PHOTOS]
@@ -149,7 +149,7 @@ def photos() -> list[torch.Tensor]:
 
 
 def same_classes(results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> tuple[str, str]:
-    """Whether the best class of every photo is eager's."""
+    """Compares the best class of every photo with eager's."""
     pairs = [(int(a.argmax()), int(b.argmax())) for a, b in zip(results, expected, strict=True)]
     wrong = [f"photo {index}: class {a} instead of {b}" for index, (a, b) in enumerate(pairs) if a != b]
     return "; ".join(wrong), f"{len(pairs)} photos, the best class of each is eager's"
@@ -168,7 +168,7 @@ SENTENCES = (
 
 
 def same_neighbors(results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> tuple[str, str]:
-    """Whether every sentence's nearest neighbor is eager's; the remark tells the smallest cosine to eager's vector."""
+    """Compares every sentence's nearest neighbor with eager's; the remark has the smallest cosine to eager's vector."""
     ours, theirs = torch.cat(list(results)).double(), torch.cat(list(expected)).double()
     nearest = [(a @ a.T).fill_diagonal_(-1).argmax(1).tolist() for a in (ours, theirs)]
     wrong = [

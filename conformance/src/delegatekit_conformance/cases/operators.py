@@ -26,13 +26,13 @@ from ..strategies.varying import varying
 from ..trial import try_joined, try_recipe
 from .base import Case
 
-#: How many examples are drawn where one is tried: the first is the simplest, which is often empty, as others may be.
+#: Number of examples drawn where one is tried: the first is the simplest, which is often empty, as others may be.
 _TO_CHOOSE_FROM = 5
-#: How many recipes a joined program has, and how many are drawn for each that is chosen.
+#: Number of recipes in a joined program, and of those drawn for each chosen one.
 _JOINED = 8
 _DRAWN = 4
 
-#: What is tried at once: one recipe, or several in one program.
+#: One trial: one recipe, or several in one program.
 Example: TypeAlias = Recipe | Joined
 
 
@@ -40,23 +40,23 @@ class RecipeCase(Case):
     """A case whose examples are recipes drawn from one strategy, alone and several in one program."""
 
     def strategy(self) -> SearchStrategy[Recipe]:
-        """What the recipes are drawn from."""
+        """The strategy of the recipes."""
         raise NotImplementedError
 
     def count(self, context: Context) -> int:
-        """How many examples are drawn and tried alone."""
+        """The number of examples that are drawn and tried alone."""
         raise NotImplementedError
 
     def joined(self, context: Context) -> int:
-        """How many programs of several recipes are tried where the backend takes something; none by default."""
+        """The number of programs of several recipes tried where the backend takes something; none by default."""
         return 0
 
     def size_of_program(self, context: Context) -> int:
-        """How many recipes each of these programs has."""
+        """The number of recipes in each of these programs."""
         return _JOINED
 
     def varying(self, context: Context) -> int:
-        """How many recipes with sizes that change are tried where the backend takes something; none by default."""
+        """The number of recipes with dynamic sizes tried where the backend takes something; none by default."""
         return 0
 
     def examples(self, context: Context) -> Sequence[Example]:
@@ -70,7 +70,7 @@ class RecipeCase(Case):
         """Programs of several recipes, half of them at random, half the most diverse of many; and sizes that change.
 
         Backends refuse many of the diverse ones, so both are needed. Those with special values have programs of their
-        own: what a backend makes of NaN must not hide what it makes of numbers.
+        own: results for NaN must not hide those for numbers.
         """
         known = [example for example in first if isinstance(example, Recipe)]
         names = set(map(repr, known))
@@ -84,7 +84,7 @@ class RecipeCase(Case):
         return [*programs, *islice(filter(None, map(varying, plain)), self.varying(context))]
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
-        """Whether the backend took nothing of several recipes."""
+        """True if the backend took nothing of several recipes."""
         return len(tried) > 1 and not _takes_any(tried)
 
     def _drawn(self, context: Context) -> int:
@@ -135,17 +135,17 @@ def rows_of(operator: str, context: Context) -> list[OperatorEntry] | None:
 
 
 def _is_passenger(operator: str, context: Context) -> bool:
-    """Whether the backend's table has the operator, in any overload, as one that it takes only in company."""
+    """True if the backend's table has the operator, in any overload, as a passenger."""
     return any(row.passenger for row in rows_of(operator, context) or ())
 
 
 def _base(operator: str) -> str:
-    """What overloads, and the forms that copy instead of giving a view, have in common."""
+    """The common name of overloads, and of the forms that copy instead of giving a view."""
     return operator.rpartition(".")[0].removesuffix("_copy")
 
 
 def _in_company(example: Example) -> Example:
-    """The example with another operator; a program of special values as it is: what becomes of them is declared."""
+    """The example with another operator; a program of special values is unchanged: their results are declared."""
     parts = example.parts if isinstance(example, Joined) else (example,)
     if any(map(_is_special, parts)):
         return example
@@ -163,7 +163,7 @@ def _takes_any(outcomes: Sequence[Outcome]) -> bool:
 
 
 def _is_special(recipe: Recipe) -> bool:
-    """Whether a tensor has NaN or infinities."""
+    """True if a tensor has NaN or infinities."""
     return any(tensor.values[0] == "special" for _, tensor in recipe.tensors)
 
 
@@ -226,9 +226,9 @@ class OperatorCase(RecipeCase):
         return [_last_in_company(example) for example in more] if self._is_first else more
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
-        """Whether the backend took nothing: of one recipe, for dtypes other than the operator's first.
+        """True if the backend took nothing: of one recipe, for dtypes other than the operator's first.
 
-        The one that is tried alone may be refused for its form, which other dtypes have in common.
+        The one that is tried alone may be refused for its form, which other dtypes share.
         """
         return not _takes_any(tried) and (len(tried) > 1 or not self._is_first)
 

@@ -1,5 +1,5 @@
-"""Options whose values are about one program, such as the shapes of its inputs: a vendor's file says which, and what
-comes of them.
+"""Options whose values are about one program, such as the shapes of its inputs: a vendor's file lists them, and
+their results.
 
 The file is `options.toml` in the package of the plugin's module. Programs are the suite's: those of `specimens`, whose
 changing sizes `calls` and `refused` list, one number for each, in the order in which the recipe has them; where none
@@ -39,7 +39,7 @@ changes, `calls = [[]]`. Their inputs are called inputs_0, inputs_1 and so on.
     environment = { ACME_SDK = "sdk" }  # names and folders of files become paths here, too
     files = { "sdk/lib/libacme.so" = "" }
     failure = "cannot be loaded"  # lowering raises LoweringError with these words
-    unavailable = "cannot be loaded"  # what a runtime that starts in this environment says of itself
+    unavailable = "cannot be loaded"  # reason of a runtime that starts in this environment
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ _PROGRAMS: Final[Mapping[str, Recipe]] = {
     "large weights": LARGE,
     "weights near four numbers": CLUSTERS,
 }
-#: What is changed in a file: where it is valid, so is another number.
+#: The change of a file: where a number is valid, so is another one.
 _LAST_DIGIT: Final = re.compile(r"\d(?=\D*\Z)")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Options for one program, and what comes of them. Raises InputError for what the file may not say."""
+    """Options for one program, and their results. Raises InputError for invalid entries."""
 
     name: str
     program: str
@@ -150,13 +150,13 @@ class Choice:
 
 
 def choices_of(backend: str) -> Sequence[Choice]:
-    """What a backend's file says; nothing if its wheel has none. Raises InputError for what is no such file."""
+    """The entries of a backend's file; none if its wheel has none. Raises InputError for an invalid file."""
     found = vendor.file_of(backend, FILE)
     return parse(*found) if found else ()
 
 
 def parse(text: str, where: str = FILE) -> Sequence[Choice]:
-    """What a file's text says. Raises InputError, with `where`."""
+    """The entries of a file's text. Raises InputError, with `where`."""
     return vendor.entries_of(text, where, "program", partial(_choice, where), "options of programs")
 
 
@@ -170,14 +170,14 @@ def _choice(where: str, calls: Any = (), refused: Any = (), written: Any = (), *
 
 
 class ProgramCase(Case):
-    """One program with the options that a vendor's file says."""
+    """One program with the options of a vendor's file."""
 
     def __init__(self, choice: Choice) -> None:
         self.name = f"options/program/{choice.name}"
         self._choice = choice
 
     def examples(self, context: Context) -> Sequence[Choice]:
-        """What the file says of it."""
+        """The entry of the file."""
         return (self._choice,)
 
     def run(self, example: Choice, context: Context) -> Outcome:
@@ -197,7 +197,7 @@ class ProgramCase(Case):
 
 
 def _lowered(example: Choice, context: Context, folder: Path) -> Outcome:
-    """What comes of the calls that are right, and of those that are refused; the files that are written."""
+    """The outcome of the valid calls, and of the refused ones; and the written files."""
     outcome = try_recipe(replace(example.recipe, calls=example.calls), context)
     if outcome.verdict is Verdict.REFUSED:
         return _broken(f"is refused: {outcome.detail}")
@@ -210,7 +210,7 @@ def _lowered(example: Choice, context: Context, folder: Path) -> Outcome:
 
 
 def _refused(example: Choice, context: Context) -> Outcome:
-    """Whether lowering refuses the options, or fails, in the words of the file."""
+    """Passes if lowering refuses the options, or fails, in the words of the file."""
     family, wanted = (LoweringError, example.failure) if example.failure else (OptionError, example.error)
     try:
         lower(example.recipe, context)
@@ -224,7 +224,7 @@ def _refused(example: Choice, context: Context) -> Outcome:
 
 
 def _unavailable(example: Choice, context: Context) -> Outcome | None:
-    """What is wrong with what a runtime that is started anew says of itself; None if nothing is."""
+    """The fault in the report of a newly started runtime about itself; None if there is none."""
     if not example.unavailable:
         return None
     end_all()
@@ -240,7 +240,7 @@ def _unavailable(example: Choice, context: Context) -> Outcome | None:
 
 
 def _with_refusals(outcome: Outcome, example: Choice, context: Context) -> Outcome:
-    """The outcome, unless a call that the file says is refused is none."""
+    """The outcome, unless a call is not refused although the file says so."""
     try:
         _check_refused(example, context)
     except Broken as error:

@@ -29,24 +29,24 @@ from .specimens import DECODER, DYNAMIC, JOINED_SIZES, LARGE, QUANTIZED_SPECIMEN
 from .state import accumulate
 from .subjects import subject_of
 
-#: What options change most often: products, sums, functions, sizes, integers and quantized numbers.
+#: Operators that options change most often: products, sums, functions, sizes, integers and quantized numbers.
 SAMPLE = (
     *("arithmetic", "linear", "convolution", "softmax", "reduction", "movement", "quantized linear", "dynamic"),
     *("large weights", "joined sizes", "decoder", "kept buffer"),
 )
 _LARGE, _KEPT = "large weights", "kept buffer"
-#: The sample of the quick profile, and what it has besides for the first and the last word that an option may be.
+#: The sample of the quick profile, and its additions for the first and the last word of an option.
 _SHORT = (_LARGE, "softmax", "movement", "joined sizes")
 _AT_ENDS = ("decoder", _KEPT)
 #: Programs whose results show in which precision they were computed.
 _ROUNDED = ("linear", "convolution", "matmul")
-#: Texts that options are given which take names of operators; besides, words in quotes that their help has.
+#: Texts for options that take names of operators; besides, quoted words of their help.
 _WORDS = ("add", "linear", "conv2d")
 _QUOTED = re.compile(r"""["'`]([^"'`\s]+)["'`]""")
-#: Programs that are tried with options together, and how many options these are.
+#: Programs that are tried with options together, and the number of these options.
 _TOGETHER = (_LARGE, "softmax", "quantized linear")
 _SEVERAL = 3
-#: Numbers at which options of whole numbers and of fractions may be at a bound.
+#: Possible bounds of options of whole numbers and of fractions.
 _NUMBERS: dict[type, tuple[Any, ...]] = {int: (0, 1, 16, 1 << 12, 1 << 20), float: (0.0, 0.5, 1.0)}
 
 
@@ -63,14 +63,14 @@ class OptionCase(Case):
         return 2.0
 
     def examples(self, context: Context) -> Sequence[str]:
-        """Names of programs: fewer in the quick profile, where what a compiler keeps is asked once for each option."""
+        """Names of programs: fewer in the quick profile, where a compiler's caching is checked once for each option."""
         quick = context.profile.name == "quick"
         sample = (*_short(context), *(_AT_ENDS if self._at_end else ())) if quick else (*SAMPLE, *_integers(context))
         names = (name for name in sample if name != _LARGE or not _is_whole(self._value))
         return (*names, *((_ANEW,) if self._is_first or not quick else ()), _PRECISION)
 
     def run(self, example: str, context: Context) -> Outcome:
-        """Try the program with the option, or what is declared of the precision."""
+        """Try the program with the option, or judge the declared precision."""
         chosen = _chosen(context, self._option, self._value)
         refusal = _refusal(chosen)
         if refusal is not None:
@@ -90,12 +90,12 @@ class OptionCase(Case):
 
 _PRECISION = "the precision that is declared"
 _ANEW = "programs with other weights, one after another"
-#: So many programs are lowered, and forgotten before the next: their memory is where that of the next is.
+#: This many programs are lowered, each freed before the next: the next reuses its memory.
 _PROGRAMS = 5
 
 
 def _chosen(context: Context, option: str, value: Any) -> Context:
-    """The context with the option; where that chooses a target, so that its programs run here."""
+    """The context with the option; if that chooses a target, so that its programs run here."""
     targets = discovery.get_backend(context.backend).targets()
     target = next((one for one in targets if one.options == {option: value}), None)
     return context.for_target(target) if target else context.beside({option: value})
@@ -107,7 +107,7 @@ def _short(context: Context) -> Sequence[str]:
 
 
 def _integers(context: Context) -> Sequence[str]:
-    """The quantized programs, if the backend takes some of these and no others; none else."""
+    """The quantized programs, if the backend takes only these; else none."""
     others = [name for name in SPECIMENS if name not in QUANTIZED_SPECIMENS]
     if any(takes(name, context) for name in others) or not any(takes(name, context) for name in QUANTIZED_SPECIMENS):
         return ()
@@ -121,7 +121,7 @@ def _program(name: str) -> Recipe:
 
 @dataclass(frozen=True)
 class Together:
-    """Values of several options, which a program is tried with."""
+    """Values of several options, with which a program is tried."""
 
     options: tuple[tuple[str, Any], ...]
 
@@ -144,7 +144,7 @@ class TogetherCase(Case):
         return 5.0
 
     def examples(self, context: Context) -> Sequence[Together]:
-        """As many for each sequence of the profile, with values that are not the run's own and that go together."""
+        """As many for each sequence of the profile, with compatible values that are not the run's own."""
         source = random.Random(context.seed_of(self.name))
         options = discovery.get_backend(context.backend).description.options
         groups: dict[str, list[Any]] = {}
@@ -174,12 +174,12 @@ class TogetherCase(Case):
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether a fraction is all: of the weights, nothing may be left then."""
+    """True if a fraction is 1: nothing of the weights may be left then."""
     return isinstance(value, float) and value >= 1.0
 
 
 def _refusal(context: Context) -> str | None:
-    """Why the backend refuses the options, together or as the partitioner's; None if it takes them."""
+    """The backend's reason for refusing the options, together or as the partitioner's; None if it takes them."""
     backend = discovery.get_backend(context.backend)
     try:
         backend.create_partitioner(backend.make_options(context.options))
@@ -203,7 +203,7 @@ def _anew(context: Context) -> Outcome:
 def _precise(context: Context, option: str) -> Outcome:
     """Judge the precision that is declared with an option: results need it, and are not ten times as exact.
 
-    Where the programs are as exact as a finer precision asks for, the coarser one is declared for nothing.
+    If the programs are as exact as a finer precision requires, the coarser declaration is unnecessary.
     """
     told = discovery.get_backend(context.backend).compute_precision(context.options)
     if ROUNDOFF.get(told, 0.0) <= ROUNDOFF["float32"]:
@@ -251,7 +251,7 @@ def values(options: type[BackendOptions]) -> Iterator[tuple[str, Any]]:
 
 
 def _ends(choices: Sequence[Any] | None) -> tuple[Any, ...]:
-    """The first and the last of the words that an option may be: the oldest device and the newest, for example."""
+    """The first and the last of an option's words: the oldest device and the newest, for example."""
     return (choices[0], choices[-1]) if choices and all(isinstance(item, str) for item in choices) else ()
 
 

@@ -1,7 +1,7 @@
-"""Quantized programs: how the numbers of a backend are judged against the fake-quantized program, run in eager.
+"""Quantized programs: a backend's numbers are judged against the fake-quantized program, run in eager.
 
-A quantized result is not right or wrong to a rounding: an accumulator that ends between two steps may fall either way,
-and each later operator may carry that on. Two measures tell such a difference from a fault: the largest distance in
+A quantized result is not right or wrong to a rounding: an accumulator that ends between two steps may round either way,
+and each later operator may carry that on. Two measures separate such a difference from faults: the largest distance in
 steps of the output's own scale, which no rounding makes large, and the ratio of signal to quantization noise, which no
 single outlier makes small.
 """
@@ -38,24 +38,24 @@ from .subjects import SubjectCase
 #: A backend that rounds each operator's result to the nearest step, either way in a tie, stays within these.
 MAX_STEPS = 1
 MIN_SQNR_DB = 35.0
-#: What cases of schemes say where there are none.
+#: The reason of cases of schemes where there are none.
 NO_SCHEMES = "the backend declares no quantization schemes"
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """How far a quantized result is from its reference."""
+    """The distance of a quantized result from its reference."""
 
     #: Decibels; infinite for equal tensors.
     sqnr_db: float
     #: Largest difference in steps of the output's scale.
     steps: int
-    #: What no rounding excuses, in words; empty if nothing.
+    #: Differences that no rounding excuses, in words; empty if there are none.
     difference: str = ""
 
     @property
     def agrees(self) -> bool:
-        """Whether the result counts as right."""
+        """True if the result counts as right."""
         return not self.difference
 
 
@@ -79,11 +79,11 @@ def judge(
 ) -> Judgement:
     """Judge a dequantized result against the fake-quantized program's, both of one shape, whose step is `scale`.
 
-    Without `scale` (a result that is not rounded to steps), only the ratio is asked.
+    Without `scale` (a result that is not rounded to steps), only the ratio is judged.
 
     More than `steps` steps are wrong anywhere, and so is a ratio below `decibels`. Where the device is `inexact` by so
-    much of the largest number, so many steps more are right, and the ratio that they have to the signal. The ratio is
-    not asked of a reference that is itself within one step of zero: it has no signal to speak of.
+    much of the largest number, as many more steps are right, with their ratio to the signal. The ratio is
+    not judged for a reference within one step of zero: it has hardly any signal.
     """
     if result.shape != reference.shape:
         return Judgement(-math.inf, 0, f"has shape {tuple(result.shape)}, not {tuple(reference.shape)}")
@@ -161,14 +161,14 @@ _PATTERNS = (
     "slices",
     "nested-outputs",
 )
-#: Inputs from which the quantizer finds ranges, beside those of the pattern itself.
+#: Calibration inputs beside those of the pattern itself.
 _CALIBRATION = 2
 
 
 class SchemeCase(Case):
     """A case of programs that are quantized by each scheme of the backend: an example is the name of a scheme."""
 
-    #: Why there is nothing to try, where there are no schemes.
+    #: The reason why there is nothing to try, where there are no schemes.
     no_schemes: ClassVar[str] = NO_SCHEMES
 
     def schemes(self, context: Context) -> Sequence[str]:
@@ -185,7 +185,7 @@ class SchemeCase(Case):
         return self.schemes(context) or (self.no_schemes,)
 
     def run(self, example: str, context: Context) -> Outcome:
-        """Quantize, lower, run, compare; and run without a backend, so that a fault of core is told apart."""
+        """Quantize, lower, run, compare; and run without a backend, to distinguish a fault of core."""
         if example == self.no_schemes:
             return Outcome(Verdict.NOT_APPLICABLE, example, example=example)
         start = time.perf_counter()
@@ -197,13 +197,13 @@ class SchemeCase(Case):
 
     @abstractmethod
     def try_scheme(self, scheme: str, context: Context) -> Outcome:
-        """What comes of the program by one scheme."""
+        """The outcome of the program by one scheme."""
 
 
 class QuantizedCase(SchemeCase):
     """A pattern.
 
-    The measure is the quantized module in eager, which computes with the numbers that its integers stand for.
+    The reference is the quantized module in eager, which computes with the numbers that its integers represent.
     """
 
     def __init__(self, pattern: SubjectCase) -> None:
@@ -221,7 +221,7 @@ class QuantizedCase(SchemeCase):
     def snippet(self, example: str, context: Context) -> str:
         """The pattern's text, quantized."""
         text = self._pattern.snippet("", context)
-        # What is right is what the quantized module computes.
+        # The reference is the quantized module.
         text = text.replace("exact = copy.deepcopy(module).double()\n", "").replace("exact(*wide)", "module(*inputs)")
         before, line, after = text.partition("module.eval()\n")
         scheme = f"backend={context.backend!r}, scheme={example!r}"
@@ -287,7 +287,7 @@ def judged(
     dynamic: bool = False,
     decibels: float = MIN_SQNR_DB,
 ) -> Outcome:
-    """Try a quantized module, whose numbers in eager are the measure, and the same program without any backend."""
+    """Try a quantized module, whose numbers in eager are the reference, and the same program without any backend."""
     try:
         program = torch.export.export(quantized, inputs, strict=False)
     except Exception as error:
@@ -311,7 +311,7 @@ def judged(
 
 
 def _relative_error(name: str, context: Context) -> float:
-    """How far a layer's results may be from the exact ones by the scheme's own word."""
+    """The scheme's declared error of a layer's results from the exact ones."""
     backend = discovery.get_backend(context.backend)
     schemes = backend.quantization_schemes(backend.make_options(context.options))
     return next(scheme.relative_error for scheme in schemes if scheme.name == name)
@@ -347,16 +347,16 @@ def _compared(
         if not found.agrees:
             return Outcome(Verdict.MISMATCH, f"output {index} {found.difference}")
         if relative_error and scale is not None:
-            # Of each layer: what several add up is shared among them.
+            # Of each layer: the error of several is divided among them.
             measured.append(Measured(f"relative_error:{scheme}", inexactness(result, reference, scale) / depth))
     return Outcome(Verdict.DELEGATED, measured=tuple(measured))
 
 
 def inexactness(result: torch.Tensor, reference: torch.Tensor, scale: float) -> float:
-    """How inexact a device's sums seem to be, relative to the largest: from steps that differ from eager's.
+    """The estimated inexactness of a device's sums, relative to the largest: from steps that differ from eager's.
 
-    An error of a part of a step makes that part of all elements fall to the next one: the mean distance is the mean
-    error, of which the largest is taken to be four times as much.
+    An error of a part of a step rounds that part of all elements to the next one: the mean distance is the mean
+    error, and the largest is assumed to be four times as much.
     """
     if not reference.numel():
         return 0.0
@@ -366,14 +366,14 @@ def inexactness(result: torch.Tensor, reference: torch.Tensor, scale: float) -> 
 
 
 def _computes_in_half(context: Context) -> bool:
-    """Whether the backend keeps numbers between quantized values as float16, by its own word."""
+    """True if the backend declares that it keeps numbers between quantized values as float16."""
     return discovery.get_backend(context.backend).compute_precision(context.options) == "float16"
 
 
 def _rounding_of_half(program: ExportedProgram, quantized: Any, inputs: tuple[Any, ...]) -> Sequence[float] | None:
-    """How far each output moves if numbers between quantized values are float16; None if eager cannot tell.
+    """The change of each output if numbers between quantized values are float16; None if eager cannot compute it.
 
-    Numbers that are large before a clamp, or before they cancel, lose more than a step of what is left.
+    Numbers that are large before a clamp, or before they cancel, lose more than a step of the result.
     """
     try:
         with torch.no_grad():
@@ -390,7 +390,7 @@ class InDouble(torch.fx.Interpreter):
     """Runs a quantized module in eager, with double precision between each dequantize and the quantize after it.
 
     Two executions of a quantized network that are equally right differ at the end: a sum that ends between two steps
-    falls one way or the other, and later layers carry that on. The difference between this one and eager itself says
+    rounds one way or the other, and later layers propagate that. The difference between this one and eager itself shows
     how close a third must be.
     """
 
@@ -451,7 +451,7 @@ _VIEWS = ("view", "reshape", "permute", "transpose", "squeeze", "unsqueeze", "fl
 
 
 def _depth(program: ExportedProgram) -> int:
-    """How many quantized values follow one another at most: each may be rounded the other way than eager does."""
+    """The largest number of consecutive quantized values: each may be rounded differently from eager."""
     depth: dict[torch.fx.Node, int] = {}
     for node in program.graph.nodes:
         before = max((depth[argument] for argument in node.all_input_nodes), default=0)

@@ -1,4 +1,4 @@
-"""Quantized programs for two targets: what one accelerator refuses, another may compute with kernels of its own.
+"""Quantized programs for two targets: one accelerator may refuse operators that another computes with its own kernels.
 
 Each program has many forms of one family, of which a target takes some: comparisons, rows chosen by indices, masks that
 are computed, sizes of images, axes. It is tried with the run's own options, and with those of the last target that the
@@ -116,7 +116,7 @@ def sizes() -> Built:
             ]
             repeated = [interpolate(computed, size=size) for size in ((9, 12), (6, 12), (5, 7))]
             larger.append(interpolate(computed, size=(12, 16), mode="bilinear"))
-            # Where single precision finds another pixel; and an image that is made very small.
+            # Single precision selects another pixel here; and an image that is made very small.
             rounded = interpolate(column[:, :, :2], size=(82, 1))
             return *larger, *repeated, rounded, interpolate(column, size=(4, 1), mode="bilinear")
 
@@ -160,7 +160,7 @@ def windows() -> Built:
 def convolutions() -> Built:
     """Groups of 4 and of 5 channels, kernels of one pixel with strides and borders, two kernels for a channel.
 
-    Of the narrow images, some layers read nothing but what they are padded with: what remains is the bias.
+    Of the narrow images, some layers read only padding: the bias remains.
     """
 
     class Model(nn.Module):
@@ -243,7 +243,7 @@ def moves() -> Built:
 
 
 def products() -> Built:
-    """Layers with one, two and three columns more than whole blocks have, for several rows and for one."""
+    """Layers with one, two and three columns beyond whole blocks, for several rows and for one."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -257,7 +257,7 @@ def products() -> Built:
 
 
 def comparisons() -> Built:
-    """The pattern of comparisons, logic and what is chosen by these."""
+    """The pattern of comparisons, logic and choices by these."""
     module, (inputs, *_), *_ = pattern.cases["choices"].build()
     return module, inputs
 

@@ -1,6 +1,6 @@
 """Quantized operators: each one that a scheme's rules name, with drawn examples, several in one program.
 
-Patterns have operators as networks have them. Drawn examples have the other forms: a flag, another axis, an operand
+Patterns have operators in the forms of networks. Drawn examples have the other forms: a flag, another axis, an operand
 that is broadcast, a kernel as large as the image. Backends that take quantized programs alone are tried with no others.
 """
 
@@ -29,14 +29,14 @@ from ..trial import flatten, words
 from .base import Case
 from .quantized import scheme_names, try_quantized
 
-#: How many recipes a program has, and how many are drawn for each that is chosen.
+#: Number of recipes in a program, and of those drawn for each chosen one.
 _JOINED = 4
 _DRAWN = 4
 #: The dtype that is quantized.
 _DTYPE = "float32"
-#: Of so many operators the quick profile tries one with another target.
+#: The quick profile tries one of this many operators with another target.
 _ELSEWHERE = 3
-#: Outputs of a few elements have no ratio to speak of: steps alone judge them.
+#: Outputs of a few elements have no meaningful ratio: steps alone judge them.
 _NO_DECIBELS = 0.0
 
 
@@ -46,13 +46,13 @@ class Quantized:
 
     scheme: str
     recipes: Joined
-    #: Whether the inputs are sums: some operators are quantized only where what they read is.
+    #: True if the inputs are sums: some operators are quantized only if their inputs are.
     led: bool = False
     #: Options beside those of the run: those of another target.
     options: tuple[tuple[str, Any], ...] = ()
 
     def module_of(self, recipe: Recipe) -> nn.Module:
-        """What is quantized of a recipe."""
+        """The module that is quantized for a recipe."""
         return _Led(recipe.module()) if self.led else recipe.module()
 
     def describe(self) -> str:
@@ -81,8 +81,8 @@ class QuantizedOperator(Case):
     def examples(self, context: Context) -> Sequence[Quantized]:
         """A program for each scheme that names the operator: in the quick profile for two of them, the first always.
 
-        Schemes that only other targets have are tried with their options; and the first scheme with those of one other
-        target, which may lower it in another way. In the quick profile that is so for some operators.
+        Schemes of other targets only are tried with their options; and the first scheme with those of one other
+        target, which may lower it in another way. In the quick profile this holds for some operators.
         """
         number = zlib.crc32(self.name.encode())
         named = schemes_for(context, self._operator.operator)
@@ -115,18 +115,18 @@ class QuantizedOperator(Case):
         ]
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
-        """Whether the backend took the operator: by its name, or as others that it is made of."""
+        """True if the backend took the operator: by its name, or as its decomposition."""
         name = self._operator.operator
         refused = any(reason.startswith(f"{name}:") for outcome in tried for reason in outcome.refusals)
         return any(name in outcome.taken or (outcome.taken and not refused) for outcome in tried)
 
     def run(self, example: Quantized, context: Context) -> Outcome:
-        """Quantize, lower, run, compare; where that goes wrong, each recipe by itself."""
+        """Quantize, lower, run, compare; on a fault, each recipe by itself."""
         return try_program(example, self.name, context)
 
 
 def try_program(example: Quantized, case: str, context: Context) -> Outcome:
-    """What comes of a program of the case, or of the first of its recipes that goes wrong by itself."""
+    """The outcome of a program of the case, or of the first of its recipes that is wrong by itself."""
     start = time.perf_counter()
     outcome = _try(example.recipes.whole, example, context)
     if outcome.verdict.is_fault and len(example.recipes.parts) > 1:
@@ -166,12 +166,12 @@ class _Led(nn.Module):
         self.module = module
 
     def forward(self, *inputs: torch.Tensor) -> Any:
-        """What the module makes of the sums."""
+        """The module's result for the sums."""
         return self.module(*(value + value if value.is_floating_point() else value for value in inputs))
 
 
 def show(name: str, context: Context) -> None:
-    """Try a case's examples, and print what comes of them; for snippets."""
+    """Try a case's examples, and print the outcomes; for snippets."""
     from . import all_cases
 
     case = all_cases(context)[name]
@@ -181,7 +181,7 @@ def show(name: str, context: Context) -> None:
 
 
 def schemes_for(context: Context, operator: str) -> list[tuple[QuantizationScheme, bool]]:
-    """The schemes whose rules name the operator, and whether each asks that what it reads is quantized already."""
+    """The schemes whose rules name the operator, and whether each requires that its inputs are quantized already."""
     backend = discovery.get_backend(context.backend)
     found = []
     for scheme in backend.quantization_schemes(backend.make_options(context.options)):
@@ -214,19 +214,19 @@ def other_targets(context: Context) -> list[tuple[tuple[str, Any], ...]]:
 
 
 def _targets_with(scheme: str, context: Context) -> list[tuple[tuple[str, Any], ...]]:
-    """Of the options of the other targets those for which the backend has the scheme."""
+    """The options of those other targets for which the backend has the scheme."""
     found = [(options, context.beside(dict(options))) for options in other_targets(context)]
     return [options for options, chosen in found if scheme in scheme_names(chosen)]
 
 
 def _is_meant(name: str, operator: str) -> bool:
-    """Whether a rule's name, with or without the overload, is that of the operator."""
+    """True if a rule's name, with or without the overload, is that of the operator."""
     whole = operator.removeprefix("aten.")
     return name.removeprefix("aten.") in (whole, whole.partition(".")[0])
 
 
 def is_plain(recipe: Recipe) -> bool:
-    """Whether there is something to quantize: floats with elements, an input, finite numbers from end to end.
+    """True if there is something to quantize: floats with elements, an input, finite numbers throughout.
 
     A table of constants that integers choose rows of has no floats among its inputs.
     """

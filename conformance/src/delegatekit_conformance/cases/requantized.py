@@ -1,7 +1,7 @@
-"""Programs that another quantizer made: the backend's own quantized layers, with numbers that it would not have chosen.
+"""Programs of another quantizer: the backend's own quantized layers, with numbers that it would not have chosen.
 
 A scheme chooses one form of weights and activations. Files of torchao's or ExecuTorch's quantizers have others: scales
-along the inputs, one for all, zero points of weights, unsigned bytes. A backend computes with what the program says, or
+along the inputs, one for all, zero points of weights, unsigned bytes. A backend computes with the program's numbers, or
 refuses it.
 """
 
@@ -25,7 +25,7 @@ from .quantized import SchemeCase, judged, quantized_by, scheme_names
 from .quantized_operators import snippet_of
 
 _Q: Any = torch.ops.quantized_decomposed
-#: What is done to the first channel where its scale is to be below the least of float16.
+#: Factor of the first channel where its scale is to be below the least of float16.
 _TINY = 2.0**-20
 
 
@@ -37,15 +37,15 @@ class Weights:
     low: int = -127
     high: int = 127
     dtype: torch.dtype = torch.int8
-    #: Whether the range is that of the numbers, with a zero point of its own, and not symmetric.
+    #: True if the range is that of the numbers, with a zero point of its own, and not symmetric.
     shifted: bool = False
-    #: What the numbers of the first output channel are multiplied by.
+    #: Factor of the first output channel.
     first: float = 1.0
-    #: So many inputs share a scale; 0: as `axis` says.
+    #: Number of inputs that share a scale; 0: as `axis` says.
     group: int = 0
 
     def blocks(self, shape: Sequence[int]) -> list[int]:
-        """How many elements along each axis share a scale."""
+        """The number of elements along each axis that share a scale."""
         if self.group:
             return [1, self.group]
         return [1 if axis == self.axis else size for axis, size in enumerate(shape)]
@@ -81,7 +81,7 @@ FORMS: Mapping[str, Weights | None] = {
     "groups-of-bytes": Weights(group=32),
     "bytes-of-the-other-sign": None,
 }
-#: Forms that the layers of one program have in turn.
+#: Forms of the layers of one program, in turn.
 _IN_TURN = (
     FORMS["zero-points-of-weights"],
     FORMS["unsigned-weights"],
@@ -91,7 +91,7 @@ _IN_TURN = (
 
 
 class Layers(nn.Module):
-    """Linear layers and convolutions of as many inputs as outputs, where an exchange of both changes no shape."""
+    """Linear layers and convolutions of as many inputs as outputs, where exchanging both changes no shape."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,9 +106,9 @@ class Layers(nn.Module):
 
 
 def rewritten(quantized: torch.fx.GraphModule, *forms: Weights | None) -> int:
-    """Give a quantized module other forms of weights or activations in turn, in place; how many it had.
+    """Give a quantized module other forms of weights or activations in turn, in place; returns their number.
 
-    Its own numbers in eager stay the measure: they are those that the new form stands for.
+    Its own numbers in eager stay the reference: they are those that the new form represents.
     """
     nodes = [node for node in quantized.graph.nodes if node.op == "call_function"]
     turn, count = cycle(forms), 0
@@ -159,7 +159,7 @@ def _is_constant(item: Any) -> bool:
 
 
 def _value(module: nn.Module, node: torch.fx.Node) -> torch.Tensor:
-    """What a call makes of constants."""
+    """The tensor that a call makes of constants."""
     target: Any = node.target
     with torch.no_grad():
         found: torch.Tensor = target(*(_fetched(module, item) for item in node.args), **node.kwargs)
@@ -171,7 +171,7 @@ def _fetched(module: nn.Module, item: Any) -> Any:
 
 
 def _other_sign(node: torch.fx.Node) -> bool:
-    """Bytes of an activation from -128 instead of from 0, or the other way round."""
+    """Bytes of an activation from -128 instead of from 0, or vice versa."""
     if not str(node.target).startswith(
         ("quantized_decomposed.quantize_per_tensor", "quantized_decomposed.dequantize_per_tensor")
     ):
@@ -195,9 +195,9 @@ class Numbers(nn.Module):
 
 
 def plain(quantized: torch.fx.GraphModule) -> int:
-    """Give a quantized module its numbers back, which were quantized as constants, in place; how many it had.
+    """Give a quantized module its numbers back, which were quantized as constants, in place; returns their number.
 
-    Its own numbers in eager are the measure, with what the integers stood for.
+    Its own numbers in eager are the reference, with the numbers that the integers represented.
     """
     count = 0
     for node in list(quantized.graph.nodes):
@@ -271,7 +271,7 @@ def _for_schemes(context: Context) -> Context:
 
 
 def _try(scheme: str, context: Context, *forms: Weights | None) -> Outcome:
-    """What comes of the layers with these forms, quantized by a scheme first."""
+    """The outcome of the layers with these forms, quantized by a scheme first."""
     generator = torch.Generator().manual_seed(1)
     inputs = tuple(torch.randn(shape, generator=generator) for shape in ((3, 64), (1, 4, 6, 5)))
     quantized = quantized_by(scheme, Layers(), inputs, context)

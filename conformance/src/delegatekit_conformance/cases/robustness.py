@@ -35,7 +35,7 @@ PROGRAMS = ("arithmetic", "linear", "convolution", "softmax", "branches", "quant
 
 @dataclass(frozen=True)
 class Damage:
-    """What is done to one delegate of a program: a cut, or a flipped bit, at a fraction of its bytes."""
+    """A damage to one delegate of a program: a cut, or a flipped bit, at a fraction of its bytes."""
 
     program: str
     #: "truncated" or "flipped".
@@ -44,7 +44,7 @@ class Damage:
     place: float
     #: Chooses the delegate, where a program has several, and the key of the named data.
     choice: int = 0
-    #: Whether the named data are damaged instead of the blob.
+    #: True if the named data are damaged instead of the blob.
     named: bool = False
 
     def describe(self) -> str:
@@ -55,7 +55,7 @@ class Damage:
         return f"{self.program}: bit at {self.place:.6f} of {what} {self.choice} flipped"
 
     def apply(self, data: bytes) -> tuple[bytes, str]:
-        """The damaged bytes, and what was done in words. `data` is not empty."""
+        """The damaged bytes, and the change in words. `data` is not empty."""
         if self.kind == "truncated":
             length = min(int(self.place * len(data)), len(data) - 1)
             return data[:length], f"cut to {length} of {len(data)} bytes"
@@ -78,7 +78,7 @@ class RobustnessCase(Case):
         """Try it, if the backend takes the program and runs here."""
         start = time.perf_counter()
         try:
-            # Looked at first: without a runtime nothing is compiled.
+            # Checked first: without a runtime nothing is compiled.
             if not runs(context).runtime_availability().available:
                 raise NotApplicable("no runtime")
             items = self.samples(context)
@@ -111,7 +111,7 @@ class DamageCase(RobustnessCase):
     named = False
 
     def count(self, context: Context) -> int:
-        """How many damages."""
+        """The number of damages."""
         raise NotImplementedError
 
     def examples(self, context: Context) -> Sequence[Damage]:
@@ -170,11 +170,11 @@ class Fields:
     """
 
     program: str
-    #: Which of so many parts of the words are tried, and which of the program's delegates.
+    #: The part, of this many parts of the words, and the number of the program's delegate.
     part: int
     parts: int
     choice: int
-    #: So many words of the part are tried at most.
+    #: Words of the part that are tried at most.
     most: int
 
     def describe(self) -> str:
@@ -197,11 +197,11 @@ class Fields:
 
 @dataclass(frozen=True)
 class Alike:
-    """A number of a blob replaced wherever it stands, one number after the other: a size that all of it agrees on."""
+    """A number of a blob replaced everywhere, one number after the other: a size that all of it agrees on."""
 
     program: str
     choice: int
-    #: So many numbers are replaced at most, those that stand in most places first.
+    #: Numbers that are replaced at most, the most frequent first.
     most: int
 
     def describe(self) -> str:
@@ -229,7 +229,7 @@ class Alike:
 
 #: Words below this may be sizes; of those in more places, most are something else.
 _SIZES, _PLACES = 1 << 16, 64
-#: What words that are alike become.
+#: Replacements of equal words.
 _TOGETHER: Sequence[tuple[str, Callable[[int], int]]] = (
     ("set to 0", lambda word: 0),
     ("one less", lambda word: word - 1),
@@ -239,7 +239,7 @@ _TOGETHER: Sequence[tuple[str, Callable[[int], int]]] = (
 
 
 def _replaced(data: bytes, word: int, number: int) -> Iterator[tuple[bytes, str]]:
-    """The blob with a word replaced by one of `_NUMBERS`, and what was done; nothing where that is what it was."""
+    """The blob with a word replaced by one of `_NUMBERS`, and the change in words; nothing if it stays the same."""
     name, change = _NUMBERS[number]
     before = int.from_bytes(data[4 * word : 4 * word + 4], "little")
     after = change(before) & 0xFFFFFFFF
@@ -248,7 +248,7 @@ def _replaced(data: bytes, word: int, number: int) -> Iterator[tuple[bytes, str]
         yield blob, f"bytes {4 * word} to {4 * word + 3} of {len(data)} {name}"
 
 
-#: What a word becomes. The fourth is NaN as a float.
+#: Replacements of a word. The fourth is NaN as a float.
 _NUMBERS: Sequence[tuple[str, Callable[[int], int]]] = (
     ("set to 0", lambda word: 0),
     ("one more", lambda word: word + 1),
@@ -261,15 +261,15 @@ _NUMBERS: Sequence[tuple[str, Callable[[int], int]]] = (
     ("with 1 as its lower half", lambda word: word & 0xFFFF0000 | 1),
     ("another small number, or infinity", lambda word: (5 * word + 3) % 16 if word < 16 else 0x7F800000),
 )
-#: How far ahead among the numbers each turn over the words begins.
+#: Offset among the numbers at which each turn over the words begins.
 _TURNS = (0, 2, 4, 7)
-#: So many of the numbers of a byte are tried.
+#: Numbers of a byte that are tried.
 _BYTE_TURNS = 4
-#: So many words of a blob are tried with a number in each turn for each bit that the profile flips, in parts.
+#: Words of a blob tried with a number in each turn for each bit that the profile flips, in parts.
 _WORDS, _PARTS = 8, 4
-#: Where a runtime has a process of its own, which some damages end, one of so many words of an operator is replaced.
+#: Where a runtime has a separate process, which some damages end, one of this many words of an operator is replaced.
 _APART = 8
-#: Of so many damaged blobs one is given to those who read what a blob holds, too.
+#: One of this many damaged blobs is also given to readers of a blob's content.
 _TOLD_OF = 4
 
 
@@ -289,7 +289,7 @@ class Replaced(RobustnessCase):
         return [*parts, some, neighbors]
 
     def attempt(self, example: Any, items: Sequence[Sample], context: Context) -> Outcome:
-        """Damage, load, run, one word after the other; the first that goes wrong counts."""
+        """Damage, load, run, one word after the other; the first fault counts."""
         found, refused = Outcome(Verdict.NOT_APPLICABLE, "the blob has nothing to replace"), 0
         for number, (payload, what, item) in enumerate(self.payloads(example, items)):
             if number % _TOLD_OF == 0:
@@ -305,13 +305,13 @@ class Replaced(RobustnessCase):
         return replace(found, damages_refused=refused)
 
     def payloads(self, example: Any, items: Sequence[Sample]) -> Iterator[tuple[DelegatePayload, str, Sample]]:
-        """The damaged payloads, one at a time, with what was done and what was damaged."""
+        """The damaged payloads, one at a time, with the change in words and the damaged bytes."""
         item = items[example.choice % len(items)]
         for blob, what in example.damages(bytes(item.payload.blob)):
             yield changed(item.payload, blob), what, item
 
     def snippet(self, example: Any, context: Context) -> str:
-        """A script that does the same damages, and says each before."""
+        """A script that does the same damages, and announces each."""
         names = f"{type(example).__name__}, {type(self).__name__}"
         imports = f"from {type(self).__module__} import {names}\nfrom {__name__} import show_words\n{IMPORTS}\n"
         return f"{imports}show_words({type(self).__name__}({self.program!r}), {example!r}, {context.script})\n"
@@ -323,10 +323,10 @@ class Pairs:
 
     operator: str
     dtype: str
-    #: How many pairs of a word and a number are tried, and what chooses them.
+    #: Number of pairs of a word and a number, and their seed.
     count: int
     seed: int
-    #: Which of the operator's delegates.
+    #: Number of the operator's delegate.
     choice: int = 0
 
     def describe(self) -> str:
@@ -344,7 +344,7 @@ class Pairs:
 #: Words of a blob that are replaced, in all ways there are.
 Words: TypeAlias = Fields | Alike | Balanced | Pairs
 
-#: Recipes of an operator, of which the first counts that the backend takes.
+#: Recipes of an operator, of which the first that the backend takes counts.
 _RECIPES = 4
 
 
@@ -370,7 +370,7 @@ class OfOperator(Replaced):
 
 
 def _strangely_told(payload: DelegatePayload, context: Context) -> str:
-    """What is wrong with what the backend tells of a damaged blob's operators: a refusal is a FormatError."""
+    """The fault of the backend's reported operators of a damaged blob: a refusal is a FormatError."""
     try:
         backend_of(context).blob_operators(
             memoryview(payload.blob), payload.compile_specs, payload.named_data, payload.method
@@ -405,7 +405,7 @@ class NamedFlipped(Flipped):
 
 
 def damaged(item: Sample, damage: Damage) -> tuple[DelegatePayload, str]:
-    """The payload with the damage done, and what was done in words."""
+    """The payload with the damage done, and the change in words."""
     payload = item.payload
     if not damage.named:
         blob, what = damage.apply(bytes(payload.blob))
@@ -421,7 +421,7 @@ def try_payload(
     """Load and run a damaged payload: an error of DelegateKit's family, or the right answer.
 
     Other numbers are a fault where the backend claims an integrity check, and where the end of the data `is_cut` off:
-    how long data is, every runtime is told, and what it computes with instead lies beyond.
+    every runtime is given the length of data, so it has read past its end.
     """
     backend = backend_of(context)
     runtime = backend.create_runtime()

@@ -1,8 +1,8 @@
-"""Special values that a backend declares in its support table: what they explain of a wrong result, and what not.
+"""Special values that a backend declares in its support table: the wrong results that they explain.
 
 A row of the table says for which inputs its results are not PyTorch's ("exp(NaN) is 0"). That explains a wrong result
 only if the very same program is right without such numbers: with ordinary ones in the place of NaN, infinities, very
-large numbers and zeros with a sign, in all elements that eager makes finite of them (1 / 0 is not). A device that
+large numbers and zeros with a sign, in all elements where eager's result is finite (1 / 0 is not). A device that
 computes in float16 has numbers up to 65504, and must be right about them.
 """
 
@@ -27,19 +27,19 @@ from ..outcome import Outcome, Verdict
 from ..recipe import Recipe
 from ..trial import Subject, try_subject
 
-#: What special values may make of a program. They never explain a crash, or a program that is not compiled.
+#: Outcomes of a program that special values may explain. They never explain a crash, or a program that is not compiled.
 _EXPLAINED = (Verdict.MISMATCH, Verdict.RUN_ERROR, Verdict.STOCK)
 #: Floating-point numbers beyond the first, or nearer to zero than the second, are not ordinary ...
 _ENDS = (2.0**24, torch.finfo(torch.float32).tiny)
-#: ... and these for a device that computes in float16: what it has with all digits.
+#: ... and these for a device that computes in float16: the range of its full precision.
 _ENDS_HALF = (65504.0, torch.finfo(torch.float16).tiny)
-#: Whole numbers beyond this are not ordinary: their products leave 32 bits.
+#: Whole numbers beyond this are not ordinary: their products exceed 32 bits.
 _LARGEST_WHOLE = 1 << 15
 
 
 def explained(example: Any, outcome: Outcome, context: Context) -> Outcome:
-    """The outcome, and those of other kinds in it, each with what the backend declares that explains it."""
-    # A fault of several recipes may be one that only the whole shows.
+    """The outcome, and those of other kinds in it, each with the backend's declaration that explains it."""
+    # A fault of several recipes may occur only in the whole.
     parts = (*example.parts, example) if isinstance(example, Joined) else (example,)
     programs = [part for part in parts if isinstance(part, Recipe | Joined)]
 
@@ -54,7 +54,7 @@ def explained(example: Any, outcome: Outcome, context: Context) -> Outcome:
 
 
 def _declared(program: Recipe | Joined, outcome: Outcome, context: Context) -> str:
-    """What the backend declares that explains the fault of a program, in its own words; empty if nothing does."""
+    """The backend's declaration that explains the fault of a program, in its own words; empty if there is none."""
     if outcome.verdict not in _EXPLAINED or outcome.blame != "backend":
         return ""
     try:
@@ -67,7 +67,7 @@ def _declared(program: Recipe | Joined, outcome: Outcome, context: Context) -> s
         subject = replace(subject, largest=largest)
         right = not try_subject(subject, replace(context, stock=outcome.verdict is Verdict.STOCK)).verdict.is_fault
     except Exception:
-        return ""  # the fault stays as it was found
+        return ""  # the fault stands as found
     return "; ".join(said) if right else ""
 
 
@@ -79,11 +79,11 @@ def _is_faulty(program: Recipe | Joined, context: Context) -> bool:
     try:
         return try_subject(_subject(program), context).verdict.is_fault
     except Exception:
-        return True  # what it is the fault of is not known
+        return True  # its cause is unknown
 
 
 def _said(subject: Subject, context: Context) -> Iterator[str]:
-    """What the backend declares of the calls that it takes, where its partitioner tells."""
+    """The backend's declarations on the calls that it takes, if its partitioner makes any."""
     backend = discovery.get_backend(context.backend)
     partitioner: Any = backend.create_partitioner(backend.make_options(context.options))
     tell = getattr(partitioner, "special_values", None)
@@ -101,10 +101,10 @@ def _said(subject: Subject, context: Context) -> Iterator[str]:
 
 
 def _made_ordinary(subject: Subject, ends: tuple[float, float], largest: float) -> bool:
-    """Put ordinary numbers in the place of special ones, in the inputs and constants; whether there are any.
+    """Put ordinary numbers in the place of special ones, in the inputs and constants; True if there are any.
 
-    They may also be in what eager makes of the inputs: in its results, where these are not compared, or only on the
-    way (a quotient by zero whose infinities are replaced), which zeros are the cause of.
+    They may also be in eager's computation: in its results, where these are not compared, or only on the
+    way (a quotient by zero whose infinities are replaced), because of zeros.
     """
     given = _replaced(subject, lambda tensor: _unusual(tensor, *ends))
     within = _Exceeding(largest)
@@ -131,7 +131,7 @@ class _Exceeding(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _replaced(subject: Subject, special: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    """Put ordinary numbers in the place of special ones; whether there were any."""
+    """Put ordinary numbers in the place of special ones; True if there were any."""
     tensors = [value for call in subject.calls for value in call if isinstance(value, torch.Tensor)]
     tensors += [*subject.module.buffers(), *subject.module.parameters()]
     replaced = [_replace(tensor.detach(), seed, special) for seed, tensor in enumerate(tensors)]
@@ -147,7 +147,7 @@ def _unusual(tensor: torch.Tensor, largest: float, smallest: float) -> torch.Ten
 
 
 def _replace(tensor: torch.Tensor, seed: int, special: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    # Of what is expanded, each element once.
+    # Of an expanded tensor, each element once.
     tensor = tensor[tuple(slice(0, None if step else 1) for step in tensor.stride())]
     if tensor.is_floating_point():
         generator = torch.Generator().manual_seed(seed)

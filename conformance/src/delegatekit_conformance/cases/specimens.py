@@ -1,7 +1,7 @@
 """Small programs that the contract and robustness cases ask a backend about, compiled and opened up to its delegates.
 
 A specimen is a recipe; a sample is a delegate that the backend made of one: the partition it was compiled from, the
-payload that its runtime gets and the tensors of one call, taken down while the engine ran the file.
+payload that its runtime gets and the tensors of one call, recorded while the engine ran the file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .base import NotApplicable
 def recipe_of(
     tensors: Mapping[str, TensorRecipe], *steps: tuple[Any, ...], outputs: tuple[Ref, ...] = (), **more: Any
 ) -> Recipe:
-    """A recipe. Steps are (name, target, *arguments); the last one's result is returned unless `outputs` says other.
+    """A recipe. Steps are (name, target, *arguments); the last one's result is returned unless `outputs` is given.
 
     A mapping at the end of a step's arguments has those with names.
     """
@@ -87,7 +87,7 @@ def _small(*shape: int, most: int = 3, **more: Any) -> TensorRecipe:
 
 
 #: Quantized programs of integers, for backends that have nothing else. Scales are powers of two, and every result is a
-#: whole number of steps within int8: how a backend rounds does not matter, and no difference is excused.
+#: whole number of steps within int8: a backend's rounding does not matter, and no difference is excused.
 QUANTIZED_SPECIMENS: Mapping[str, Recipe] = {
     "quantized arithmetic": recipe_of(
         {"x": _small(1, 4, 6, most=7), "y": _small(1, 4, 6, most=7, seed=1)},
@@ -125,7 +125,7 @@ QUANTIZED_SPECIMENS: Mapping[str, Recipe] = {
     ),
 }
 
-#: Programs that are compiled, as far as the backend takes something of them: what most backends begin with.
+#: Programs that are compiled, as far as the backend takes something of them: the first operators of most backends.
 SPECIMENS: Mapping[str, Recipe] = {
     "arithmetic": recipe_of(
         {"x": tensor_of(3, 10), "y": tensor_of(3, 10, seed=1)},
@@ -186,7 +186,7 @@ SPECIMENS: Mapping[str, Recipe] = {
     **QUANTIZED_SPECIMENS,
 }
 
-#: Two numbers, one of them in most places: tables, fewer bits and zeros that are left out all keep such weights.
+#: Two numbers, one of them in most places: tables, fewer bits and omitted zeros all keep such weights.
 _TWO = ("among", (0.0, 0.0, 0.0, 0.5))
 #: Layers with weights that are worth packing, which begins at some thousand numbers, and worth cutting: two in a row
 #: with functions between, which another operator reads or none does, pixels, also in groups and few of them, a stack
@@ -275,7 +275,7 @@ WINDOWS = recipe_of(
     depth=2,
 )
 
-#: One of two sizes that change is joined to another axis and taken apart again: what lies between goes together or not.
+#: One of two sizes that change is joined to another axis and taken apart again: the values between fit or not.
 JOINED_SIZES = recipe_of(
     {"x": tensor_of(3, 4, 2, 8), "w": tensor_of(8, 8, constant=True, seed=1)},
     ("f", "aten.flatten.using_ints", _X, 1, 2),
@@ -297,7 +297,7 @@ TWO_SIZES = recipe_of(
     reduction_length=6,
 )
 
-#: What newer devices have operations of their own for, and older ones do in another way: attention in its usual scale
+#: Operators of newer devices only, which older ones compute in another way: attention in its usual scale
 #: and in another, a row that is written into a cache, integers that float32 does not have.
 DECODER = recipe_of(
     {
@@ -321,7 +321,7 @@ DECODER = recipe_of(
 _ROW = (1, 64)
 _FOUND = (Ref("q", 0), Ref("q", 1))
 _CHOOSE = ("ASYMMETRIC", _ROW, torch.int8, -128, 127, 2.0**-126, None, torch.int8)
-#: Rows with a scale of their own in each call, as integers, and what they stand for.
+#: Rows with a scale of their own in each call, as integers, and the numbers that they represent.
 _ROWS: Sequence[tuple[Any, ...]] = (
     ("q", "torchao.choose_qparams_affine.default", _X, *_CHOOSE),
     ("xq", "torchao.quantize_affine.default", _X, _ROW, *_FOUND, torch.int8, -128, 127),
@@ -329,7 +329,7 @@ _ROWS: Sequence[tuple[Any, ...]] = (
 )
 _GROUPS = (Ref("w"), (1, 32), Ref("scales"), Ref("zeros"), torch.int8, -8, 7)
 
-#: Whose blobs have fields that those of the specimens have not: other kinds of convolutions, windows with borders,
+#: Programs whose blobs have fields that those of the specimens lack: other kinds of convolutions, windows with borders,
 #: scales of rows and of groups, lists of axes, places and sizes, tables that are looked up, numbers beside tensors.
 DAMAGED: Mapping[str, Recipe] = {
     "images": recipe_of(
@@ -416,7 +416,7 @@ DAMAGED: Mapping[str, Recipe] = {
     ),
 }
 
-#: Programs that a partitioner is asked about, and nothing more: unusual dtypes, ranks and sizes.
+#: Programs only for queries of a partitioner: unusual dtypes, ranks and sizes.
 QUESTIONS: Mapping[str, Recipe] = {
     **SPECIMENS,
     "double precision": recipe_of({"x": tensor_of(3, dtype="float64")}, ("a", "aten.exp.default", _X)),
@@ -459,7 +459,7 @@ QUESTIONS: Mapping[str, Recipe] = {
         {"x": tensor_of(1, 2, 6, 6)}, ("p", "aten.max_pool2d.default", _X, (3, 3), (2, 2)), exact=True
     ),
     "changing sizes": DYNAMIC,
-    # One size may be as large as it likes, beside one that may not.
+    # One size is unbounded, beside one that is not.
     "sizes without a bound": recipe_of(
         {"x": tensor_of(3, 4)},
         ("r", "aten.relu.default", _X),
@@ -490,20 +490,20 @@ class Sample:
     outputs: tuple[torch.Tensor, ...]
     #: Keys of the named data that the backend gave with the program's blobs.
     keys: tuple[str, ...] = ()
-    #: Their alignments in bytes, as the backend asked for, by key.
+    #: Their alignments in bytes, as the backend requested, by key.
     alignments: Mapping[str, int] = field(default_factory=dict)
     #: Keys of the debug handle maps of the program's delegates.
     handles: frozenset[int | str] = frozenset()
 
     def blank(self, fill: str = "zero") -> list[torch.Tensor]:
-        """New outputs as the engine hands them over: of the largest sizes, where sizes change."""
+        """New outputs as the engine passes them: of the largest sizes, where sizes change."""
         specs = zip(self.payload.outputs, self.outputs, strict=True)
         return blank([output.new_empty(spec.shape) if spec.dynamic else output for spec, output in specs], fill)
 
 
 @dataclass
 class _Known:
-    """What was found out about a backend, in this process."""
+    """Cached facts about a backend, in this process."""
 
     lowered: dict[str, LoweredProgram | Exception] = field(default_factory=dict)
     samples: dict[str, list[Sample] | Exception] = field(default_factory=dict)
@@ -531,13 +531,13 @@ def compiles(context: Context) -> LoadedBackend:
 
 
 def lower(recipe: Recipe, context: Context, exported: ExportedProgram | None = None) -> LoweredProgram:
-    """The recipe, lowered with the backend and its options. Raises what lowering raises."""
+    """The recipe, lowered with the backend and its options. Raises exceptions of lowering."""
     options = context.by_backend
     return delegatekit.lower(exported or recipe.export(), backends=[context.backend], options=options)
 
 
 def lowered(name: str, context: Context) -> LoweredProgram:
-    """A specimen lowered; once in this process. Raises what lowering raises, again each time."""
+    """A specimen lowered; once in this process. Raises exceptions of lowering, again each time."""
     table = _known(context).lowered
     if name not in table:
         try:
@@ -570,7 +570,7 @@ def by_blob(program: LoweredProgram, backend: str) -> dict[bytes, Delegate]:
 
 
 def takes(name: str, context: Context) -> bool:
-    """Whether the backend takes something of a specimen; nothing of one that cannot be lowered."""
+    """True if the backend takes something of a specimen; False for one that cannot be lowered."""
     try:
         return bool(delegates(lowered(name, context), context.backend))
     except Exception:  # the rule contract/compiles-what-it-takes reports it
@@ -600,7 +600,7 @@ def taken(context: Context) -> dict[str, LoweredProgram]:
 
 
 def partitions(program: LoweredProgram, backend: str) -> list[tuple[PartitionProgram, Delegate]]:
-    """The programs that the backend compiled, made anew, with what came of them."""
+    """The programs that the backend compiled, made anew, with their results."""
     found = []
     for name, method in program.methods.items():
         mine = [step for step in method.steps if isinstance(step, Delegate) and step.partition.backend == backend]
@@ -610,7 +610,7 @@ def partitions(program: LoweredProgram, backend: str) -> list[tuple[PartitionPro
 
 
 def preprocess(partition: PartitionProgram, context: Context) -> PreprocessResult:
-    """The backend's own answer for one partition. Raises what the plugin raises."""
+    """The backend's own answer for one partition. Raises exceptions of the plugin."""
     backend = backend_of(context)
     options = backend.make_options(context.options)
     if backend.compiles_together(options):
@@ -629,7 +629,7 @@ def questions(context: Context) -> dict[str, EdgeMethod]:
     for name, recipe in QUESTIONS.items():
         try:
             found[name] = build_edge(recipe.export(), keep=keep)
-        except Exception:  # core's affair: the operator cases try it
+        except Exception:  # core's concern: the operator cases try it
             continue
     return found
 
@@ -647,7 +647,7 @@ _REFUSED = (
 
 
 def reasons(context: Context) -> list[str]:
-    """What the partitioner says about some programs, node by node, for comparison with another process."""
+    """The partitioner's answers on some programs, node by node, for comparison with another process."""
     backend = backend_of(context)
     partitioner = backend.create_partitioner(backend.make_options(context.options))
     keep = partitioner.keep_operators()
@@ -655,7 +655,7 @@ def reasons(context: Context) -> list[str]:
     for name in _REFUSED:
         try:
             view = build_edge(QUESTIONS[name].export(), keep=keep).view
-        except Exception:  # core's affair: the operator cases try it
+        except Exception:  # core's concern: the operator cases try it
             continue
         for call in view.calls():
             answer = partitioner.check(call)
@@ -667,7 +667,7 @@ def reasons(context: Context) -> list[str]:
 
 
 class _Recorder:
-    """Stands between the engine and the backend: takes down what the backend's runtime gets and gives."""
+    """Wraps the backend between the engine and it: records inputs and outputs of its runtime."""
 
     def __init__(self, backend: LoadedBackend) -> None:
         self.name = backend.name
@@ -711,7 +711,7 @@ def take_down(name: str, recipe: Recipe, program: LoweredProgram, context: Conte
 
 
 def recorded(name: str, recipe: Recipe, data: bytes, context: Context) -> list[Sample]:
-    """Load a file and run it once with the recipe's inputs; what the backend's runtime got and gave."""
+    """Load a file and run it once with the recipe's inputs; inputs and outputs of the backend's runtime."""
     return [
         Sample(name, recipe, data, payload, *tensors)
         for payload, tensors in observed(data, [("forward", recipe.inputs())], context)
@@ -747,7 +747,7 @@ def runs(context: Context) -> LoadedBackend:
 def sample(name: str, context: Context) -> list[Sample]:
     """The delegates of one specimen ("dynamic" and "windows" have changing sizes); once in this process.
 
-    Raises NotApplicable if the backend takes nothing of it, and what lowering, loading and running raise.
+    Raises NotApplicable if the backend takes nothing of it, and exceptions of lowering, loading and running.
     """
     runs(context)
     table = _known(context).samples
@@ -795,10 +795,10 @@ def changed(
     shapes: Mapping[int, Sequence[int]] | None = None,
     arguments: tuple[Sequence[int], Sequence[int]] | None = None,
 ) -> DelegatePayload:
-    """The payload with another blob or other named data, in all that it is made of.
+    """The payload with another blob or other named data, in all its parts.
 
     `dtypes` and `shapes` are others of arguments by their places, inputs first: those of a program that calls the same
-    blob. Its inputs and outputs are what stands at the places `arguments`.
+    blob. Its inputs and outputs are the values at the places `arguments`.
     """
     original = {key: bytes(value) for key, value in payload.named_data.items()}
     data = original | dict(named or {})
@@ -849,7 +849,7 @@ def blank(tensors: Sequence[torch.Tensor], fill: str = "zero") -> list[torch.Ten
 
 
 def same(results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> str:
-    """How results differ from what is expected bit by bit; empty if they do not."""
+    """Differences of results from the expected ones, bit by bit; empty if there are none."""
     if len(results) != len(expected):
         return f"{len(results)} outputs instead of {len(expected)}"
     for index, (result, wanted) in enumerate(zip(results, expected, strict=True)):

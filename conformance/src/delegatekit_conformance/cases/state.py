@@ -1,4 +1,4 @@
-"""State: buffers that calls read and change. Several calls, each with what the ones before have left."""
+"""State: buffers that calls read and change. Several calls, each with the state of the former ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read_before_write() -> Built:
 
 @state("running-mean")
 def running_mean() -> Built:
-    """A moving average of what came in, subtracted."""
+    """A moving average of the inputs, subtracted."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -66,7 +66,7 @@ def running_mean() -> Built:
 
 @state("accumulate")
 def accumulate() -> Built:
-    """A sum over all calls, next to a network that does not know of it."""
+    """A sum over all calls, beside an independent network."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -84,7 +84,7 @@ def accumulate() -> Built:
 
 @state("exchange")
 def exchange() -> Built:
-    """Two buffers change places with every call."""
+    """Two buffers are exchanged in every call."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -103,7 +103,7 @@ def exchange() -> Built:
 
 @state("shift-register")
 def shift_register() -> Built:
-    """The last four inputs, the newest in front."""
+    """The last four inputs, the newest first."""
 
     class Model(nn.Module):
         def __init__(self) -> None:

@@ -23,7 +23,7 @@ from ..outcome import Outcome, Verdict
 from ..trial import Subject, try_subject, words
 from .base import Case
 
-#: A module in eval mode, the inputs of its calls, and if sizes change, what `torch.export.export` gets for them.
+#: A module in eval mode, the inputs of its calls, and if sizes change, the argument of `torch.export.export` for them.
 Built: TypeAlias = "tuple[nn.Module, Sequence[tuple[Any, ...]]] | tuple[nn.Module, Sequence[tuple[Any, ...]], Any]"
 #: Builds one, from torch alone: the imports of `_HEAD` are all that its text may use.
 Builder: TypeAlias = Callable[[], Built]
@@ -35,7 +35,7 @@ _RUNS = 5
 class SubjectCase(Case):
     """A case of one module.
 
-    The builder's text becomes the snippet, so it must use nothing but `torch` and `nn`. How exact the results can be
+    The builder's text becomes the snippet, so it must use nothing but `torch` and `nn`. The accuracy of the results
     follows from the exported graph (`estimate`). With `stateful`, calls change buffers; `loops` is the
     largest number of rounds of a `while_loop`; with `measure`, the backend is timed against eager.
     """
@@ -70,7 +70,7 @@ class SubjectCase(Case):
         return (self.describe(),)
 
     def subject(self) -> Subject:
-        """The module with its calls. Raises what the builder and torch.export raise."""
+        """The module with its calls. Raises exceptions of the builder and of torch.export."""
         torch.manual_seed(0)
         module, calls, *dynamic = self.build()
         shapes = dynamic[0] if dynamic else None
@@ -90,7 +90,7 @@ class SubjectCase(Case):
         return outcome
 
     def snippet(self, example: str, context: Context) -> str:
-        """The builder's text, and how its module is tried."""
+        """The builder's text, and code that tries its module."""
         options = f", options={{{context.backend!r}: {dict(context.options)}}}" if context.options else ""
         return script(self.build, _LOWERING.format(backend=context.backend, options=options))
 
@@ -105,14 +105,14 @@ def subject_of(
     exact: bool = False,
     ill_conditioned: bool = False,
 ) -> Subject:
-    """A subject whose accuracy follows from its exported graph. Raises what torch.export raises."""
+    """A subject whose accuracy follows from its exported graph. Raises exceptions of torch.export."""
     module.requires_grad_(False)  # weights that are returned would carry their gradients' history
     subject = Subject(module, tuple(calls), Accuracy(), dynamic_shapes, stateful)
     accuracy = estimate(
         subject.program, loops=loops, calls=len(calls) if stateful else 1, ill_conditioned=ill_conditioned
     )
     found = replace(subject, accuracy=replace(accuracy, exact=exact))
-    found.__dict__["program"] = subject.program  # what `cached_property` would export once more
+    found.__dict__["program"] = subject.program  # `cached_property` would export it once more
     return found
 
 
@@ -160,7 +160,7 @@ class Register:
         self._cases: dict[str, SubjectCase] = {}
 
     def __call__(self, name: str, **settings: Any) -> Callable[[Builder], Builder]:
-        """Register a builder; `settings` are those of `SubjectCase`. Raises ValueError for a name that is taken."""
+        """Register a builder; `settings` are those of `SubjectCase`. Raises ValueError for a name in use."""
 
         def register(build: Builder) -> Builder:
             if name in self._cases:
@@ -176,7 +176,7 @@ class Register:
         return self._cases
 
 
-#: What the text of a builder needs before it.
+#: Imports and definitions before the text of a builder.
 _HEAD = """import copy
 from typing import Any, TypeAlias
 
@@ -212,7 +212,7 @@ method = delegatekit.load(program.buffer)["forward"]"""
 
 
 def script(build: Builder, lowering: str) -> str:
-    """A script that tries what a builder makes; `lowering` is the part that makes `method` of `exported`."""
+    """A script that tries a builder's module; `lowering` is the part that makes `method` of `exported`."""
     text = textwrap.dedent(inspect.getsource(build))
     source = text[text.index("def ") :]
     return f"{_HEAD}{COMPARISON}\n\n{source}{_TAIL.format(name=build.__name__, lowering=lowering)}"

@@ -1,5 +1,5 @@
-"""Watches what a backend changes in its process: each hook, and each method of what hooks make, is called between two
-looks at what the process has set. What was changed is put back, so that each example answers for itself.
+"""Watches what a backend changes in its process: each hook, and each method of their results, is called between two
+looks at the settings of the process. Changes are undone, so that examples are independent.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _SIGNALS: Final = tuple(
 
 
 def _nothing(value: Any) -> None:
-    """Not put back."""
+    """Not restored."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One thing that a process has set."""
+    """One setting of a process."""
 
     name: str
     read: Callable[[], Any]
     restore: Callable[[Any], Any] = _nothing
-    #: Whether a module may change it while it is imported: packages register their warnings and folders then.
+    #: True if a module may change it while it is imported: packages register their warnings and folders then.
     at_import: bool = False
 
 
@@ -88,7 +88,7 @@ def _numpy() -> Any:
 
 @cache
 def _numpy_generator() -> tuple[int, int]:
-    """Where numpy's Mersenne Twister has its state, and how many bytes: `get_state` is slower than all other probes."""
+    """Address and bytes of the state of numpy's Mersenne Twister: `get_state` is slower than all other probes."""
     generator = _numpy().random.get_bit_generator()
     return generator.ctypes.state_address, 624 * 4 + 4
 
@@ -175,17 +175,17 @@ PROBES: Final = (
 
 @dataclass
 class Watch:
-    """What was seen in this process."""
+    """Observations in this process."""
 
     #: In words, of the example that is being tried.
     changes: list[str] = field(default_factory=list)
-    #: Whether an example is being tried.
+    #: True if an example is being tried.
     active: bool = False
-    #: How often a hook left descriptors open: a cache that is opened once is no leak.
+    #: Number of times that a hook left descriptors open: a cache that is opened once is no leak.
     _opened: dict[str, int] = field(default_factory=dict)
 
     def look(self) -> _Look | None:
-        """The state of the process; None where nobody asks, or where another thread may change it at any time."""
+        """The state of the process; None if not watching, or if another thread may change it at any time."""
         if not self.active or threading.current_thread() is not threading.main_thread() or threading.active_count() > 1:
             return None
         if _COLLECTING or _in_a_mode():
@@ -193,7 +193,7 @@ class Watch:
         return _Look(tuple(probe.read() for probe in PROBES), _free_descriptor(), len(sys.modules))
 
     def compare(self, before: _Look | None, where: str, *, keeps: bool = False) -> None:
-        """Note what is not as it was, and put it back. What `keeps` may hold files open from now on."""
+        """Record changed settings, and restore them. With `keeps`, files may be held open from now on."""
         after = None if before is None else self.look()
         if before is None or after is None:
             return
@@ -228,7 +228,7 @@ def _free_descriptor() -> int:
 
 
 def _shown(old: Any, new: Any) -> str:
-    """From what to what, if that is short."""
+    """Old and new value, if they are short."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         names = sorted(os.fsdecode(key) for key in {*old, *new} if old.get(key) != new.get(key))
         return f": {', '.join(names)}"
@@ -241,7 +241,7 @@ def _in_a_mode() -> bool:
     return bool(modes._len_torch_dispatch_stack() or modes._len_torch_function_stack())
 
 
-#: Not empty while the garbage collector is at work, which may be in the middle of anything.
+#: Not empty while the garbage collector runs, which may be at any point.
 _COLLECTING: Final[list[str]] = []
 
 
@@ -257,7 +257,7 @@ gc.callbacks.append(_note_collection)
 _WATCH: Final = Watch()
 _KNOWN: Final[WeakSet[LoadedBackend]] = WeakSet()
 
-#: What hooks make -> its methods, and whether handles may keep files open from then on.
+#: Results of hooks -> their methods, and whether handles may keep files open from then on.
 _MADE: Final[Mapping[str, Mapping[str, bool]]] = {
     "create_partitioner": {
         "keep_operators": False,
@@ -274,7 +274,7 @@ _MADE: Final[Mapping[str, Mapping[str, bool]]] = {
 
 @contextmanager
 def watched(name: str) -> Iterator[list[str]]:
-    """While this is open, hooks of a backend are watched; what they change is in the list, in words."""
+    """Within the block, hooks of a backend are watched; their changes are in the list, in words."""
     with _loaded(name):
         _WATCH.changes, _WATCH.active = [], True
         try:
@@ -288,7 +288,7 @@ def _loaded(name: str) -> Iterator[None]:
     """The backend's hooks report to the watch, if it can be loaded at all."""
     try:
         backend: LoadedBackend | None = discovery.get_backend(name)
-    except Exception:  # the case says what is wrong with it
+    except Exception:  # the case reports what is wrong with it
         backend = None
     if backend is not None and backend not in _KNOWN:
         _KNOWN.add(backend)

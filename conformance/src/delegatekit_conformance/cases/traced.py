@@ -1,6 +1,6 @@
-"""Which operators of a program the operators inside a delegate come from, by its debug handles: told, and found out.
+"""Operators of a program that the operators inside a delegate come from, as debug handles report, checked.
 
-What an operator becomes is known from a program that has it alone. Where something inside a delegate is traced to
+The lowering of an operator is known from a program that has it alone. Where something inside a delegate is traced to
 operators that do not become such by themselves, while another operator of the delegate does and is traced to nothing
 of the kind, the handles are those of other operators. Where an operator that becomes something by itself is traced to
 by nothing, what it is fused into has lost its handles.
@@ -28,7 +28,7 @@ from delegatekit_api.profiling import ProfilingRuntime
 from ..context import Context
 from .specimens import backend_of, blank, by_blob, observed
 
-#: Operators whose work is to say how the operators beside them compute.
+#: Operators that only define how their neighbors compute.
 _QUANTIZING = re.compile(r"\w+\.(de)?quantize_|\w+\.choose_qparams")
 #: Inputs of a program's calls: (method, inputs).
 Calls = Sequence[tuple[str, Sequence[Any]]]
@@ -44,7 +44,7 @@ class Row:
 
 @dataclass
 class _Known:
-    """What operators become by themselves, by their names; None where the backend does not take them alone."""
+    """Lowering of operators by themselves, by their names; None where the backend does not take them alone."""
 
     alone: dict[str, frozenset[str] | None] = field(default_factory=dict)
 
@@ -53,9 +53,9 @@ _KNOWN: WeakKeyDictionary[LoadedBackend, dict[str, _Known]] = WeakKeyDictionary(
 
 
 def untrue(program: LoweredProgram, calls: Calls, context: Context) -> str:
-    """What is wrong with the debug handles of a program's delegates; empty if nothing, or if the runtime tells nothing.
+    """A fault in the debug handles of a program's delegates; empty if there is none, or if the runtime reports none.
 
-    Raises what loading, running and profiling raise.
+    Raises exceptions of loading, running and profiling.
     """
     backend = backend_of(context)
     if not backend.runtime_availability().available or not isinstance(backend.create_runtime(), ProfilingRuntime):
@@ -74,7 +74,7 @@ def untrue(program: LoweredProgram, calls: Calls, context: Context) -> str:
 
 
 def confused(rows: Sequence[Row], alone: Mapping[str, frozenset[str] | None]) -> str:
-    """What is traced to another operator than it comes from; `alone` says what each operator becomes by itself."""
+    """An operator traced to another one than it comes from; `alone` has the lowering of each operator by itself."""
 
     def becomes(operator: str) -> frozenset[str]:
         return alone.get(operator) or frozenset()
@@ -94,9 +94,9 @@ def confused(rows: Sequence[Row], alone: Mapping[str, frozenset[str] | None]) ->
 
 
 def forgotten(rows: Sequence[Row], alone: Mapping[str, frozenset[str] | None]) -> str:
-    """What became part of another operator that does not have its debug handles; `alone` as for `confused`.
+    """An operator that became part of another one without its debug handles; `alone` as for `confused`.
 
-    Only where everything that is told is traced.
+    Only where everything reported is traced.
     """
     if not all(row.operators for row in rows):
         return ""
@@ -106,7 +106,7 @@ def forgotten(rows: Sequence[Row], alone: Mapping[str, frozenset[str] | None]) -
 
 
 def traced(program: LoweredProgram, calls: Calls, context: Context) -> list[tuple[Delegate, list[Row]]]:
-    """What the runtime tells of each delegate that the calls reach, in the order of execution."""
+    """The runtime's report on each delegate that the calls reach, in the order of execution."""
     backend = backend_of(context)
     lowered = by_blob(program, context.backend)
     runtime: Any = backend.create_runtime()
@@ -155,7 +155,7 @@ class _Alone(nn.Module):
 
 
 def _alone(node: Node, delegate: Delegate, context: Context) -> frozenset[str] | None:
-    """The names of what an operator becomes in a program of its own; None if it has none."""
+    """The names of an operator's lowering in a program of its own; None if it has none."""
     try:
         made = {item: _tensor(item.meta["val"]) for item in node.all_input_nodes}
         module = _Alone(node, {item: made[item] for item in made if item in delegate.partition.constants})
@@ -171,5 +171,5 @@ def _alone(node: Node, delegate: Delegate, context: Context) -> frozenset[str] |
 
 
 def _tensor(value: Any) -> torch.Tensor:
-    """A tensor of the same shape and dtype. Raises what torch raises for sizes that are not known."""
+    """A tensor of the same shape and dtype. Raises torch's exceptions for unknown sizes."""
     return torch.ones([int(size) for size in value.shape], dtype=value.dtype)

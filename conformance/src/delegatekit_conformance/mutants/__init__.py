@@ -1,1 +1,1 @@
-"""The suite's own score: small changes of a backend's code, and which of them the suite finds."""
+"""The suite's own score: its mutation score over a backend's code."""

@@ -1,4 +1,4 @@
-"""`python -m delegatekit_conformance.mutants BACKEND`: how many small changes of a plugin the suite finds."""
+"""`python -m delegatekit_conformance.mutants BACKEND`: the mutation score of the suite on a plugin."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from delegatekit_api import DelegateKitError
 
 def run(
     backend: Annotated[str, typer.Argument(help="Name of the backend, as `delegatekit backends` lists it.")],
-    count: Annotated[int, typer.Option(min=1, help="How many mutants are drawn.")] = 150,
+    count: Annotated[int, typer.Option(min=1, help="Number of mutants drawn.")] = 150,
     seed: Annotated[int, typer.Option(help="The same seed gives the same mutants.")] = 0,
     rooms: Annotated[
         list[str], typer.Option(metavar="ROOM", help="Only mutants of this room of the plugin; repeat for more.")
     ] = [],  # noqa: B006  (typer copies it)
     profile: Annotated[
-        str, typer.Option(help="quick, or default: what survives quick is tried with the default profile's examples.")
+        str, typer.Option(help="quick, or default: survivors of quick are tried with the default profile's examples.")
     ] = "quick",
-    jobs: Annotated[int, typer.Option(min=1, help="How many mutants are tried at a time.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of mutants tried in parallel.")] = 1,
     shard: Annotated[str, typer.Option(metavar="I/N", help="Try the I-th of N parts.")] = "",
     resume: Annotated[
         Path | None,
@@ -44,7 +44,7 @@ def run(
         bool, typer.Option("--unreached", help="Print the statements that no example reaches, and try no mutants.")
     ] = False,
 ) -> None:
-    """Change a plugin in one place after the other, and count what the conformance suite finds."""
+    """Change a plugin in one place after the other, and count the mutants that the conformance suite finds."""
     from delegatekit.cli.console import remark, say
 
     from ..cli import pairs, parse_shard

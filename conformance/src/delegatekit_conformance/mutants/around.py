@@ -1,4 +1,4 @@
-"""A case around another one: what it does differently is all that its class says."""
+"""A case around another one; its class states all differences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..outcome import Outcome
 class Around(Case):
     """Tries the examples of another case, with that case's own context where one is given."""
 
-    #: How many times as long they take here.
+    #: Factor by which they take longer here.
     slower = 1.0
 
     def __init__(self, case: Case, *, name: str = "", context: Context | None = None) -> None:
@@ -22,7 +22,7 @@ class Around(Case):
         self._context = context
 
     def own(self, context: Context) -> Context:
-        """The context that the case is told."""
+        """The context that the case gets."""
         return self._context or context
 
     @property

@@ -35,7 +35,7 @@ def _of_unsigned(compare: Callable[[int, int], bool]) -> Callable[[_Value, _Valu
     return lambda a, b: compare(_unsigned(a), _unsigned(b))
 
 
-#: What can be computed of known numbers.
+#: Operations that can be evaluated on known numbers.
 _COMPUTED: Mapping[int, Callable[..., _Value]] = {
     128: operator.add,
     130: operator.sub,
@@ -60,7 +60,7 @@ _COMPUTED: Mapping[int, Callable[..., _Value]] = {
 
 
 class Blocks:
-    """The blocks of one module, and what leads from one to another."""
+    """The blocks of one module, and the branches between them."""
 
     def __init__(self, data: bytes) -> None:
         """`data` is a SPIR-V module."""
@@ -72,7 +72,7 @@ class Blocks:
         self._module: list[tuple[int, ...]] = []
         self._blocks: list[list[tuple[int, ...]]] = []
         self._labels: dict[int, int] = {}
-        #: The first block of each function: whether it is called is not asked.
+        #: The first block of each function: counted as called in any case.
         self._entries: list[int] = []
         #: The block of each instruction; 0 for those outside.
         self._places: list[int] = [0]
@@ -107,7 +107,7 @@ class Blocks:
         return self._using({words[2]}) if words[0] & 0xFFFF in _DEFINING else self.all
 
     def _using(self, names: set[int]) -> int:
-        """The blocks that use one of the ids, or what the module makes of it."""
+        """The blocks that use one of the ids, or a value that the module derives from them."""
         for words in self._module:
             if words[0] & 0xFFFF in _MADE and names & set(words[3:]):
                 names.add(words[2])
@@ -145,7 +145,7 @@ class Blocks:
         return (dict(zip(literals, labels, strict=True)).get(_unsigned(value), words[2]),)
 
     def _value(self, name: int, numbers: Sequence[float], known: dict[int, _Value | None]) -> _Value | None:
-        """What an id stands for; None if that is not known before the shader runs."""
+        """The value of an id; None if it is not known before the shader runs."""
         if name not in known:
             known[name] = None
             known[name] = self._computed(self._defined.get(name, ()), numbers, known)

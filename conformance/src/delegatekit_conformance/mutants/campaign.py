@@ -1,4 +1,4 @@
-"""A whole run: mutants are drawn, get their examples, and are judged here or on a cluster; what is finished is kept."""
+"""A whole run: mutants are drawn, get their examples, and are judged here or on a cluster; finished ones are kept."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from .score import Judged, Score
 from .sites import Mutant, Plugin, digest, draw
 from .unreached import Statement, statements
 
-#: So many of the most different examples must be sound where mutants are tried, before any is.
+#: Number of the most different examples that must be sound where mutants are tried, before any is.
 _CHECKED = 3
 #: Seconds to wait for the scheduler, and for the first worker that has the resource.
 _PATIENCE = 30.0
-#: Where maps of what examples reach are kept, beside other caches of the user.
+#: Folder for maps of the lines that examples reach, beside other caches of the user.
 _CACHE = Path("delegatekit") / "mutants"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a run is to do. Raises InputError if a value is out of its range."""
+    """The settings of a run. Raises InputError if a value is out of its range."""
 
     backend: str
     count: int = 150
@@ -54,12 +54,12 @@ class Request:
     seed: int = 0
     #: Rooms of the plugin; none stands for all.
     rooms: tuple[str, ...] = ()
-    #: "quick", or "default": what survives the quick profile's examples is tried with the default one's.
+    #: "quick", or "default": survivors of the quick profile's examples are tried with the default one's.
     profile: str = "quick"
-    #: How many mutants are tried at a time.
+    #: Number of mutants tried in parallel.
     jobs: int = 1
     shard: tuple[int, int] = (1, 1)
-    #: A file that keeps what is finished.
+    #: A file that keeps finished mutants.
     resume: Path | None = None
     #: The address of a Dask scheduler; empty for this machine.
     scheduler: str = ""
@@ -80,7 +80,7 @@ class Request:
 
     @property
     def profiles(self) -> tuple[str, ...]:
-        """The profiles in their order, up to the one that is asked for."""
+        """The profiles in their order, up to the requested one."""
         names = list(PROFILES)
         return tuple(names[: names.index(self.profile) + 1])
 
@@ -189,7 +189,7 @@ class Campaign:
         chooser: Chooser,
         finished: _Finished,
     ) -> None:
-        """Judge the trials and keep what comes of each, once the plugin as it is is seen to be sound."""
+        """Judge the trials and keep the outcome of each, after checking that the unchanged plugin is sound."""
         if not self.request.scheduler:
             checked = chooser.sample[:_CHECKED]
             wrong = is_sound([Chooser.attempt(example) for example in checked], self._first, self.plugin, self._source)
@@ -203,10 +203,10 @@ class Campaign:
     def _trials(
         self, mutants: Sequence[Mutant], context: Context, chooser: Chooser, replays: Path, *, spent: float = 0.0
     ) -> list[Trial]:
-        """The trials with the first profile's examples, of those that make a difference to what was changed.
+        """The trials with the first profile's examples, of those affected by the change.
 
-        The folder `replays`, which is of no use to other machines, gets what is replayed. What so many CPU seconds
-        `spent` before sufficed for is left out.
+        The folder `replays`, which is useless to other machines, gets the replays. Examples for which the CPU seconds
+        `spent` before sufficed are left out.
         """
         reaching = {mutant.name: chooser.attempts(mutant) for mutant in mutants}
         infections = infection.record(
@@ -241,7 +241,7 @@ class Campaign:
         chooser: Chooser,
         started: Iterable[Trial],
     ) -> list[Trial]:
-        """The trials with a later profile's examples, after what is left of those that are `started`."""
+        """The trials with a later profile's examples, after the rest of those that are `started`."""
         deeper = Deeper(context, self._source(context), examples, chooser)
         left = {trial.name: trial for trial in started}
         trials = []
@@ -278,7 +278,7 @@ class Campaign:
         return base / _CACHE / f"{self.request.backend}-{context.profile.name}-{name}.jsonl"
 
     def _facts(self) -> Mapping[str, Any]:
-        """What two runs must have in common for their results to be put together."""
+        """Facts that must be equal for the results of two runs to be combined."""
         return {
             "mutants": self.request.backend,
             "seed": self.request.seed,
@@ -291,7 +291,7 @@ class Campaign:
 
 
 def line(found: Found, text: str) -> str:
-    """A trial in one line: what became of the mutant, what it is, and by which case it was found."""
+    """A trial in one line: its outcome, the mutant, and the case that found it."""
     fates = (("killed  ", found.killed), ("told    ", found.told), ("gave up ", found.gave_up), ("SURVIVED", True))
     fate = next(word for word, holds in fates if holds)
     if found.killed:
@@ -344,7 +344,7 @@ class _Finished:
         return self._found.get(name, ())
 
     def is_done(self, name: str, profile: str) -> bool:
-        """Whether the mutant is dead, or was tried with the examples of the profile."""
+        """True if the mutant is dead, or was tried with the examples of the profile."""
         return any(found.killed or found.profile == profile for found in self.of(name))
 
     def add(self, found: Found) -> None:
@@ -405,7 +405,7 @@ def _on_cluster(
         ]
         for trial, result in run_tasks(client, _judge, tasks):
             if isinstance(result, Lost):
-                # It takes whole machines down: no fault is plainer.
+                # It takes whole machines down, which is clearly a fault.
                 words = f"the Dask workers that ran it were lost: {result.words}"
                 yield Found(trial.name, trial.profile, killed=True, verdict="crash", detail=words)
             else:

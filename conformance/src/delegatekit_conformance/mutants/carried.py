@@ -1,7 +1,7 @@
-"""What a map of another state of the sources still says: examples whose code of the plugin stayed keep their lines.
+"""Reuse of a map of other sources: examples whose code of the plugin is unchanged keep their lines.
 
 Moved code has other line numbers. Examples that run changed code are recorded anew, and so are cases that draw other
-examples. What is kept is taken for likely, not for known: it is verified before it counts (`Attempt.sound`).
+examples. Kept entries are likely, not certain: they are verified before they count (`Attempt.sound`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def files_of(plugin: Plugin) -> dict[str, str]:
 
 
 class Moved:
-    """Where code of older files stands now, and what of it is no more."""
+    """New positions of the code of older files, and the parts that no longer exist."""
 
     def __init__(self, old: Mapping[str, str], new: Mapping[str, str]) -> None:
         """Both as `files_of` gives them. Raises SyntaxError if a file is no Python."""
-        #: For each file that differs: its changed lines (a mask), and spans that moved by so many lines.
+        #: For each file that differs: its changed lines (a mask), and spans that moved, with the number of lines.
         self._files: dict[str, tuple[int, list[tuple[int, int]]]] = {}
         for file, text in old.items():
             if new.get(file) != text:
@@ -58,7 +58,7 @@ def _compared(old: str, new: str) -> tuple[int, list[tuple[int, int]]]:
         if places.get(text):
             spans.append((mask(first, last), places[text].pop(0) - first))
         else:
-            # What a module or a class defines may be used all over the file.
+            # Definitions of a module or a class may be used anywhere in the file.
             changed |= mask(first, last) if is_function else _ALL
     return changed, spans
 

@@ -1,6 +1,6 @@
-"""The changes that one place of a Python source can suffer: small edits of its text, found on its syntax tree.
+"""The possible mutations of one place of a Python source: small edits of its text, found on its syntax tree.
 
-Docstrings, messages, `raise` statements, annotations, `__repr__` and what is there for type checkers stay as they are.
+Docstrings, messages, `raise` statements, annotations, `__repr__` and code for type checkers stay as they are.
 The operators of general engines (cosmic-ray, mutmut) are a part of these; they have none for swapped axes and
 arguments, wrong keys, missing copies, locks and resets, or caches that are keyed by too little.
 """
@@ -68,7 +68,7 @@ class Source:
         return self.data[self._starts[number - 1] : self._starts[number]].decode().strip()
 
     def uses(self, name: str) -> Sequence[ast.Name]:
-        """Where a name is read."""
+        """The places where a name is read."""
         return self._uses.get(name, ())
 
     @cached_property
@@ -84,7 +84,7 @@ class Source:
         return bisect_right(self._starts, byte)
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What a node lies in, from the inside out."""
+        """The ancestors of a node, from the inside out."""
         while node in self.parents:
             node = self.parents[node]
             yield node
@@ -158,7 +158,7 @@ def _bound(node: ast.AST, *, inside: bool = True) -> frozenset[str]:
 
 
 def _outside(node: ast.AST) -> Iterator[ast.AST]:
-    """What is in a statement and not in a function or class of it."""
+    """The nodes of a statement that are not in a function or class of it."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
         for child in ast.iter_child_nodes(node):
             yield child
@@ -179,7 +179,7 @@ def changes(data: bytes) -> list[Change]:
 
 
 def compiles(change: Change, data: bytes) -> bool:
-    """Whether the changed source is a program, and another one than the source."""
+    """True if the changed source is a program, and not the same one."""
     try:
         after = ast.parse(change.apply(data))
         compile(after, "<mutant>", "exec", dont_inherit=True)
@@ -196,7 +196,7 @@ _SHOWN = frozenset({"__repr__", "__str__", "__format__"})
 _SPOKEN = frozenset({"warn", "warning", "debug", "info", "print", "log", "TypeVar", "NewType", "cast", "getLogger"})
 #: Keyword arguments that are texts for people.
 _WORDS = frozenset({"hint", "help", "doc", "summary", "description", "message", "metavar", "reason", "where"})
-#: Decorators that say nothing about what is computed.
+#: Decorators that do not affect the computation.
 _MARKS = frozenset({"dataclass", "overload", "abstractmethod", "final", "property", "override", "cache", "lru_cache"})
 
 
@@ -246,7 +246,7 @@ def _is_left_out(node: ast.AST) -> bool:
 
 
 def _name(node: ast.AST) -> str:
-    """The last part of the name of what is called, or of what a node names."""
+    """The last part of the name of a call's function, or of a node's name."""
     match node:
         case ast.Call(func=function):
             return _name(function)
@@ -257,7 +257,7 @@ def _name(node: ast.AST) -> str:
 
 # -- the kinds --------------------------------------------------------------------------------------------------------
 
-#: The bytes that are replaced, and what by.
+#: The bytes that are replaced, and the replacement.
 Edit = tuple[int, int, str]
 Finder = Callable[[ast.AST, Source], Iterator[Edit]]
 
@@ -331,7 +331,7 @@ _COMPARISONS: Mapping[type[ast.cmpop], str] = {
 
 
 def _boundary(node: ast.AST, source: Source) -> Iterator[Edit]:
-    """`<` for `<=`: the bound itself falls on the other side."""
+    """`<` for `<=`: the bound itself belongs to the other side."""
     yield from _compared(node, source, _BOUNDARIES)
 
 
@@ -389,7 +389,7 @@ def _arithmetic(node: ast.AST, source: Source) -> Iterator[Edit]:
 
 
 def _is_text(node: ast.AST) -> bool:
-    """Whether an expression certainly is a text, or a list or tuple that is written out: others are not for it."""
+    """True if an expression certainly is a text, or a list or tuple display: other operators are not for these."""
     if isinstance(node, ast.BinOp):
         return _is_text(node.left) or _is_text(node.right)
     return isinstance(node, ast.JoinedStr | ast.List | ast.Tuple) or (
@@ -404,7 +404,7 @@ def _operands(node: ast.AST, source: Source) -> Iterator[Edit]:
         yield *source.span(node), f"(({source.text(node.right)}) {sign} ({source.text(node.left)}))"
 
 
-#: Calls that do not care about the order of arguments, or that fail at once with another one.
+#: Calls that do not depend on the order of arguments, or that fail at once with another one.
 _ORDERLESS = frozenset(
     {
         "isclose",
@@ -429,12 +429,12 @@ _ORDERLESS = frozenset(
 def _arguments(node: ast.AST, source: Source) -> Iterator[Edit]:
     """Two neighboring arguments of a call exchanged."""
     if isinstance(node, ast.Call) and _name(node) not in _ORDERLESS and not _is_sum(node):
-        # Conditions of a support table's row follow operator and function; all must hold, in whatever order.
+        # Conditions of a support table's row follow operator and function; all must hold, in any order.
         yield from _exchanged(node.args[:2] if _is_row(node) else node.args, source, names=_takes_many(node, source))
 
 
 def _is_sum(call: ast.Call) -> bool:
-    """Whether a function of the name adds two values; a method adds something to its object."""
+    """True if a function of this name adds two values; a method adds something to its object."""
     return isinstance(call.func, ast.Name) and call.func.id == "add"
 
 
@@ -449,7 +449,7 @@ def _elements(node: ast.AST, source: Source) -> Iterator[Edit]:
 
 
 def _is_set(node: ast.AST, source: Source) -> bool:
-    """Whether a tuple or list only says what belongs together: the order has no meaning."""
+    """True if a tuple or list is a set: the order has no meaning."""
     parent = source.parents.get(node)
     match parent:
         case ast.Compare(ops=[*_, ast.In() | ast.NotIn()]):
@@ -471,7 +471,7 @@ def _is_set(node: ast.AST, source: Source) -> bool:
 
 
 def _in_all_uses(name: str, source: Source, condition: Callable[[ast.Name], bool]) -> bool:
-    """Whether a private name of a module is read, and always so: another module reads no name that begins so."""
+    """True if a private name of a module is read, and always so: another module reads no name that begins so."""
     uses = source.uses(name)
     return name.startswith("_") and bool(uses) and all(map(condition, uses))
 
@@ -481,7 +481,7 @@ _WITHOUT_ORDER = ("isinstance", "issubclass", "set", "frozenset", "any", "all", 
 
 
 def _takes_many(call: ast.Call, source: Source) -> bool:
-    """Whether all positional arguments of a call are elements of one parameter: `def f(*names)`."""
+    """True if all positional arguments of a call are elements of one parameter: `def f(*names)`."""
     return any(
         isinstance(node, ast.FunctionDef) and node.name == _name(call) and node.args.vararg and not node.args.args
         for node in source.tree.body
@@ -489,7 +489,7 @@ def _takes_many(call: ast.Call, source: Source) -> bool:
 
 
 def _is_list(node: ast.AST, source: Source) -> bool:
-    """Whether a table or rule of a module has the elements of a tuple or list, which it does not read by place."""
+    """True if a table or rule of a module has the elements of a tuple or list, which it does not read by index."""
     match source.parents.get(node):
         case ast.Starred() | ast.keyword():
             return True
@@ -498,7 +498,7 @@ def _is_list(node: ast.AST, source: Source) -> bool:
         case ast.comprehension(iter=iterated, target=target):
             return iterated is node and isinstance(target, ast.Name)
         case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-            # A function reads it as it likes.
+            # A function may read it in any way.
             return _in_all_uses(name, source, lambda use: source.function(use) is None and _is_list(use, source))
         case ast.BinOp(op=ast.Add()) | ast.Tuple() as outer:
             return isinstance(node, ast.Name) and _is_list(outer, source)
@@ -506,7 +506,7 @@ def _is_list(node: ast.AST, source: Source) -> bool:
 
 
 def _name_operators(*nodes: ast.expr) -> bool:
-    """Whether all are texts that name PyTorch's operators: tables and rules find theirs by names, in whatever order.
+    """True if all are names of PyTorch's operators: tables and rules find theirs by name, in any order.
 
     >>> _name_operators(*ast.parse("'relu', 'aten.add.Tensor'", mode="eval").body.elts)
     True
@@ -519,7 +519,7 @@ def _name_operators(*nodes: ast.expr) -> bool:
 
 
 def _is_row(node: ast.AST) -> bool:
-    """Whether it is a row of a support table, which finds its rows by their names."""
+    """True if it is a row of a support table, which finds its rows by their names."""
     return isinstance(node, ast.Call) and _name(node) == "row"
 
 
@@ -559,7 +559,7 @@ def _statement(node: ast.AST, source: Source) -> Iterator[Edit]:
 
 
 def _reset(node: ast.AST, source: Source) -> Iterator[Edit]:
-    """A state is not put back, or a resource is not freed."""
+    """A state is not restored, or a resource is not freed."""
     if _is_effect(node) and _resets(node, source):
         yield *source.span(node), "pass"
 
@@ -591,7 +591,7 @@ def _resets(node: ast.AST, source: Source) -> bool:
 
 
 def _guard(node: ast.AST, source: Source) -> Iterator[Edit]:
-    """An early way out is not taken."""
+    """An early exit is not taken."""
     match node:
         case ast.If(test=test, body=[ast.Return() | ast.Raise() | ast.Continue() | ast.Break()], orelse=[]):
             yield *source.span(test), "False"
@@ -628,7 +628,7 @@ def _logic(node: ast.AST, source: Source) -> Iterator[Edit]:
 
 
 def _key(node: ast.AST, source: Source) -> Iterator[Edit]:
-    """Another key of a mapping, argument by name, or text that is compared with."""
+    """Another key of a mapping, argument by name, or text in a comparison."""
     if not (isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_key(node, source)):
         return
     scope: ast.AST = source.function(node) or source.tree
@@ -664,7 +664,7 @@ _COPYING = frozenset({"bytes", "bytearray", "list", "dict", "set", "deepcopy", "
 
 
 def _copy(node: ast.AST, source: Source) -> Iterator[Edit]:
-    """What was copied is used itself."""
+    """A copy is replaced by its original."""
     match node:
         case ast.Call(func=ast.Attribute(value=value, attr=name), args=[]) if name in _COPIES:
             yield *source.span(node), f"({source.text(value)})"

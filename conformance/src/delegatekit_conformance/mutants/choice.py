@@ -17,23 +17,23 @@ from .sites import Mutant, Plugin, surroundings
 
 _T = TypeVar("_T")
 
-#: Where many examples reach a place because it is run once for all, so many different ones are tried.
+#: Where many examples reach a place because it is run once for all, this many different ones are tried.
 _SAMPLE = 60
-#: So many of those that use what a module defines come before those that import it.
+#: This many users of a module's definitions come before those that import it.
 _FIRST = 40
-#: So many that damage delegates, of those that reach a place.
+#: This many that damage delegates, of those that reach a place.
 _DAMAGED = 16
-#: CPU seconds after which an example is taken for a hang, and how many times what it took before it may take besides.
+#: CPU seconds after which an example counts as a hang, and the multiple of its earlier time that it may take besides.
 _LEAST = 10.0
 _SLOWER = 5.0
-#: Shorter texts stand in many things that do not mean them.
+#: Shorter texts occur in many places with another meaning.
 _WORD = 4
-#: Where a line reads an option.
+#: A read of an option in a line.
 _OPTION = re.compile(r"options\.(\w+)")
 
 
 def within(attempts: Iterable[Attempt], seconds: float) -> list[Attempt]:
-    """The first attempts, up to so many CPU `seconds`, one at least; later ones that still fit, too."""
+    """The first attempts, up to this many CPU `seconds`, one at least; later ones that still fit, too."""
     kept: list[Attempt] = []
     used = 0.0
     for attempt in attempts:
@@ -45,7 +45,7 @@ def within(attempts: Iterable[Attempt], seconds: float) -> list[Attempt]:
 
 
 def beyond(attempts: Sequence[Attempt], spent: float, seconds: float) -> list[Attempt]:
-    """As `within`, without those that so many CPU seconds `spent` before sufficed for."""
+    """As `within`, without those for which the CPU seconds `spent` before sufficed."""
     before = {attempt.name for attempt in within(attempts, spent)} if spent else ()
     return within([attempt for attempt in attempts if attempt.name not in before], seconds)
 
@@ -67,7 +67,7 @@ class Chooser:
         return list(found.values())
 
     def reaches(self, attempt: Attempt, file: str, lines: int) -> bool:
-        """Whether the attempt's example runs one of the lines."""
+        """True if the attempt's example runs one of the lines."""
         return self._by_name[attempt.name].reaches(file, lines)
 
     @cached_property
@@ -76,13 +76,13 @@ class Chooser:
 
     @staticmethod
     def attempt(example: Example) -> Attempt:
-        """What a worker must know of an example."""
+        """The facts of an example that a worker needs."""
         known = {one.name: getattr(example, one.name) for one in fields(Seen)}
         return Attempt(**known, limit=_LEAST + _SLOWER * example.seconds, sound=not example.carried)
 
     @staticmethod
     def unknown(case: str, index: int, packed: str, seconds: float) -> Attempt:
-        """What a worker must know of an example that was not tried yet, and takes about so many CPU `seconds`."""
+        """The facts of an example that was not tried yet, and takes about this many CPU `seconds`, for a worker."""
         limit = _LEAST + _SLOWER * seconds
         return Attempt(case, index, packed, seconds, "", 0, 0, 0, limit=limit, sound=False)
 
@@ -114,15 +114,15 @@ class Chooser:
         using = self._reaching_any(users)
         if not known.once:
             yield from self._by_turns(direct, around)
-            # What a module makes by it at import, others use.
+            # Others use the values that a module makes by it at import.
             yield from islice(_mixed(using, users), _FIRST)
             return
-        # The rules about options are for the module of this name, and so on.
+        # The rules about options match the module of this name, and so on.
         subject = Path(mutant.file).stem
         yield from _mixed((one for one in self._examples if one.is_rule and subject in _words(one.case)), {})
         yield from islice(_mixed(self._mentioning(known.texts), users), _FIRST)
         named = [example for example in self._examples if _concerns(example, known.operators)]
-        # What runs at import is reached by rules about processes, which take seconds: a few others come first.
+        # Code that runs at import is reached by rules about processes, which take seconds: a few others come first.
         first = alternately(_mixed(filter(_computes, named), users), _mixed(filter(_computes, using), users))
         yield from islice(_mixed(self._reaching_any(bodies), bodies), _FIRST)
         yield from islice(first, _FIRST)
@@ -134,8 +134,8 @@ class Chooser:
     def _by_turns(self, direct: Sequence[Example], around: dict[str, int]) -> Iterator[Example]:
         """Rules, programs that differ in the place, and programs that differ elsewhere: each has its share of time.
 
-        A place that all programs reach alike is told by a rule, or by what else the program has; a guard of what reads
-        delegates by some that are damaged.
+        A place that all programs reach alike is found by a rule, or by other parts of the program; a guard of code that
+        reads delegates by damaged ones.
         """
         programs = [example for example in direct if not example.is_rule]
         here = frozenset(map(id, programs))
@@ -151,7 +151,7 @@ class Chooser:
 
     @cached_property
     def _given(self) -> Mapping[int, bytes]:
-        """What the examples are made of, by identity."""
+        """The contents of the examples, by identity."""
         return {id(example): content(example.packed) for example in self._examples}
 
     def _reaching_any(self, lines: dict[str, int]) -> list[Example]:
@@ -174,7 +174,7 @@ def _words(case: str) -> list[str]:
 
 
 def _computes(example: Example) -> bool:
-    """Whether the backend computes something in it."""
+    """True if the backend computes something in it."""
     return example.delegate_bytes > 0
 
 
@@ -185,13 +185,13 @@ def _option_of(example: Example) -> str:
 
 
 def _concerns(example: Example, operators: Iterable[str]) -> bool:
-    """Whether the example is one of an operator of these names, with or without the overload's."""
+    """True if the example is one of an operator of these names, with or without the overload's."""
     name = example.tags.get("operator", "").removeprefix("aten.")
     return bool(name) and any(name == known or name.partition(".")[0] == known for known in operators)
 
 
 def _mixed(examples: Iterable[Example], lines: dict[str, int]) -> Iterator[Example]:
-    """One example of each way through the lines, the cheapest first; then the next of each, and so on.
+    """One example of each path through the lines, the cheapest first; then the next of each, and so on.
 
     Examples of one case's subject that come out alike count as one way.
     """
@@ -200,7 +200,7 @@ def _mixed(examples: Iterable[Example], lines: dict[str, int]) -> Iterator[Examp
         way = tuple(example.lines.get(file, 0) & mask for file, mask in lines.items())
         subject = example.tags.get("operator") or (example.case if example.is_rule else example.tags.get("room", ""))
         ways.setdefault((way, example.verdict, subject), []).append(example)
-    # Ways that are taken by few examples say most about the place.
+    # Paths of few examples are most specific to the place.
     groups = sorted(ways.values(), key=lambda group: (group[0].total * len(group), group[0].case))
     for round in zip_longest(*groups):
         yield from sorted(filter(None, round), key=_cost)

@@ -1,4 +1,4 @@
-"""Single examples as cases of their own: what a mutant is tried with, in the suite's own workers."""
+"""Single examples as cases of their own: the attempts on a mutant, in the suite's own workers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .around import Around
 from .example import Seen
 from .overlay import put_first
 
-#: What a case of one example may take is this multiple of its cost (`runner.plan.limit_of`).
+#: A case of one example may take this multiple of its cost (`runner.plan.limit_of`).
 _COST_FACTOR = 4.0
-#: The name of the case that tells what the backend says of itself.
+#: The name of the case that returns the backend's description of itself.
 WORDS = "what the backend says"
-#: How the error of a worker begins that would import another plugin than the mutant.
+#: Start of the error of a worker that would import another plugin than the mutant.
 NOT_FOUND = "the mutant is not found"
 
 
@@ -38,9 +38,9 @@ NOT_FOUND = "the mutant is not found"
 class Attempt(Seen):
     """One example that a mutant is tried with."""
 
-    #: CPU seconds after which it is taken for a hang.
+    #: CPU seconds after which it counts as a hang.
     limit: float = field(kw_only=True)
-    #: Whether it is known to have no fault without the change, and what is said here of it is true; otherwise it was
+    #: True if it is known to have no fault without the change, and the facts here are true; otherwise it was
     #: seen with other sources, or never (then it has no verdict).
     sound: bool = True
 
@@ -61,7 +61,7 @@ def unpack(text: str) -> Any:
 
 
 def content(text: str) -> bytes:
-    """What `pack` has packed, where the texts of an example stand as they are."""
+    """The content that `pack` has packed, where the texts of an example occur unchanged."""
     return zlib.decompress(base64.b85decode(text))
 
 
@@ -74,7 +74,7 @@ class Chosen(Around):
 
     @property
     def cost(self) -> float:
-        """So that the runner takes as a hang what uses more than the attempt's limit."""
+        """A cost by which the runner treats an example beyond the attempt's limit as a hang."""
         return self._attempt.limit / _COST_FACTOR
 
     def examples(self, context: Context) -> Sequence[Any]:
@@ -88,7 +88,7 @@ class Chosen(Around):
 
 @dataclass(frozen=True)
 class Spoken:
-    """What a backend says of itself in a worker, and which of its files were imported by then."""
+    """A backend's description of itself in a worker, and the files that were imported for it."""
 
     saying: Saying
     #: By path in the plugin's folder.
@@ -96,7 +96,7 @@ class Spoken:
 
 
 class Words(Case):
-    """Asks the backend what it says of itself; the detail of the outcome is `Spoken`, as JSON."""
+    """Asks the backend for its description of itself; the detail of the outcome is `Spoken`, as JSON."""
 
     name = WORDS
 
@@ -109,7 +109,7 @@ class Words(Case):
         return (WORDS,)
 
     def run(self, example: str, context: Context) -> Outcome:
-        """What it says."""
+        """The backend's description of itself."""
         backend = discovery.get_backend(self._context.backend)
         saying = Saying(describe(backend, self._context.options), declarations(self._context))
         places = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
@@ -119,14 +119,14 @@ class Words(Case):
 
 
 def spoken(result: CaseResult) -> Spoken | None:
-    """What the case `Words` found; None if it came to no end."""
+    """The result of the case `Words`; None if it timed out."""
     if result.verdict is not Verdict.PASSED:
         return None
     return decoded(Spoken, parse(result.detail.encode(), WORDS), WORDS)
 
 
 class Placeholder(Case):
-    """Stands for a case in the process that supervises: its worker knows more of it."""
+    """Represents a case in the supervising process: its worker has the case itself."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -141,7 +141,7 @@ class Placeholder(Case):
 
 
 def placeholders(attempts: Iterable[Attempt]) -> Mapping[str, Case]:
-    """What the supervising process knows of attempts."""
+    """Placeholders for attempts in the supervising process."""
     return {name: Placeholder(name) for name in (*(attempt.name for attempt in attempts), WORDS)}
 
 
@@ -156,7 +156,7 @@ def chosen_cases(
 ) -> Mapping[str, Chosen]:
     """The attempts as cases of the plugin `package` in the folder `first`, in a worker that has not imported it.
 
-    `timeout` is the context's own, which cases are told; that of `context` leaves the limits to the attempts.
+    `timeout` is the context's own, which cases get; that of `context` leaves the limits to the attempts.
     Raises RuntimeError if the plugin would be found elsewhere: nothing would be tested.
     """
     if first:
@@ -168,7 +168,7 @@ def chosen_cases(
 
 
 def speaking_cases(context: Context, *, first: str, package: str, **given: Any) -> Mapping[str, Case]:
-    """`chosen_cases`, with the one that asks the backend what it says of itself."""
+    """`chosen_cases`, with the one that asks the backend for its description of itself."""
     cases = chosen_cases(context, first=first, package=package, **given)
     return {**cases, WORDS: Words(context, first, package)}
 
@@ -185,5 +185,5 @@ def import_from(folder: str, package: str) -> None:
 
 
 def off_first_imports() -> None:
-    """Import plugins without a first try in a process of its own, which is remembered for the user's later runs."""
+    """Import plugins without a first try in a separate process, which is cached for the user's later runs."""
     os.environ[FIRST_IMPORTS] = "off"

@@ -1,4 +1,4 @@
-"""The constants of a plugin's modules: a change of one shows where a function reads it."""
+"""The constants of a plugin's modules: a change of one takes effect where a function reads it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _bound(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _uses(plugin: Plugin, file: str, name: str) -> list[tuple[str, ast.Name]] | None:
-    """Where a module's constant is read, or None if something reads it otherwise than by its name in a function."""
+    """The places where a module's constant is read, or None if it is read otherwise than by its name in a function."""
     found: list[tuple[str, ast.Name]] = []
     for other, source in plugin.sources.items():
         if name not in source.mentioned and other != file:

@@ -1,8 +1,8 @@
-"""What survives the quick profile: the examples that a later profile draws for the cases that reach the place.
+"""A second round for survivors of the quick profile: a later profile's examples of the cases that reach the place.
 
 Recording what all examples of such a profile reach would take hours. The cases are known from the quick profile; their
 other examples reach the same place or its neighborhood, and so may cases of the same rooms that the quick profile
-leaves out. Nothing is known of them but that: a fault counts if the plugin without the change does not have it, which
+leaves out. Nothing else is known of them: a fault counts if the plugin without the change does not have it, which
 is tried when one is found.
 """
 
@@ -21,7 +21,7 @@ from .chosen import Attempt, pack, unpack
 from .example import Example
 from .sites import Mutant
 
-#: CPU seconds of an example of a later profile, beside one of the quick one: it also runs without any backend.
+#: CPU seconds of an example of a later profile, relative to one of the quick one: it also runs without any backend.
 _SLOWER = 1.5
 
 
@@ -56,7 +56,7 @@ class Deeper:
         self._first: dict[str, Sequence[Any]] = {}
 
     def attempts(self, mutant: Mutant, seconds: float) -> tuple[list[Attempt], int]:
-        """The attempts for so many CPU `seconds`, one of each case first, and how many there would be at least."""
+        """The attempts for this many CPU `seconds`, one of each case first, and how many there would be at least."""
         cases = self._reaching(mutant)
         chosen: list[Attempt] = []
         used = 0.0
@@ -99,7 +99,7 @@ class Deeper:
             turn += 1
 
     def _has(self, name: str, index: int) -> bool:
-        """Whether a case has so many attempts that the quick profile does not have; draws them if need be."""
+        """True if a case has this many attempts that the quick profile does not have; draws them if needed."""
         if name not in self._drawn:
             self._first[name] = self._cases[name].examples(self._context)
             self._drawn[name] = list(self._new(name, 0, self._first[name]))

@@ -1,6 +1,6 @@
-"""How examples use a plugin's shaders: which of them are dispatched, and which of their blocks may then run.
+"""Use of a plugin's shaders by examples: dispatched shaders, and their blocks that may then run.
 
-Python's lines do not tell what runs inside a shader. What may is known where it is dispatched: a function of the
+Python's lines do not show what runs inside a shader. What may run is known where it is dispatched: a function of the
 plugin is given the shader's name, and a number for each of its specialization constants, by which the shader branches.
 They are the argument that the function calls constants, where it has one: other sequences of as many numbers, as sizes
 are, change from call to call.
@@ -23,7 +23,7 @@ from .sites import Plugin
 
 
 class Dispatches:
-    """What is dispatched in this process from `begin` on."""
+    """Records the dispatches of this process from `begin` on."""
 
     def __init__(self, plugin: Plugin) -> None:
         """Put a watch around each function of the plugin that some call gives the name of a shader."""
@@ -69,7 +69,7 @@ class Dispatches:
                 self._found[file] = self._found.get(file, 0) | self._reached(file, numbers)
 
     def _are_constants(self, value: Any, shader: str) -> bool:
-        """Whether it is a finite number for each specialization constant of the shader."""
+        """True if it is a finite number for each specialization constant of the shader."""
         if not isinstance(value, tuple | list) or len(value) != self._constants[shader]:
             return False
         return all(isinstance(one, int | float) and math.isfinite(one) for one in value)
@@ -95,6 +95,6 @@ def _given_names(plugin: Plugin, stems: set[str]) -> Iterator[str]:
 
 
 def _is_of(module: Any, plugin: Plugin) -> bool:
-    with suppress(Exception):  # it has no file, or is somebody else's object that raises what it likes
+    with suppress(Exception):  # it has no file, or is a foreign object that raises anything
         return plugin.folder.resolve() in Path(module.__file__).resolve().parents
     return False

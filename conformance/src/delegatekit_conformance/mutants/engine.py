@@ -28,21 +28,21 @@ from .sites import Plugin
 
 #: A worker is not replaced while it tries one mutant, and its first death is enough.
 _LIMITS = Limits(crashes=1, recycle=1 << 30)
-#: What a step may take by itself; each attempt has its own limit.
+#: CPU seconds of a step by itself; each attempt has its own limit.
 _STEP = 1.0
-#: So many lines of what a backend says otherwise are kept, of so many characters.
+#: Changed lines of a backend's description that are kept, and characters of each.
 _LINES = 5
 _WORDS = 200
-#: A mutant that `conform diff` tells of in so many cases, or whose backend says otherwise, is found: with so many
+#: A mutant that `conform diff` reports in this many cases, or by the backend's description, is found: with this many
 #: examples at most it is tried whether one kills it, too.
 _CASES, _FEW = 5, 30
-#: Verdicts that may come of a busy machine: they must be right without the change at the same time.
+#: Verdicts that a busy machine may cause: they must be right without the change at the same time.
 _UNSTEADY = frozenset({Verdict.TIMEOUT, Verdict.VIOLATION, Verdict.CRASH})
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a worker must know to try one mutant; plain data."""
+    """The data that a worker needs to try one mutant."""
 
     #: The mutant's name, and the profile whose examples these are.
     name: str
@@ -51,15 +51,15 @@ class Trial:
     file: str
     content: bytes
     attempts: tuple[Attempt, ...]
-    #: How many there would be without the limit of time: examples that may kill the mutant.
+    #: Number without the time limit: examples that may kill the mutant.
     possible: int
-    #: How many examples reach the place.
+    #: Number of examples that reach the place.
     reaching: int
     #: Files of attempts that can be replayed, by their names: then the attempts are all, in the order in which they are
-    #: tried for so many CPU seconds if their replays do not tell another.
+    #: tried for this many CPU seconds if their replays do not give another.
     replays: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
-    #: CPU seconds that an earlier profile had for these attempts: those that they sufficed for are left out.
+    #: CPU seconds that an earlier profile had for these attempts: those for which they sufficed are left out.
     spent: float = 0.0
     #: Attempts after these.
     further: tuple[Attempt, ...] = ()
@@ -67,7 +67,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Found:
-    """What came of a trial."""
+    """The result of a trial."""
 
     name: str
     profile: str
@@ -77,11 +77,11 @@ class Found:
     example: str = ""
     verdict: str = ""
     detail: str = ""
-    #: How many examples were tried, how many may kill it, and how many reach the place.
+    #: Number of examples that were tried, that may kill it, and that reach the place.
     tried: int = 0
     possible: int = 0
     reaching: int = 0
-    #: Cases that `conform diff` lists as no longer delegated, against a run without the change: that is no fault.
+    #: Cases that `conform diff` lists as no longer delegated, against a run without the change: this is no fault.
     less: tuple[str, ...] = ()
     #: And those that it lists as having larger delegates for the same operators.
     larger: tuple[str, ...] = ()
@@ -89,38 +89,38 @@ class Found:
     seconds: float = 0.0
     #: Cases that it lists as having more work for the same operators.
     work: tuple[str, ...] = ()
-    #: What it lists of what the backend says of itself.
+    #: Its list of changes in the backend's description of itself.
     said: tuple[str, ...] = ()
     #: Cases that it lists as refused for other reasons.
     reasons: tuple[str, ...] = ()
-    #: Cases of which it lists the same delegates with other operators told.
+    #: Cases of which it lists the same delegates with other reported operators.
     insides: tuple[str, ...] = ()
 
     @property
     def told(self) -> bool:
-        """Whether `conform diff` would tell of it."""
+        """True if `conform diff` would report it."""
         return bool(self.less or self.larger or self.work or self.said or self.reasons or self.insides)
 
     @property
     def gave_up(self) -> bool:
-        """Whether nothing was found, and the time did not suffice for all examples."""
+        """True if nothing was found, and the time did not suffice for all examples."""
         return not self.killed and not self.told and self.tried < self.possible
 
     @property
     def untried(self) -> str:
-        """Why no example was tried."""
+        """The reason why no example was tried."""
         return f"no difference in {self.reaching} that reach it" if self.reaching else "none reaches it"
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], where: str = "mutant") -> Found:
-        """The inverse of `json_text.to_json`. Raises FormatError, with `where`, for what is none."""
+        """The inverse of `json_text.to_json`. Raises FormatError, with `where`, for anything else."""
         return decoded(cls, values, where)
 
 
 def judge(trial: Trial, context: Context, expectations: Expectations, source: Source = all_cases) -> Found:
     """Try a mutant, example by example, up to the first fault that is new.
 
-    An example that finds one at the limit of its time, or by a rule of manners, or that nobody tried with these
+    An example that finds one at the limit of its time, or by a rule of manners, or that was not tried with these
     sources, must be sound with the plugin as it is right after. Raises RuntimeError if the mutant is not what the
     workers import.
     """
@@ -162,12 +162,12 @@ def judge(trial: Trial, context: Context, expectations: Expectations, source: So
     return replace(found, seconds=seconds, **cases)
 
 
-#: What `conform diff` may tell of a case.
+#: Possible reports of `conform diff` on a case.
 _HOW = ("less", "work", "larger", "reasons", "insides")
 
 
 def _told(before: Attempt, now: CaseResult) -> str:
-    """What `conform diff` would tell of a result: one of `_HOW`, or nothing."""
+    """The report of `conform diff` on a result: one of `_HOW`, or nothing."""
     if is_lost(Verdict(before.verdict), now.verdict):
         return "less"
     if is_fewer(before, now) or is_less_careful(before, now) or is_less_named(before, now):
@@ -183,7 +183,7 @@ def _told(before: Attempt, now: CaseResult) -> str:
 
 
 def _counted(attempt: Attempt, result: CaseResult) -> Attempt:
-    """The attempt with what its example has now."""
+    """The attempt with the present counts of its example."""
     return replace(
         attempt,
         verdict=result.verdict.value,
@@ -200,7 +200,7 @@ def _counted(attempt: Attempt, result: CaseResult) -> Attempt:
 
 
 def is_sound(attempts: Sequence[Attempt], context: Context, plugin: Plugin, source: Source = all_cases) -> str:
-    """Why examples that nothing was changed for are faulty where mutants are tried; empty if they are sound."""
+    """The fault of unchanged examples where mutants are tried, in words; empty if they are sound."""
     with overlay(plugin.folder) as folder, _pool(plugin, context, attempts, source, str(folder)) as pool:
         for attempt in attempts:
             result = pool.run_case(attempt.name)
@@ -209,22 +209,22 @@ def is_sound(attempts: Sequence[Attempt], context: Context, plugin: Plugin, sour
     return ""
 
 
-#: What a backend says of itself without a change, by what that depends on; and who may ask.
+#: A backend's description without a change, by its dependencies; and a lock for asking.
 _SOUND: dict[str, Spoken | None] = {}
 _ASKING = Lock()
 
 
 def _otherwise(trial: Trial, pool: Pool, plugin: Plugin, context: Context, source: Source) -> tuple[str, ...]:
-    """What the backend says of itself otherwise than without the change."""
+    """The changes of the backend's description of itself against that without the change."""
     sound = _sound(plugin, context, source)
     if sound is None or trial.file not in sound.files:
-        return ()  # not a file whose code runs when it is asked
+        return ()  # not a file whose code runs for the description
     now = spoken(pool.run_case(WORDS))
     return () if now is None else tuple(str(one)[:_WORDS] for one in altered(sound.saying, now.saying)[:_LINES])
 
 
 def _sound(plugin: Plugin, context: Context, source: Source) -> Spoken | None:
-    """What the backend says of itself without a change, asked once where mutants are tried."""
+    """The backend's description of itself without a change, asked once where mutants are tried."""
     key = repr((plugin, plugin.digest, context))
     with _ASKING:
         if key not in _SOUND:
@@ -265,7 +265,7 @@ def _unsteady(
     expectations: Expectations,
     source: Source,
 ) -> bool:
-    """Whether the same fault comes without the change."""
+    """True if the same fault occurs without the change."""
     if attempt.sound and result.verdict not in _UNSTEADY:
         return False
     return _unchanged(attempt, plugin, context, expectations, source).is_fault
@@ -274,7 +274,7 @@ def _unsteady(
 def _unchanged(
     attempt: Attempt, plugin: Plugin, context: Context, expectations: Expectations, source: Source
 ) -> CaseResult:
-    """What the example gives without the change."""
+    """The result of the example without the change."""
     with overlay(plugin.folder) as folder, _pool(plugin, context, (attempt,), source, str(folder)) as pool:
         return expectations.mark(_own(pool.run_case(attempt.name), attempt))
 

@@ -1,4 +1,4 @@
-"""Marks of mutants that are the same program in other words, with the reasons: `mutants.toml` beside a plugin."""
+"""Marks of equivalent mutants, with the reasons: `mutants.toml` beside a plugin."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NEEDED = frozenset({"file", "reason"})
 
 @dataclass(frozen=True)
 class Mark:
-    """A change that gives an equivalent program; what is left out stands for whatever it is.
+    """A change that gives an equivalent program; an omitted field matches anything.
 
-    A mark that has only a file is about one that no user of the plugin runs.
+    A mark with only a file is for a file that no user of the plugin runs.
     """
 
     file: str
@@ -28,11 +28,11 @@ class Mark:
     #: The text of the line where the change begins, without the blanks around it.
     line: str = ""
     before: str = ""
-    #: What `before` becomes.
+    #: Replacement of `before`.
     after: str = ""
 
     def covers(self, file: str, line: str, before: str, after: str) -> bool:
-        """Whether a change is one of those that are marked."""
+        """True if a change is one of those that are marked."""
         pairs = ((self.line, line), (self.before, before), (self.after, after))
         return self.file == file and all(mine in ("", theirs) for mine, theirs in pairs)
 

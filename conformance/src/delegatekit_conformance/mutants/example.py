@@ -1,4 +1,4 @@
-"""An example of the suite with what came of it, and what it reaches of a plugin's code."""
+"""An example of the suite with its outcome, and the lines of a plugin's code that it reaches."""
 
 from __future__ import annotations
 
@@ -11,60 +11,60 @@ from ..outcome import Verdict
 
 @dataclass(frozen=True)
 class Seen:
-    """One example with what came of it, with the plugin as it is."""
+    """One example with its outcome with the unchanged plugin."""
 
     case: str
     index: int
     #: The example, as `chosen.pack` gives it.
     packed: str
-    #: CPU seconds, as far as they can be told beside the recording.
+    #: CPU seconds, as far as they can be measured beside the recording.
     seconds: float
     verdict: str
-    #: How many operators the backend and the runtime run, and the bytes of the delegates.
+    #: Number of operators that the backend and the runtime run, and the bytes of the delegates.
     delegated_nodes: int
     fallback_calls: int
     delegate_bytes: int
-    #: How many operators the delegates have.
+    #: Number of operators in the delegates.
     delegate_operators: int = 0
-    #: How many of the delegated operators the delegates' debug handles name.
+    #: Number of delegated operators that the delegates' debug handles name.
     named_nodes: int = 0
-    #: How many damages of a delegate its runtime refuses.
+    #: Number of damaged copies of a delegate that its runtime refuses.
     damages_refused: int = 0
     #: The operators that the backend takes.
     taken: tuple[str, ...] = ()
     #: The reasons of its refusals, each as a number (`numbers_of`).
     reasons: tuple[int, ...] = ()
-    #: What is told of its delegates' operators, in short (`short`).
+    #: The reported operators of its delegates, in short (`short`).
     insides: tuple[str, ...] = ()
 
     @property
     def is_rule(self) -> bool:
-        """Whether it asks something of its own: it is no program that is tried."""
+        """True if it checks a rule: no program is tried."""
         return self.verdict == Verdict.PASSED.value
 
 
 @dataclass(frozen=True)
 class Example(Seen):
-    """One example with what it reaches."""
+    """One example with the lines that it reaches."""
 
     #: The lines that it runs of each of the plugin's files: bit n is line n. Of a shader its blocks (`blocks`).
     lines: Mapping[str, int] = field(kw_only=True)
     tags: Mapping[str, str] = field(kw_only=True)
-    #: Whether it was recorded with other sources, whose code it runs is still there.
+    #: True if it was recorded with other sources; the code that it runs is unchanged.
     carried: bool = False
 
     def reaches(self, file: str, lines: int) -> bool:
-        """Whether it runs one of the lines."""
+        """True if it runs one of the lines."""
         return bool(self.lines.get(file, 0) & lines)
 
     @property
     def total(self) -> int:
-        """How many lines it runs."""
+        """The number of lines that it runs."""
         return sum(mask.bit_count() for mask in self.lines.values())
 
 
 def numbers_of(reasons: Iterable[str]) -> tuple[int, ...]:
-    """Reasons as numbers that tell them apart."""
+    """Reasons as distinct numbers."""
     return tuple(sorted(zlib.crc32(reason.encode()) for reason in reasons))
 
 

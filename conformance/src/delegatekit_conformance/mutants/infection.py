@@ -1,7 +1,7 @@
 """Infection: the examples for which a mutant's expression has another value than the plugin's own.
 
 A mutant is found by an example that reaches the change, that infects the state (the changed expression has another
-value), and whose result shows it. `reach` tells the first of all examples. This tells the second, for all mutants in
+value), and whose result shows it. `reach` tests the first for all examples. This tests the second, for all mutants in
 one run of a plugin in which each changed expression is evaluated in both forms; of a constant, each expression that
 reads it. An example that does not infect cannot kill, and is not tried with the mutant itself.
 """
@@ -42,10 +42,10 @@ from .sites import Mutant, Plugin, own_lines, runs_at_import
 
 #: CPU seconds of examples that are run for each mutant with a site; all mutants share what is run.
 _SECONDS = 10.0
-#: How a source with probes gets at them.
+#: Access of a source to its probes.
 MODULE = '__import__("delegatekit_conformance.mutants.probe", fromlist=["probe"])'
 _CALL = f"{MODULE}.probe"
-#: A run with probes may take so many times what it takes without.
+#: A run with probes may take this many times as long as without.
 _SLOWER = 3.0
 
 #: Builtin functions, modules and methods that change nothing.
@@ -63,7 +63,7 @@ _METHODS = re.compile(
     r"|sum|prod|mean|abs|reshape|ravel|flatten|transpose|permute|squeeze|astype|view|detach|to|double|float|int|long"
     r"|union|intersection|difference|issubset|isdisjoint|removesuffix|encode|decode|dense)$"
 )
-#: Functions of the plugin are taken to change nothing, except those of such names, or of what is being built.
+#: Functions of the plugin count as pure, except those of such names, or of objects under construction.
 _CHANGING = re.compile(
     r"_*(add|append|build|call|clear|close|compile|copy|emit|exec|load|lower|make|new|next|open|pop|print|put|read"
     r"|register|release|remove|rename|replace|reset|run|set|start|stop|store|super|update|write)(_|$)"
@@ -78,7 +78,7 @@ class Site:
     start: int
     end: int
     after: str
-    #: Whether it is a condition: only whether it is true matters.
+    #: True if it is a condition: only its truth value matters.
     truth: bool
 
 
@@ -137,7 +137,7 @@ def site(source: PythonSource, start: int, before: str, after: str) -> Site | No
     emptied = frozenset[str]() if node is None else _iterators(source.function(node))
     while node is not None and not isinstance(node, ast.stmt | ast.Lambda):
         if isinstance(source.parents.get(node), ast.Expr):
-            return None  # a statement of its own is there for what it does, not for its value
+            return None  # a statement by itself is there for its effect, not for its value
         if isinstance(node, ast.expr) and not isinstance(node, _PARTS):
             first, last = source.span(node)
             text = source.data[first:start].decode() + after + source.data[end:last].decode()
@@ -193,7 +193,7 @@ def _is_pure_text(text: str) -> bool:
 
 
 def _is_pure(node: ast.AST) -> bool:
-    """Whether to evaluate an expression once more changes nothing, as far as its spelling tells."""
+    """True if evaluating an expression once more changes nothing, as far as its spelling shows."""
     if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
         return False
     for part in ast.walk(node):
@@ -224,12 +224,12 @@ def _is_pure_call(call: ast.Call) -> bool:
 
 @dataclass(frozen=True)
 class Infections:
-    """What the run has told: mutant -> attempt -> whether it infects; mutants without a site are missing."""
+    """The result of the run: mutant -> attempt -> whether it infects; mutants without a site are missing."""
 
     known: Mapping[str, Mapping[str, bool]]
     #: The attempts that were run.
     run: frozenset[str]
-    #: The mutants whose sites run once in a process, for whichever example comes first there.
+    #: The mutants whose sites run once in a process, for the example that happens to come first.
     once: frozenset[str] = frozenset()
     #: The files of attempts that can be replayed (`replay`), by their names.
     kept: Mapping[str, str] = field(default_factory=dict)
@@ -257,9 +257,9 @@ def record(
     tell: Callable[[str], None] = lambda text: None,
 ) -> Infections:
     """Run the examples that reach one of the mutants with a site, once, in a plugin with probes. `wanted` has them in
-    their order; `reaches` tells whether one ran lines of a file when the map was made.
+    their order; `reaches` is true if one ran lines of a file when the map was made.
 
-    The folder `replays` gets what examples load and call, also of mutants without a site that leave delegates alone.
+    The folder `replays` gets files and calls of examples, also of mutants without a site that leave delegates alone.
     """
     probes: list[Probe] = []
     orders: list[Sequence[Attempt]] = []
@@ -313,7 +313,7 @@ def record(
 
 
 def _first(orders: Sequence[Sequence[Attempt]], seconds: float) -> Iterator[Attempt]:
-    """The first of each, then the second of each and so on, each once, for so many CPU seconds."""
+    """The first of each, then the second of each and so on, each once, for this many CPU seconds."""
     known: set[str] = set()
     for attempt in alternately(*orders):
         if attempt.name not in known:
@@ -375,7 +375,7 @@ def probed(data: bytes, sites: Sequence[tuple[int, Site]], values: Mapping[int, 
             place = last
         return found + data[place:end].decode()
 
-    # A value that cannot be made counts as another one wherever it is read.
+    # A value that cannot be computed counts as different wherever it is read.
     made = "".join(
         f"\ntry:\n    {MODULE}.constants[{number}] = ({value}\n)\nexcept Exception:\n    pass\n"
         for number, value in values.items()
@@ -391,7 +391,7 @@ def _lines(folder: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def probed_cases(context: Context, *, folder: str, replays: str = "", **given: Any) -> Mapping[str, Case]:
-    """The attempts as cases, in a worker, each of which writes down what its probes saw, and what can be replayed."""
+    """The attempts as cases, in a worker, each of which records the results of its probes, and the replays."""
     return {name: Probed(case, Path(folder), replays) for name, case in chosen_cases(context, **given).items()}
 
 
@@ -405,7 +405,7 @@ class Probed(Around):
         self._folder, self._replays = folder, replays
 
     def tried(self, example: Any, context: Context) -> Outcome:
-        """The case's outcome; a line in a file of this process says what was seen."""
+        """The case's outcome; a line in a file of this process has the results of the probes."""
         with watching() as seen, keeping() as found:
             outcome = super().tried(example, context)
         path = Path(self._replays, hashlib.sha256(self.name.encode()).hexdigest()[:24])

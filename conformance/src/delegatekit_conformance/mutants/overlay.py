@@ -19,8 +19,8 @@ _COMPILED = "__pycache__"
 def overlay(package: Path, changed: Mapping[str, bytes] = MappingProxyType({})) -> Iterator[Path]:
     """A temporary folder that has the package with files of this content.
 
-    Only these files and the folders above them are real. What Python has compiled of the other files is used again, and
-    what it compiles of the changed ones stays in here.
+    Only these files and the folders above them are real. Python's compiled code of the other files is reused, and
+    that of the changed ones stays in here.
     """
     with TemporaryDirectory(prefix="conformance-mutant-") as top:
         _mirror(package, Path(top) / package.name, {tuple(file.split("/")): data for file, data in changed.items()})
@@ -28,7 +28,7 @@ def overlay(package: Path, changed: Mapping[str, bytes] = MappingProxyType({})) 
 
 
 def _mirror(source: Path, target: Path, changed: Mapping[tuple[str, ...], bytes]) -> None:
-    """Make the folder `target` of `source`; `changed` has what files, by the parts of their paths, become."""
+    """Make the folder `target` of `source`; `changed` has the new contents of files, by the parts of their paths."""
     target.mkdir()
     folders = {first for first, *rest in changed if rest}
     for path in sorted(source.iterdir()):
@@ -52,7 +52,7 @@ def _mirror_compiled(source: Path, target: Path, changed: AbstractSet[str]) -> N
 
 
 def put_first(folder: str) -> None:
-    """Let this process, and those that it starts, find what is in the folder before all else."""
+    """Let this process, and those that it starts, find the contents of the folder before all else."""
     sys.path.insert(0, folder)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
     invalidate_caches()

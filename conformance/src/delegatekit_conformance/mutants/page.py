@@ -70,7 +70,7 @@ def part(score: Score) -> str:
 
 
 def _classes(survivors: Sequence[Judged]) -> str:
-    """How many survived for which reason, in a sentence."""
+    """The number of survivors for each reason, in a sentence."""
     last = [judged.found[-1] for judged in survivors]
     unreached = [found for found in last if not found.possible and not found.reaching]
     alike = [found for found in last if not found.possible and found.reaching]
@@ -89,7 +89,7 @@ def _code(text: str, most: int = 80) -> str:
 
 
 def updated(page: str, scores: Sequence[Score]) -> str:
-    """The page with the parts of these backends new; the parts of others, and what stands before, stay."""
+    """The page with the parts of these backends new; the parts of others, and the text before them, stay."""
     before, _, after = page.partition(TITLE)
     parts = dict(re.findall(r"^### (\S+)\n(.*?)(?=^### |\Z)", after, re.M | re.S))
     texts = {name: f"{_BACKEND}{name}\n{text.rstrip()}\n" for name, text in parts.items()}

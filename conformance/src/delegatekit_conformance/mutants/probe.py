@@ -15,23 +15,23 @@ T = TypeVar("T")
 
 #: The values that mutants' forms of constants have, by number.
 constants: dict[int, Any] = {}
-#: What the current example has shown: a form's number -> whether it ever had another value than the plugin's own.
+#: Results of the current example: a form's number -> True if it ever had another value than the plugin's own.
 _seen: dict[int, bool] = {}
-#: Threads that evaluate a mutant's form: what they meet in the meantime is not what the example does.
+#: Threads that evaluate a mutant's form: probes that they run in the meantime are not the example's.
 _apart: set[int] = set()
 
 
 @contextmanager
 def watching() -> Iterator[dict[int, bool]]:
-    """What probes see in this process in the meantime."""
+    """The results of probes in this process within the block."""
     _seen.clear()
     yield _seen
 
 
 def probe(numbers: Sequence[int], own: Callable[[], T], *others: Callable[[], Any], truth: bool = False) -> T:
-    """The value of the own form; `others` have the numbers. `truth`: only whether the values are true matters.
+    """The value of the own form; `others` have the numbers. `truth`: only the truth of the values matters.
 
-    What the own form raises is raised, and the others are compared with that.
+    Exceptions of the own form are raised, and the others are compared with them.
     """
     if get_ident() in _apart:
         return own()
@@ -54,14 +54,14 @@ def _compare(
         _apart.add(thread)
         try:
             _seen[number] = is_another(other)
-        except Exception:  # whatever the mutant's form raises
+        except Exception:  # the mutant's form may raise anything
             _seen[number] = True
         finally:
             _apart.discard(thread)
 
 
 def _ends_otherwise(error: Exception, form: Callable[[], Any]) -> bool:
-    """Whether a form does not raise what the plugin's own form did."""
+    """True if a form does not raise the exception of the plugin's own form."""
     try:
         form()
     except type(error) as raised:
@@ -70,7 +70,7 @@ def _ends_otherwise(error: Exception, form: Callable[[], Any]) -> bool:
 
 
 def differs(left: Any, right: Any) -> bool:
-    """Whether two values are not the same to their readers. Iterators, which one reading empties, always are.
+    """True if two values differ for their readers. Iterators, which one reading empties, always do.
 
     >>> differs((1, 2), (1, 2)), differs([1], (1,)), differs(float("nan"), float("nan"))
     (False, True, False)

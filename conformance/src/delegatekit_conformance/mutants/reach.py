@@ -1,8 +1,8 @@
-"""The map of what examples reach: a run of the suite in which each example's lines of the plugin are recorded.
+"""The coverage map of examples: a run of the suite in which each example's lines of the plugin are recorded.
 
 The examples are kept with their lines, so that a mutant is tried without drawing them again. Only examples that are
 sound with the plugin as it is can kill a mutant. After a change of the sources, cases whose examples and code of the
-plugin are the same keep what was recorded (`carried`).
+plugin are the same keep their records (`carried`).
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def record(
     expectations: Expectations | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Example]:
-    """The sound examples of the context's profile with what they reach; runs what the file `path` has not yet.
+    """The sound examples of the context's profile with the lines that they reach; runs those not in the file `path`.
 
-    Faults that the backend has without a change and no expectation excuses are told. Raises InputError if `coverage`
+    Reports unexpected faults that the backend has without a change. Raises InputError if `coverage`
     is not installed or the file is another one.
     """
     try:
@@ -81,7 +81,7 @@ def record(
 
 
 def key(plugin: Plugin, context: Context) -> str:
-    """What the map depends on: the sources of the plugin and of everything of ours, and what is drawn."""
+    """The key of the map: the sources of the plugin and of everything of ours, and the drawn examples."""
     import delegatekit
     import delegatekit_api
     import delegatekit_toolkit
@@ -91,12 +91,12 @@ def key(plugin: Plugin, context: Context) -> str:
     return hashlib.sha256(repr((digests, context, sys.version)).encode()).hexdigest()
 
 
-#: What a case draws (`_told`), and its sound examples.
+#: A digest of the examples of a case (`_told`), and its sound examples.
 _Case: TypeAlias = tuple[tuple[str, ...], Sequence[Example]]
 
 
 class _Journal:
-    """The file of the map: a line for what it depends on, and one for each case. Lines that were cut off are lost.
+    """The file of the map: a line for its key, and one for each case. Lines that were cut off are lost.
 
     A file of other sources is read, and stays as it is up to `begin`.
     """
@@ -105,7 +105,7 @@ class _Journal:
         self._path = path
         self._header = {"map": header, "files": files}
         self.files = files
-        #: What was recorded with the sources as they are, and with other ones.
+        #: Records made with the present sources, and with other ones.
         self.cases: dict[str, tuple[Example, ...]] = {}
         self.older: dict[str, _Case] = {}
         #: The files of the plugin with which the older ones were recorded.
@@ -119,7 +119,7 @@ class _Journal:
             self.begin({})
 
     def begin(self, carried: Mapping[str, _Case]) -> int:
-        """Begin the file of these sources with what is kept of others; how many cases that are."""
+        """Begin the file of these sources with the kept cases of others; returns their number."""
         self._path.touch(mode=0o600)
         with self._path.open("r+b") as file:
             file.truncate(0)
@@ -168,7 +168,7 @@ def _carried(journal: _Journal, cases: Mapping[str, Case], context: Context) -> 
 
 
 def _draws(case: Case, context: Context, drawn: Sequence[str]) -> bool:
-    """Whether a case draws the examples that it drew."""
+    """True if a case draws the examples that it drew."""
     first = tuple(case.examples(context))
     if not drawn or _told(first) != drawn[0]:
         return False
@@ -176,7 +176,7 @@ def _draws(case: Case, context: Context, drawn: Sequence[str]) -> bool:
 
 
 def _told(examples: Sequence[Any]) -> str:
-    """How many examples these are, and which ones."""
+    """The number of these examples, and a digest of them."""
     return f"{len(examples)}-{hashlib.sha256(repr([pack(one) for one in examples]).encode()).hexdigest()[:16]}"
 
 
@@ -212,7 +212,7 @@ def _unexpected(result: CaseResult) -> Sequence[Outcome]:
 
 
 def _read_case(folder: Path, name: str, tags: Mapping[str, str]) -> _Case:
-    """What a case draws, and its sound examples."""
+    """A digest of the examples of a case, and its sound examples."""
     drawn: dict[int, str] = {}
     found: dict[int, Example | None] = {}
     path = folder / _file_of(name)
@@ -258,7 +258,7 @@ class _Recorder:
         self._others = folder / f"processes-{os.getpid()}"
 
     def begin(self, *, threads: bool = True) -> None:
-        """Record from here on, with what new threads do, or without."""
+        """Record from here on, with or without new threads."""
         if self._coverage is None:
             self._start()
         if self._dispatches is not None:
@@ -290,12 +290,12 @@ class _Recorder:
         settings = self.folder / f"settings-{os.getpid()}"
         settings.write_text(
             f"[run]\ndata_file = {self._others}\nparallel = true\ninclude = {self._plugin}/*\n"
-            "sigterm = true\npatch = _exit\n"  # however a process ends
+            "sigterm = true\npatch = _exit\n"  # for any end of a process
             "disable_warnings = no-data-collected, module-not-imported, no-ctracer\n"
         )
         os.environ[_PROCESSES] = str(settings)
         self._coverage = coverage.Coverage(data_file=None, include=[f"{self._plugin}/*"], config_file=False)
-        self._coverage._warn = _nothing  # what was imported before is no mistake here
+        self._coverage._warn = _nothing  # earlier imports are no mistake here
         _import_all(self._package)
         self._dispatches = Dispatches(Plugin("", self._package, self._plugin))
 
@@ -314,7 +314,7 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def _import_all(package: str) -> None:
-    """Import a plugin's modules, so that what runs at import belongs to no example."""
+    """Import a plugin's modules, so that code that runs at import belongs to no example."""
     import importlib
     import pkgutil
 
@@ -327,7 +327,7 @@ def _import_all(package: str) -> None:
 
 
 class Recorded(Around):
-    """A case whose examples write down what they reach."""
+    """A case whose examples record the lines that they reach."""
 
     slower = _SLOWER
 
@@ -350,9 +350,9 @@ class Recorded(Around):
         return more
 
     def tried(self, example: Any, context: Context) -> Outcome:
-        """The case's outcome; a line in the case's file says what was reached."""
+        """The case's outcome; a line in the case's file has the lines reached."""
         before = _cpu()
-        # Recording keeps something for each thread, which is just what growth looks for.
+        # Recording keeps something for each thread, which the growth cases would report.
         self._recorder.begin(threads=self.tags["room"] != "growth")
         try:
             outcome = super().tried(example, context)

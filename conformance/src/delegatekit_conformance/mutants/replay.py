@@ -1,4 +1,4 @@
-"""Replays: what examples loaded and called, run again in milliseconds by a plugin whose runtime is changed.
+"""Replays: files and calls of examples, run again in milliseconds by a plugin whose runtime is changed.
 
 A change of a runtime, or of a shader, leaves delegates as they are. An example that gets the same bytes from the
 changed runtime finds nothing; one that gets others may. The first run of an example, with all that it takes to lower
@@ -31,7 +31,7 @@ from .sites import Mutant, Plugin
 
 #: The room of a plugin that runs delegates.
 _ROOM = "runtime"
-#: So many files of an example are kept, so many calls of each, and so many bytes of all.
+#: Files of an example that are kept, calls of each, and bytes of all.
 _FILES, _CALLS, _BYTES = 12, 8, 1 << 22
 #: CPU seconds that all replays, and each of them, may take.
 _BASE, _EACH = 10.0, 0.1
@@ -40,21 +40,21 @@ _LIMITS = Limits(crashes=1)
 
 
 def leaves_delegates(plugin: Plugin, mutant: Mutant) -> bool:
-    """Whether a mutant changes what runs delegates, and not what makes them."""
+    """True if a mutant changes the code that runs delegates, and not the code that makes them."""
     return mutant.file in plugin.shaders or mutant.room == _ROOM
 
 
 @dataclass
 class Kept:
-    """What an example did with files."""
+    """The files and calls of an example."""
 
     #: The files, each with its calls: method, pickled inputs and results.
     files: list[tuple[bytes, list[tuple[str, bytes, list[torch.Tensor]]]]] = field(default_factory=list)
-    #: Whether it did nothing else with them.
+    #: True if it did nothing else with them.
     is_whole: bool = True
 
     def write(self, path: Path) -> bool:
-        """Write it, if it can be replayed; whether that was done."""
+        """Write it, if it can be replayed; True if it was written."""
         if not self.is_whole or not any(calls for _, calls in self.files):
             return False
         data = pickle.dumps(self.files)
@@ -66,7 +66,7 @@ class Kept:
 
 @contextmanager
 def keeping() -> Iterator[Kept]:
-    """What this process loads and calls in the meantime, by the functions that users have for that."""
+    """Loads and calls of this process within the block, through the public functions."""
     kept, load = Kept(), delegatekit.load
 
     def watched(source: Any, **more: Any) -> Any:
@@ -120,7 +120,7 @@ class _Method:
 
 
 def is_same(path: Path) -> bool:
-    """Whether what was written there gives the same bytes again."""
+    """True if the file written there gives the same bytes again."""
     for data, calls in pickle.loads(path.read_bytes()):
         program = delegatekit.load(data)
         for name, inputs, results in calls:
@@ -138,9 +138,9 @@ def _are_alike(left: torch.Tensor, right: torch.Tensor) -> bool:
 def replayed(
     plugin: Plugin, changed: Mapping[str, bytes], replays: Mapping[str, str], context: Context
 ) -> Mapping[str, bool]:
-    """Whether each of the replays gives the same bytes with files of the plugin changed.
+    """For each of the replays, True if it gives the same bytes with files of the plugin changed.
 
-    Those that the process did not come to, which may have ended or hung in one of them, are missing.
+    Those that the process did not reach, because it ended or hung in an earlier one, are missing.
     """
     if not replays:
         return {}
@@ -169,7 +169,7 @@ def _cases(
 
 
 class _Replays(Case):
-    """Replays all, one after the other, and writes down what came of each."""
+    """Replays all, one after the other, and records the result of each."""
 
     name = _NAME
 
@@ -192,7 +192,7 @@ class _Replays(Case):
             for name, path in self._replays.items():
                 try:
                     same = is_same(Path(path))
-                except Exception:  # whatever a changed runtime raises
+                except Exception:  # a changed runtime may raise anything
                     same = False
                 file.write(f"{'same' if same else 'other'} {name}\n")
         return Outcome(Verdict.PASSED)
@@ -205,6 +205,6 @@ def steady(plugin: Plugin, kept: Mapping[str, str], context: Context) -> Mapping
 
 
 def ordered(attempts: Iterable[Attempt], same: Mapping[str, bool]) -> list[Attempt]:
-    """Attempts whose replays give other bytes, then those of which nothing is known; the others find nothing."""
+    """Attempts whose replays give other bytes, then those without a replay; the others find nothing."""
     left = [attempt for attempt in attempts if not same.get(attempt.name)]
     return [*(one for one in left if one.name in same), *(one for one in left if one.name not in same)]

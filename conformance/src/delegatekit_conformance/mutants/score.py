@@ -1,4 +1,4 @@
-"""The score of the suite on one plugin: which of its mutants the suite killed, room by room."""
+"""The score of the suite on one plugin: its mutants killed by the suite, room by room."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Judged:
-    """A mutant with what came of it: with the quick profile's examples, and, where those did not kill it, others'."""
+    """A mutant with its outcome: with the quick profile's examples, and, where those did not kill it, others'."""
 
     name: str
     room: str
@@ -33,13 +33,13 @@ class Judged:
     found: tuple[Found, ...]
 
     def killed(self, profile: str) -> bool:
-        """Whether the examples of the profile, or of one before it, killed it."""
+        """True if the examples of the profile, or of one before it, killed it."""
         return any(found.killed for found in self._until(profile))
 
     def told(self, profile: str) -> bool:
-        """Whether they found no fault, and the difference to a run without the change tells of it.
+        """True if they found no fault, and the difference to a run without the change reports it.
 
-        Less is delegated, delegates are larger or have more work for the same operators, or the backend says something
+        Less is delegated, delegates are larger or have more work for the same operators, or the backend gives something
         else of itself.
         """
         return not self.killed(profile) and any(found.told for found in self._until(profile))
@@ -51,7 +51,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Rate:
-    """How many of so many mutants are killed; and of how many more a comparison of two runs tells."""
+    """Number of mutants, of killed ones, and of further ones that a comparison of two runs reports."""
 
     killed: int
     told: int
@@ -59,13 +59,13 @@ class Rate:
 
     @property
     def found(self) -> int:
-        """How many are found in one of the two ways."""
+        """The number found in one of the two ways."""
         return self.killed + self.told
 
 
 @dataclass(frozen=True)
 class Score:
-    """The mutants of one plugin with what came of them."""
+    """The mutants of one plugin with their outcomes."""
 
     backend: str
     #: Versions of the backend's distribution and of the suite.
@@ -75,7 +75,7 @@ class Score:
     #: The profiles whose examples were tried, in their order.
     profiles: tuple[str, ...]
     judged: tuple[Judged, ...]
-    #: How many of those drawn are marked as equivalent.
+    #: Number of drawn mutants that are marked as equivalent.
     equivalent: int = 0
     #: Patterns of the cases that were used; none stands for all.
     select: tuple[str, ...] = ()
@@ -83,14 +83,14 @@ class Score:
     seconds: float = 0.0
 
     def rate(self, profile: str, room: str = "") -> Rate:
-        """What the profile finds of the mutants, of a room or all."""
+        """The rate of the profile over the mutants of a room, or over all."""
         chosen = [judged for judged in self.judged if room in ("", judged.room)]
         killed = sum(judged.killed(profile) for judged in chosen)
         return Rate(killed, sum(judged.told(profile) for judged in chosen), len(chosen))
 
     @property
     def rooms(self) -> Sequence[str]:
-        """The rooms in the order of the alphabet."""
+        """The rooms in alphabetical order."""
         return sorted({judged.room for judged in self.judged})
 
     @property
@@ -105,7 +105,7 @@ class Score:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], where: str = "score") -> Score:
-        """The inverse of `to_json`. Raises FormatError, with `where`, for what it did not write."""
+        """The inverse of `to_json`. Raises FormatError, with `where`, for anything else."""
         if values.get("format") != FORMAT:
             raise FormatError(f"its format is {said(values.get('format'))}, and not {FORMAT}", where=where)
         return decoded(cls, {key: value for key, value in values.items() if key != "format"}, where)

@@ -53,13 +53,13 @@ RECIPES = 64
 _OTHERS, _QUANTIZED, _VARYING, _GRAPHS = 1 / 4, 1 / 20, 1 / 4, 3
 #: Recipes that tell whether the backend takes the operator with this dtype.
 _TRIED = 4
-#: In so many examples of the suite each form should differ: what differs does not always show.
+#: Number of the suite's examples in which each form should differ: a difference is not always visible.
 _TIMES = 2
 #: Recipes that a corpus has at most.
 _MOST = 800
-#: Examples with probes may take so many times what they take without.
+#: Examples with probes may take this many times as long as without.
 _SLOWER = 4.0
-#: How names of the quick profile's cases begin here; and those of which nothing is recorded.
+#: Prefix of the names of the quick profile's cases; and of those that are not recorded.
 _BASE = "base/"
 _LEFT_OUT = ("corpus/", "growth/")
 #: Cases that every backend passes.
@@ -110,7 +110,7 @@ def search(
 
 
 def choose(base: Sequence[int], tried: Sequence[Tried]) -> list[Tried]:
-    """Of what was tried those in which forms differ that do not in `_TIMES` examples yet, most of them first."""
+    """The tried examples with differing forms that do not differ in `_TIMES` examples yet, most of them first."""
     counts = [0] * _TIMES  # the forms that differ in at least 1, 2 ... examples
     for forms in base:
         _count(counts, forms)
@@ -124,7 +124,7 @@ def choose(base: Sequence[int], tried: Sequence[Tried]) -> list[Tried]:
         one = left.pop(best)
         _count(counts, one.forms)
         chosen.append(one)
-        # What is worth nothing now never will be.
+        # An example without worth never gains any.
         left = [other for other, (worth, _) in zip(left, values[:best] + values[best + 1 :], strict=True) if worth]
     return chosen
 
@@ -152,7 +152,7 @@ def _union(forms: Sequence[int]) -> int:
 
 
 def _instrumented(plugin: Plugin) -> tuple[Mapping[str, bytes], int]:
-    """The plugin's sources with a form for each change of an expression, and how many forms there are."""
+    """The plugin's sources with a form for each change of an expression, and the number of forms."""
     found: dict[str, bytes] = {}
     number = 0
     for file, source in plugin.sources.items():
@@ -194,7 +194,7 @@ def _tried(
 
 
 def _check(results: Iterable[CaseResult]) -> None:
-    """Raise RuntimeError if the plugin with probes does not do what it does without."""
+    """Raise RuntimeError if the plugin with probes behaves differently."""
     for result in results:
         if result.verdict.is_fault:
             raise RuntimeError(f"{result.case} is faulty in the plugin with probes: {result.faults[0].detail}")
@@ -225,7 +225,7 @@ def candidates(
 
 
 class _Recipes(Case):
-    """Recipes of one subject: those of the corpus that there is, and others."""
+    """Recipes of one subject: those of the present corpus, and others."""
 
     def __init__(self, subject: str, known: corpus.Corpus) -> None:
         self.name = subject
@@ -244,11 +244,11 @@ class Drawn(_Recipes):
         return draw(self._case.strategy(), self._count, context.seed_of(self._case.name))
 
     def examples(self, context: Context) -> Sequence[Recipe]:
-        """A few that tell whether the backend takes them."""
+        """A few that show whether the backend takes them."""
         return [*self._known, *islice((one for one in self._all(context) if one.has_elements), _TRIED)]
 
     def is_settled(self, tried: Sequence[Outcome], context: Context) -> bool:
-        """Whether it takes none."""
+        """True if the backend takes none."""
         return not any(outcome.delegates for outcome in tried)
 
     def further(self, first: Sequence[Recipe], context: Context) -> Sequence[Recipe]:
@@ -300,14 +300,14 @@ class Graphs(_Recipes):
 
 
 class Watched(Around):
-    """A case of the search whose examples write down in which forms they differ."""
+    """A case of the search whose examples record the forms that differ."""
 
     def __init__(self, name: str, case: Case, folder: str) -> None:
         super().__init__(case, name=name)
         self._folder = folder
 
     def tried(self, example: Any, context: Context) -> Outcome:
-        """The case's outcome without its words; a line in a file of this process says what was seen."""
+        """The case's outcome without its words; a line in a file of this process has the results of the probes."""
         with watching() as seen:
             outcome = super().tried(example, context)
             forms = sum(1 << number for number, differs in seen.items() if differs)
@@ -330,15 +330,15 @@ class Watched(Around):
 def run(
     backend: Annotated[str, typer.Argument(help="Name of the backend, as `delegatekit backends` lists it.")],
     recipes: Annotated[
-        int, typer.Option(min=1, help="How many are drawn for an operator's first dtype; others in relation to them.")
+        int, typer.Option(min=1, help="Number drawn for an operator's first dtype; others in proportion.")
     ] = RECIPES,
-    jobs: Annotated[int, typer.Option(min=1, help="How many processes try recipes.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processes that try recipes.")] = 1,
     seed: Annotated[int, typer.Option(help="The same seed draws the same recipes.")] = 1,
     write: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the corpus is written; the plugin's own by default.")
+        Path | None, typer.Option(metavar="FILE", help="File for the corpus; the plugin's own by default.")
     ] = None,
 ) -> None:
-    """Look for recipes that reach of a plugin's code what the quick profile's examples do not."""
+    """Search recipes that reach code of a plugin beyond the quick profile's examples."""
     from delegatekit.cli.console import remark, say
 
     path = write or Plugin.of(backend).folder / corpus.FILE

@@ -66,7 +66,7 @@ _ORDERED = frozenset({130, 131, 134, 135, 136, 137, 138, 139})
 
 
 def changes(data: bytes) -> list[Change]:
-    """All changes of a SPIR-V module; `after` has the new words in hexadecimal. Of what is no module there are none."""
+    """All changes of a SPIR-V module; `after` has the new words in hexadecimal. None for data that is not a module."""
     if len(data) < 4 * _HEADER or len(data) % 4 or struct.unpack_from("<I", data)[0] != _MAGIC:
         return []
     kinds: dict[int, str] = {}
@@ -88,7 +88,7 @@ def spec_ids(data: bytes) -> dict[int, int]:
 
 
 def specialized(data: bytes) -> int:
-    """How many specialization constants a module is given, by the largest of their numbers."""
+    """The number of specialization constants of a module, by the largest of their ids."""
     return 1 + max(spec_ids(data).values(), default=-1)
 
 
@@ -121,7 +121,7 @@ def instructions(data: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
 def _others(words: tuple[int, ...], kinds: Mapping[int, str]) -> Iterator[tuple[str, tuple[int, ...]]]:
     code = words[0] & 0xFFFF
     head = words[0] & 0xFFFF0000
-    # Of specialization constants these are defaults only: who dispatches gives the numbers.
+    # Of specialization constants these are defaults only: the dispatch gives the numbers.
     if code == CONSTANT and len(words) == 4 and words[1] in kinds:
         yield from (("number", (*words[:3], bits)) for bits in _numbers(words[3], kinds[words[1]]))
     for kind, others in _OTHERS.items():

@@ -1,4 +1,4 @@
-"""The places of a plugin where something can be changed, and mutants drawn from them by seed, room by room."""
+"""The mutation sites of a plugin, and mutants drawn from them by seed, room by room."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from . import shaders
 from .blocks import Blocks
 from .changes import Change, Source, changes, compiles
 
-#: A room with so many places has at least so many of the mutants.
+#: A room with this many places has at least this many of the mutants.
 _FEWEST = 3
 #: Decorators that keep what a function returned: later calls do not reach its lines.
 _KEEPING = frozenset({"cache", "lru_cache", "cached_property"})
@@ -71,7 +71,7 @@ class Plugin:
 
     @property
     def digest(self) -> str:
-        """A digest of everything in the folder that its behavior may depend on."""
+        """A digest of everything in the folder that may affect its behavior."""
         return digest(self.folder)
 
 
@@ -80,12 +80,12 @@ def _blocks(data: bytes) -> Blocks:
     return Blocks(data)
 
 
-#: The folder of these modules, which no verdict depends on.
+#: The folder of these modules, which affect no verdict.
 _HERE = Path(__file__).resolve().parent
 
 
 def digest(folder: Path) -> str:
-    """A digest of the files in a folder and their names, without these modules and what Python compiled."""
+    """A digest of the files in a folder and their names, without these modules and Python's compiled code."""
     found = hashlib.sha256()
     for path in sorted(folder.resolve().rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts and _HERE not in path.parents:
@@ -101,16 +101,16 @@ class Mutant:
     #: The file that is changed, in the plugin's folder: "operators/spatial.py".
     file: str
     kind: str
-    #: The line (from 1) where the change begins, and what stands there; for shaders the instruction.
+    #: The line (from 1) where the change begins, and its text; for shaders the instruction.
     line: int
     text: str
     before: str
     after: str
-    #: The file as the mutant has it.
+    #: The file's content in the mutant.
     content: bytes
     #: The lines of which one must run for the change to matter.
     lines: tuple[int, int] = (0, 0)
-    #: The first byte of what is changed.
+    #: The first byte of the change.
     start: int = 0
     #: Of a shader the blocks of which one must run for the change to matter: bit n is block n (`blocks`).
     blocks: int = 0
@@ -139,7 +139,7 @@ def _short(text: str, most: int = 100) -> str:
 def draw(plugin: Plugin, count: int, seed: int, rooms: Sequence[str] = ()) -> Iterator[Mutant]:
     """All mutants in an order in which the first `count`, and any beginning, have their share of each room.
 
-    A room has mutants by the number of its places, and a few at least. In a room rare kinds of changes come oftener
+    A room has mutants by the number of its places, and a few at least. In a room rare kinds of changes occur more often
     than their share, and a place comes once. Raises InputError for a room that the plugin does not have.
     """
     places = _places(plugin)
@@ -161,7 +161,7 @@ def draw(plugin: Plugin, count: int, seed: int, rooms: Sequence[str] = ()) -> It
 
 
 def shares(sizes: Mapping[str, int], count: int) -> dict[str, int]:
-    """How many of `count` each room gets: some at least, the others by size. More than `count` where rooms are many.
+    """The number of mutants of each room, of `count`: a minimum each, the rest by size. Above `count` for many rooms.
 
     >>> shares({"operators": 90, "options": 8, "empty": 0}, 12)
     {'operators': 9, 'options': 3, 'empty': 0}
@@ -178,12 +178,12 @@ def shares(sizes: Mapping[str, int], count: int) -> dict[str, int]:
 
 
 def _turns(numbers: Mapping[str, int]) -> list[str]:
-    """The rooms, each so often, evenly mixed."""
+    """The rooms, each repeated by its number, evenly mixed."""
     turns = [((turn + 0.5) / number, room) for room, number in numbers.items() for turn in range(number)]
     return [room for _, room in sorted(turns)]
 
 
-#: A place: a file, a kind, and what it can become.
+#: A place: a file, a kind, and its possible changes.
 _Place = tuple[str, str, Sequence[Change]]
 
 
@@ -209,7 +209,7 @@ def _shuffled(plugin: Plugin, places: Sequence[_Place], source: random.Random) -
     for group in kinds.values():
         source.shuffle(group)
     while kinds:
-        # The square root is a fair middle between all places alike and all kinds alike.
+        # The square root is a compromise between equal places and equal kinds.
         kind = source.choices(list(kinds), [math.sqrt(len(group)) for group in kinds.values()])[0]
         file, _, alternatives = kinds[kind].pop()
         if not kinds[kind]:
@@ -251,25 +251,25 @@ def every_mark(plugin: Plugin) -> Iterator[tuple[str, str, str, str]]:
             yield file, *shaders.words(data, change)
 
 
-# -- what a place is connected with -----------------------------------------------------------------------------------
+# -- the surroundings of a place -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is known of a changed place, by which cases that may notice it are found."""
+    """The facts of a changed place by which the cases that may notice it are found."""
 
     #: The lines of the function that it lies in, or None in a module's or class' own body.
     function: tuple[int, int] | None
     #: The lines of the statement; of one that has others inside, those before them.
     statement: tuple[int, int]
-    #: Whether its lines run once for many examples: at import, or in a function whose result is kept.
+    #: True if its lines run once for many examples: at import, or in a function whose result is kept.
     once: bool
     #: Lines (file, line) of function bodies that name what the place defines, if it runs once, or at import, too.
     users: frozenset[tuple[str, int]]
     #: The operators that the statement names: "aten.add.Tensor", or "aten.add" for all its overloads.
     operators: frozenset[str]
     #: Lines (file, line) of the functions that a table's row names, or whose head has the place: an example that runs
-    #: them uses what was changed.
+    #: them uses the change.
     bodies: frozenset[tuple[str, int]] = frozenset()
     #: The texts in a table's row, or in the smallest other part that has any: names of flags and so on.
     texts: frozenset[str] = frozenset()
@@ -410,9 +410,9 @@ def _body(plugin: Plugin, file: str, name: str) -> Iterator[tuple[str, int]]:
 
 
 def _users(plugin: Plugin, names: set[str]) -> frozenset[tuple[str, int]]:
-    """The lines in functions where one of the names stands, or one that a module or class defines by it.
+    """The lines in functions with one of the names, or with one that a module or class defines by it.
 
-    A module may define it by a function, in which the name stands: that function runs at import, and what it makes
+    A module may define it by a function with the name in it: that function runs at import, and its results
     are functions that run later.
     """
     found: set[tuple[str, int]] = set()
@@ -435,7 +435,7 @@ def _users(plugin: Plugin, names: set[str]) -> frozenset[tuple[str, int]]:
 
 
 def _made_by(file: str, function: ast.AST) -> frozenset[tuple[str, int]]:
-    """The lines of the functions in a function, which it returns, or which know what it was given."""
+    """The lines of the functions in a function, which it returns, or which capture its arguments."""
     inner = (node for part in ast.iter_child_nodes(function) for node in ast.walk(part))
     made = [node for node in inner if isinstance(node, ast.FunctionDef | ast.Lambda)]
     bodies = (body for node in made for body in (node.body if isinstance(node.body, list) else [node.body]))
@@ -443,14 +443,14 @@ def _made_by(file: str, function: ast.AST) -> frozenset[tuple[str, int]]:
 
 
 def runs_at_import(plugin: Plugin, mutant: Mutant) -> bool:
-    """Whether a mutant's place is in a function that runs at import: for whichever example imports it."""
+    """True if a mutant's place is in a function that runs at import: for the first example that imports it."""
     source = plugin.sources[mutant.file]
     function = source.function(_innermost(source, *mutant.lines))
     return function is not None and _is_imported(plugin, function.name)
 
 
 def runs_once(plugin: Plugin, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function runs once for many examples: when it is imported, or since its result is kept."""
+    """True if a function runs once for many examples: at import, or because its result is cached."""
     return _is_kept(function) or _is_imported(plugin, function.name)
 
 
@@ -459,7 +459,7 @@ def _is_kept(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _is_imported(plugin: Plugin, name: str) -> bool:
-    """Whether a module's or class' own body calls a function of the name."""
+    """True if a module's or class' own body calls a function of the name."""
     return any(
         isinstance(node, ast.Call) and _last_name(node.func) == name and source.function(node) is None
         for source in plugin.sources.values()
@@ -469,7 +469,7 @@ def _is_imported(plugin: Plugin, name: str) -> bool:
 
 
 def _uses(file: str, source: Source, names: set[str]) -> Iterator[tuple[str, int, set[str], str]]:
-    """File and line where one of the names stands, with what the statement defines, or the function that it is in."""
+    """File and line of each use of one of the names, with the names that the statement defines, or its function."""
     if not names & source.mentioned:
         return
     for node in ast.walk(source.tree):

@@ -1,4 +1,4 @@
-"""The statements of a plugin that no example of a profile runs: a fault there is found by nothing."""
+"""The statements of a plugin that no example of a profile runs: a fault there is not found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .sites import Plugin
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement of a function: its file in the plugin's folder, its line (from 1), and what stands there."""
+    """A statement of a function: its file in the plugin's folder, its line (from 1), and its text."""
 
     file: str
     line: int
@@ -21,7 +21,7 @@ class Statement:
 
 
 def statements(plugin: Plugin, examples: Iterable[Example]) -> Iterator[Statement]:
-    """The statements of functions that no example reaches, by file and line; docstrings are none."""
+    """The statements of functions that no example reaches, by file and line; docstrings do not count."""
     reached: dict[str, int] = {}
     for example in examples:
         for file, lines in example.lines.items():

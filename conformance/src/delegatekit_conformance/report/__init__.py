@@ -1,4 +1,4 @@
-"""A run on the terminal, as JSON, JUnit XML, Markdown, CSV and as a page; and what changed between two runs."""
+"""A run on the terminal, as JSON, JUnit XML, Markdown, CSV and as a page; and the changes between two runs."""
 
 from .console import print_console
 from .difference import LATENCY_THRESHOLD, Change, Difference, diff

@@ -1,4 +1,4 @@
-"""A run on the terminal: a table of rooms, the faults with their snippets, and what else a vendor must look at."""
+"""A run on the terminal: a table of rooms, the faults with their snippets, and other points for the vendor."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def print_console(console: Console, run: Run, *, snippets: int = _SNIPPETS) -> N
 
 
 def _print_seen(console: Console, run: Run) -> None:
-    """What "correct" counts, who judged how much, and what nothing reached."""
+    """Meaning of "correct", coverage of each judge, and rows of the table that no example reached."""
     found = judges.judges(run)
     if not found:
         return

@@ -1,4 +1,4 @@
-"""What a backend declares, with what it loosens and what the run measured: lines for every form of the report."""
+"""The declarations of a backend, with what they loosen and what the run measured: lines for all forms of the report."""
 
 from __future__ import annotations
 

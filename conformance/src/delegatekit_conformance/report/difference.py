@@ -1,4 +1,4 @@
-"""What changed between two runs: for updates of a driver, a compiler or a wheel."""
+"""Changes between two runs: for updates of a driver, a compiler or a wheel."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..run import Run
 from . import judges, rows, views
 from .text import cell, clean, code, first_line
 
-#: From how much longer or shorter on a time counts as changed. Both the backend's own time and its time against eager,
-#: measured in the same run, must have changed so much: then neither a busy machine nor another torch looks like it.
+#: Ratio from which a time counts as changed. Both the backend's own time and its time against eager,
+#: measured in the same run, must have changed as much, which rules out a busy machine and another torch.
 LATENCY_THRESHOLD = 1.5
-#: From how many times the bytes on delegates count as larger. Lowering has no noise: this leaves out a longer version.
+#: Ratio from which the bytes of delegates count as larger. Lowering has no noise: this leaves out a longer version.
 _LARGER = 1.01
-#: By so much the share of delegated examples must differ if the two runs did not try the same examples.
+#: The share of delegated examples must differ by this much if the two runs did not try the same examples.
 _SHARE = 0.1
 #: This many lines of a group are printed.
 _LINES = 30
@@ -74,7 +74,7 @@ _TITLES: dict[Group, str] = {
     "only_old": "Only in the old run",
     "only_new": "Only in the new run",
 }
-#: How much of it the backend runs, and whether that was seen: what was compiled and could not be run says nothing.
+#: How much of it the backend runs, if seen: examples that were compiled and could not be run say nothing.
 _RANK = {
     Verdict.PASSED: 5,
     Verdict.DELEGATED: 5,
@@ -89,15 +89,15 @@ _RAN = (Verdict.DELEGATED, Verdict.PARTLY)
 
 
 def is_lost(old: Verdict, new: Verdict) -> bool:
-    """Whether the backend runs less of what has the new verdict than when it had the old one, and no fault is told.
+    """True if the backend runs less of a case with the new verdict than with the old one, and no fault is reported.
 
-    So it is, too, if what was seen before can no longer be tried, for whatever reason.
+    Also if a case that was seen before can no longer be tried, for any reason.
     """
     return old in _RANK and new in _RANK and _RANK[new] < _RANK[old]
 
 
 class _Counted(Protocol):
-    """What is known of how much the backend runs."""
+    """Counts of the work that the backend runs."""
 
     @property
     def delegated_nodes(self) -> int: ...
@@ -122,40 +122,40 @@ class _Counted(Protocol):
 
 
 def is_fewer(old: _Counted, new: _Counted) -> bool:
-    """Whether the backend runs fewer operators of the same examples, and the runtime more."""
+    """True if the backend runs fewer operators of the same examples, and the runtime more."""
     return new.delegated_nodes < old.delegated_nodes and new.fallback_calls > old.fallback_calls
 
 
 def is_larger(old: _Counted, new: _Counted) -> bool:
-    """Whether the delegates of the same operators have more bytes: they do more, or hold more, for the same."""
+    """True if the delegates of the same operators have more bytes: they do more, or hold more, for the same."""
     return old.delegated_nodes == new.delegated_nodes and new.delegate_bytes > _LARGER * old.delegate_bytes > 0
 
 
 def is_more_work(old: _Counted, new: _Counted) -> bool:
-    """Whether the delegates of the same operators have more operators: a fusion or a folding no longer happens."""
+    """True if the delegates of the same operators have more operators: a fusion or a folding no longer happens."""
     return old.delegated_nodes == new.delegated_nodes and new.delegate_operators > old.delegate_operators > 0
 
 
 def taken_apart(old: _Counted, new: _Counted) -> list[str]:
-    """Operators that the backend took whole, where it takes more others now: those that these are made of."""
+    """Operators that the backend took whole, and now takes as the operators that they decompose to."""
     if new.delegated_nodes <= old.delegated_nodes:
         return []
     return [operator for operator in old.taken if operator not in new.taken]
 
 
 def is_less_careful(old: _Counted, new: _Counted) -> bool:
-    """Whether the backend's runtime refuses fewer damages of delegates of the same size."""
+    """True if the backend's runtime refuses fewer damages of delegates of the same size."""
     return old.delegate_bytes == new.delegate_bytes and new.damages_refused < old.damages_refused
 
 
 def is_less_named(old: _Counted, new: _Counted) -> bool:
-    """Whether the delegates' debug handles name fewer of the same operators: profiles and traces lose them."""
+    """True if the delegates' debug handles name fewer of the same operators: profiles and traces lose them."""
     return old.delegated_nodes == new.delegated_nodes and new.named_nodes < old.named_nodes
 
 
 @dataclass(frozen=True)
 class Change:
-    """A case, or something that the backend says of itself, that changed.
+    """A case, or a fact of the backend's description, that changed.
 
     `ratio` is new / old: of times, for "larger" and "smaller" of bytes, for "more_work" and "less_work" of operators.
     """
@@ -175,7 +175,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Difference:
-    """All changes, and what makes the two runs hard to compare."""
+    """All changes, and differences that make the two runs hard to compare."""
 
     backend: str
     changes: tuple[Change, ...]
@@ -183,17 +183,17 @@ class Difference:
     #: (name, old, new) of packages and facts of machine and device that differ.
     circumstances: tuple[tuple[str, str, str], ...]
     latency_threshold: float
-    #: How many cases are in both runs.
+    #: Number of cases in both runs.
     compared: int
 
     @property
     def is_regression(self) -> bool:
-        """Whether there are new faults, or something is no longer delegated. Times are reported, but do not count."""
+        """True if there are new faults, or something is no longer delegated. Times are reported, but do not count."""
         return any(change.group in ("faults", "lost") for change in self.changes)
 
     @property
     def is_slower(self) -> bool:
-        """Whether a case takes longer than the threshold allows."""
+        """True if a case takes longer than the threshold allows."""
         return bool(self.of("slower"))
 
     def of(self, group: Group) -> tuple[Change, ...]:
@@ -269,7 +269,7 @@ def diff(old: Run, new: Run, *, latency_threshold: float = LATENCY_THRESHOLD) ->
     one_ran = old.backend.available != new.backend.available
     for name in both:
         if one_ran and _is_unseen(before[name]) != _is_unseen(after[name]):
-            continue  # a warning says so
+            continue  # there is a warning
         old_case, new_case = before[name], after[name]
         changes += _changes(old_case, new_case, 0.0 if same_examples else _SHARE)
         changes += _latency(old_case, new_case, latency_threshold)
@@ -334,9 +334,9 @@ def _changes(old: CaseResult, new: CaseResult, least_share: float) -> Iterable[C
 
 
 def _is_less_seen(old: CaseResult, new: CaseResult) -> bool:
-    """Whether examples that ran are among those that were compiled and could not be run.
+    """True if examples that ran are among those that were compiled and could not be run.
 
-    Their delegates may have more operators than before: what is beyond the runtime is no gain.
+    Their delegates may have more operators than before: operators that the runtime cannot run are no gain.
     """
     ran = [sum(result.counts.get(verdict, 0) for verdict in _RAN) for result in (old, new)]
     unseen = [result.counts.get(Verdict.UNAVAILABLE, 0) for result in (old, new)]
@@ -344,7 +344,7 @@ def _is_less_seen(old: CaseResult, new: CaseResult) -> bool:
 
 
 def _is_unseen(result: CaseResult) -> bool:
-    """Whether nothing was seen of what the backend computes."""
+    """True if no result of the backend was seen."""
     return result.verdict in (Verdict.UNAVAILABLE, Verdict.NOT_APPLICABLE)
 
 
@@ -414,14 +414,14 @@ def _reasons(old: CaseResult, new: CaseResult) -> Iterable[Change]:
 
 
 def _insides(old: CaseResult, new: CaseResult) -> Iterable[Change]:
-    """Other words for the operators of a delegate that has the same bytes."""
+    """Other reported operators of a delegate that has the same bytes."""
     found = told_otherwise(old.insides, new.insides)
     if found is not None:
         yield Change("insides", new.case, *found)
 
 
 def _said_of_itself(old: Run, new: Run) -> Iterable[Change]:
-    """What the backends of two runs say otherwise; nothing if a run is of a suite that did not keep it."""
+    """Differences between two runs' descriptions of the backend; nothing if a run's suite did not keep them."""
     if old.description is None or new.description is None:
         return
     before, after = (Saying(run.description or {}, run.declarations) for run in (old, new))

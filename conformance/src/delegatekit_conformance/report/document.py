@@ -42,7 +42,7 @@ def as_json(run: Run) -> dict[str, Any]:
 
 
 def _summary(run: Run) -> dict[str, Any]:
-    """Sums for readers that do not want to add up; `from_json` ignores them."""
+    """Sums, for convenience; `from_json` ignores them."""
     delegated, total = views.nodes(run.results)
     parts, reached = judges.parts(run.results), rows.reach(run)
     return {
@@ -62,7 +62,7 @@ def _summary(run: Run) -> dict[str, Any]:
 
 
 def from_json(values: Any) -> Run:
-    """The run of a document. Raises FormatError if it is none of this version."""
+    """The run of a document. Raises FormatError if it is not one of this version."""
     if not isinstance(values, dict) or "format" not in values:
         raise FormatError("it is not a conformance report: it has no `format`")
     if values["format"] != FORMAT:
@@ -148,7 +148,7 @@ def _check_shards(runs: Sequence[Run]) -> None:
 
 
 def _joined(facts: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """The facts of several machines: what differs is listed."""
+    """The facts of several machines: differing values are listed."""
     found: dict[str, dict[str, None]] = {}
     for machine in facts:
         for key, value in machine.items():

@@ -1,4 +1,4 @@
-"""Who judged how many examples, and why not the others; and what "correct" counts: only what the backend computed."""
+"""Number of examples that each judge saw, with reasons; and the meaning of "correct": only the backend's results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..run import Run
 from ..stock import OFF
 from . import views
 
-#: Verdicts of examples of which there is no result of the backend, and why.
+#: Verdicts of examples without a result of the backend, and why.
 _NO_RESULT: Final = {
     Verdict.FALLBACK: "nothing was delegated",
     Verdict.REFUSED: "lowering refused it",
@@ -27,7 +27,7 @@ _NO_RESULT: Final = {
     Verdict.CRASH: "the process crashed",
     Verdict.TIMEOUT: "there was no end",
 }
-#: What was compiled by the backend, of what `verification` sees everything.
+#: Verdicts of examples that the backend compiled, all of which `verification` sees.
 _COMPILED: Final = frozenset(
     {Verdict.DELEGATED, Verdict.PARTLY, Verdict.UNAVAILABLE, Verdict.MISMATCH, Verdict.STOCK, Verdict.RUN_ERROR}
     | {Verdict.LOAD_ERROR}
@@ -37,14 +37,14 @@ _WRONG_HERE: Final = "it was wrong in this engine already"
 
 @dataclass(frozen=True)
 class Judge:
-    """One that told right from wrong: how many examples it saw of those in which programs were tried."""
+    """A reference for correctness, and how many of the examples with programs it saw."""
 
     name: str
     seen: int
     examples: int
     #: (why it did not see the others, how many), the most frequent first.
     unseen: tuple[tuple[str, int], ...] = ()
-    #: What makes a reader wrong who believes that it judged; empty if nothing.
+    #: A warning for readers who assume that it judged; empty if unnecessary.
     warning: str = ""
 
     @property
@@ -64,7 +64,7 @@ class Judge:
 def judges(run: Run) -> tuple[Judge, ...]:
     """The judges of a run: PyTorch eager, the stock ExecuTorch runtime, and the vendor's tool if the backend names one.
 
-    They are asked about programs; rules and damages have no judge but themselves.
+    They are asked about programs; rules and damages are judged only by themselves.
     """
     tried = [result for result in run.results if not views.is_rule(result)]
     if not tried:
@@ -76,12 +76,12 @@ def judges(run: Run) -> tuple[Judge, ...]:
 
 
 def warnings(run: Run) -> tuple[str, ...]:
-    """What the judges did not look at although a reader may believe it, in sentences."""
+    """Results that the judges did not look at although a reader may believe it, in sentences."""
     return tuple(f"{judge.name}: {judge.warning}" for judge in judges(run) if judge.warning)
 
 
 def lost(old: Run, new: Run) -> Iterable[str]:
-    """What judged the old run and does not judge the new one, in sentences."""
+    """Judges of the old run that do not judge the new one, in sentences."""
     after = {judge.name: judge for judge in judges(new)}
     for before in judges(old):
         now = after.get(before.name)
@@ -130,7 +130,7 @@ def _vendor(run: Run, results: Sequence[CaseResult]) -> Judge:
 
 
 def _without_results(counts: Mapping[Verdict, int]) -> Counter[str]:
-    """Why examples have no result of the backend that anybody could judge: reason -> examples."""
+    """Reasons why examples have no result of the backend to judge: reason -> examples."""
     return Counter({words: counts[verdict] for verdict, words in _NO_RESULT.items() if verdict in counts})
 
 
@@ -148,13 +148,13 @@ class Parts:
 
     right: int
     partly: int
-    #: Correct, but nothing was delegated: says nothing about the backend.
+    #: Correct, but nothing was delegated: no evidence about the backend.
     without: int
     others: int
 
     @property
     def words(self) -> str:
-        """In one sentence, with what counts first."""
+        """In one sentence, the most important first."""
         return (
             f"{self.right:,} examples right on the backend, {self.partly:,} partly on it, {self.without:,} with "
             f"nothing delegated, which say nothing about the backend, {self.others:,} others"
@@ -162,7 +162,7 @@ class Parts:
 
 
 def parts(results: Iterable[CaseResult]) -> Parts:
-    """What became of the examples of programs."""
+    """The outcomes of the examples of programs, counted."""
     counts = views.counts(result for result in results if not views.is_rule(result))
     right, partly = counts.pop(Verdict.DELEGATED, 0), counts.pop(Verdict.PARTLY, 0)
     without = counts.pop(Verdict.FALLBACK, 0)

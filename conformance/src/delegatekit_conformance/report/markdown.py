@@ -54,7 +54,7 @@ def headline(run: Run) -> str:
 
 
 def _seen(run: Run) -> list[str]:
-    """Who judged how much, and which rows of the support table nothing reached."""
+    """Coverage of each judge, and rows of the support table that no example reached."""
     found = judges.judges(run)
     if not found:
         return []

@@ -1,4 +1,4 @@
-"""How a verdict looks: a symbol that says it without color, and a kind that decides the color."""
+"""The appearance of a verdict: a symbol that is clear without color, and a kind that decides the color."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STYLES: Mapping[str, str] = {
     "warning": "magenta",
     "fault": "bold red",
 }
-#: What the runtime's own operators get wrong, without the backend.
+#: Faults of the runtime's own operators, without the backend.
 CORE = Mark("!", "core")
 #: A fault that the vendor's expectations name.
 EXPECTED = "expected"

@@ -1,4 +1,4 @@
-"""One or several runs as one HTML page that needs nothing beside itself: styles, script and plot are inside it."""
+"""One or several runs as one HTML page that is self-contained: styles, script and plot are inside it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A run with what the page says of it. `label` tells it from the other runs."""
+    """A run with its figures on the page. `label` distinguishes it from the other runs."""
 
     number: int
     label: str
@@ -110,24 +110,24 @@ class Sheet:
 
     @cached_property
     def core(self) -> list[Card]:
-        """What goes wrong without the backend."""
+        """The faults that occur without the backend."""
         found = views.core_faults(self.run.results)
         return [self._card("core", number, *each) for number, each in enumerate(found)]
 
     @cached_property
     def anchors(self) -> dict[str, str]:
-        """Where the first fault of a case is shown."""
+        """The anchor of the first fault of each case."""
         cards = [*self.core[:_FAULTS], *self.expected[:_FAULTS], *self.faults[:_FAULTS]]
         return {card.case: card.anchor for card in reversed(cards)} if cards else {}
 
     @cached_property
     def reasons(self) -> list[views.Reason]:
-        """Why the backend refused, the most frequent first."""
+        """The backend's reasons for refusals, the most frequent first."""
         return views.reasons(self.run.results)
 
     @cached_property
     def judges(self) -> tuple[judges.Judge, ...]:
-        """Who judged how many examples."""
+        """The judges, with the number of examples that each saw."""
         return judges.judges(self.run)
 
     @cached_property
@@ -137,7 +137,7 @@ class Sheet:
 
     @property
     def reached(self) -> str:
-        """How many rows of the support table were compiled, in words."""
+        """The number of rows of the support table that were compiled, in words."""
         return rows.summary(self.run)
 
     @cached_property
@@ -147,7 +147,7 @@ class Sheet:
 
     @property
     def median_ratio(self) -> str:
-        """How the middle case compares with eager, in words."""
+        """The median ratio to eager, in words."""
         ratios = sorted(latency.ratio for latency in self.latencies)
         return ratio(ratios[len(ratios) // 2])
 
@@ -317,7 +317,7 @@ def write_html(path: Path, runs: Sequence[Run]) -> None:
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
-    """Names of the backends; with version and number where that is not enough to tell them apart."""
+    """Names of the backends; with version and number where that is ambiguous."""
     names = [run.backend.name for run in runs]
     if len(set(names)) < len(names):
         names = [f"{run.backend.name} {run.backend.version}" for run in runs]
@@ -342,7 +342,7 @@ def _rows(sheets: Sequence[Sheet]) -> Iterable[Row]:
         namespace, dot, name = operator.partition(".")
         if not name:
             namespace, dot, name = "", "", operator
-        plain = name.removesuffix(".default")  # says nothing; narrow screens leave it out
+        plain = name.removesuffix(".default")  # carries no information; narrow screens leave it out
         lines = tuple(line for sheet in sheets for line in _lines(sheet, operator))
         yield Row(operator, namespace + dot, plain, name[len(plain) :], " ".join(sorted(kinds)), tuple(groups), lines)
 
@@ -454,7 +454,7 @@ def _delegated(result: CaseResult) -> str:
 
 
 def _dynamic(backend: BackendFacts) -> str:
-    """Whether delegates take sizes that change, and where."""
+    """Support of delegates for sizes that change, in words."""
     if not backend.supports_dynamic_shapes:
         return "no"
     return "yes" if backend.device_dynamic_shapes else "here yes, not on the device"
@@ -466,7 +466,7 @@ def _breaks(name: str) -> Markup:
 
 
 def _note(result: CaseResult) -> str:
-    """What is worth saying of a case in a table, in a line."""
+    """A remark on a case for a table, in one line."""
     if result.verdict.is_fault and result.faults:
         return first_line(views.by_gravity(result.faults)[0].detail, 220)
     if not result.counts and result.core_faults:

@@ -13,9 +13,9 @@ from .text import clean
 
 _WIDTH, _HEIGHT = 640, 560
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 36, 32, 54
-#: More points than these would make the page large and say no more: the slowest against eager stay.
+#: More points would make the page large without more information: the slowest against eager stay.
 _POINTS = 1000
-#: How many series have a color and a shape of their own.
+#: Number of series with a color and a shape of their own.
 SERIES = 4
 
 

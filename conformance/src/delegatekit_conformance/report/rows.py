@@ -21,7 +21,7 @@ _SHORT: Final[Mapping[State, str]] = {
     "refused": "refused in every example",
     "no example": "without an example",
 }
-#: This many reasons are told of one row.
+#: This many reasons are shown for one row.
 _REASONS: Final = 3
 
 
@@ -48,7 +48,7 @@ class RowReach:
 
 
 def reach(run: Run) -> tuple[RowReach, ...] | None:
-    """The rows of the backend's table in its order; None if the plugin does not tell its rows (`documentation`)."""
+    """The rows of the backend's table in its order; None if the plugin does not report its rows (`documentation`)."""
     if run.backend.rows is None:
         return None
     compiled: Counter[str] = Counter()
@@ -80,7 +80,7 @@ def reach(run: Run) -> tuple[RowReach, ...] | None:
 
 
 def unreached(run: Run) -> tuple[RowReach, ...]:
-    """The rows that were never compiled, those first that a vendor can do most about.
+    """The rows that were never compiled, the most actionable for a vendor first.
 
     Of a run of chosen cases, those without an example are left out: the others may bring them.
     """

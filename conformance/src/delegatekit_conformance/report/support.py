@@ -67,6 +67,6 @@ def _words(result: CaseResult | None) -> str:
 
 
 def _constraint(reason: views.Reason, operator: str) -> str:
-    """A reason that is said of another operator than the row's (one that it is decomposed into) names it."""
+    """A reason for another operator than the row's (one that it is decomposed into) names that operator."""
     others = [name for name in reason.operators if name != operator]
     return f"{', '.join(others)}: {reason.text}" if others and operator not in reason.operators else reason.text

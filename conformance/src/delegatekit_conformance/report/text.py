@@ -1,4 +1,4 @@
-"""Text that others wrote (error messages, reasons) made fit for a terminal, a page, XML and Markdown."""
+"""Foreign text (error messages, reasons), sanitized for a terminal, a page, XML and Markdown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def clean(text: str) -> str:
 
 
 def first_line(text: str, limit: int = 200) -> str:
-    """The first line that says something, cut at `limit` characters."""
+    """The first nonempty line, cut at `limit` characters."""
     line = next((line.strip() for line in clean(text).splitlines() if line.strip()), "")
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 

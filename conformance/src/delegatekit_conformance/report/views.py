@@ -1,4 +1,4 @@
-"""What the reports show, computed from results alone: rooms, the matrix of operators, reasons, latencies."""
+"""The data that reports show, computed from results alone: rooms, the matrix of operators, reasons, latencies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROOMS = (
     "models",
     "robustness",
 )
-#: Examples with these verdicts say nothing about the backend.
+#: Examples with these verdicts give no information about the backend.
 _UNTRIED = frozenset({Verdict.NOT_EXPORTABLE, Verdict.NOT_APPLICABLE})
 #: Rooms whose examples are rules and damages, not programs that a backend could take.
 _RULES = frozenset({"contract", "robustness"})
@@ -34,7 +34,7 @@ _TAKEN = frozenset({Verdict.DELEGATED, Verdict.UNAVAILABLE})
 
 
 def counts(results: Iterable[CaseResult]) -> dict[Verdict, int]:
-    """How many examples have each verdict, in the order of `Verdict`."""
+    """The number of examples with each verdict, in the order of `Verdict`."""
     total: Counter[Verdict] = Counter()
     for result in results:
         total.update(result.counts)
@@ -42,7 +42,7 @@ def counts(results: Iterable[CaseResult]) -> dict[Verdict, int]:
 
 
 def case_counts(results: Iterable[CaseResult]) -> dict[Verdict, int]:
-    """How many cases have each verdict, in the order of `Verdict`."""
+    """The number of cases with each verdict, in the order of `Verdict`."""
     total = Counter(result.verdict for result in results)
     return {verdict: total[verdict] for verdict in Verdict if total[verdict]}
 
@@ -68,12 +68,12 @@ def share(results: Iterable[CaseResult]) -> float | None:
 
 
 def is_rule(result: CaseResult) -> bool:
-    """Whether a case is a rule or tries damage, and no program that a backend could take."""
+    """True if a case is a rule or tries damage, and not a program that a backend could take."""
     return room(result) in _RULES or Verdict.PASSED in result.counts
 
 
 def in_stock(results: Iterable[CaseResult]) -> int:
-    """How many examples ran in the stock ExecuTorch runtime, too."""
+    """The number of examples that ran in the stock ExecuTorch runtime, too."""
     return sum(result.stock for result in results)
 
 
@@ -111,7 +111,7 @@ def expected(results: Iterable[CaseResult]) -> list[CaseResult]:
 
 
 def core_faults(results: Iterable[CaseResult]) -> list[tuple[CaseResult, Outcome]]:
-    """What goes wrong without the backend."""
+    """The faults that occur without the backend."""
     return [(result, fault) for result in results for fault in result.core_faults]
 
 
@@ -122,7 +122,7 @@ def by_gravity(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 
 def is_expected_pass(result: CaseResult) -> bool:
-    """Whether an expectation names the case, and it has no fault."""
+    """True if an expectation names the case, and it has no fault."""
     return result.expected is not None and not result.verdict.is_fault
 
 
@@ -162,14 +162,14 @@ def _rank(name: str, order: Sequence[str]) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why something was refused, with the operators that it was said of and in how many cases."""
+    """A reason for refusals, with its operators and the number of cases."""
 
     text: str
     operators: tuple[str, ...]
     cases: int
 
 
-#: Names that torch.export gives: a name followed by a number says nothing to a reader.
+#: Names that torch.export gives: a name followed by a number carries no information.
 _NODE_NAMES = re.compile(r"\b(?:inputs?|args?|[a-z][a-z0-9_]*)_\d+\b")
 #: "is int8": the refusals of several dtypes are one reason.
 _REFUSED_DTYPE = re.compile(rf" is ({'|'.join(_DTYPES)})\b")
@@ -224,7 +224,7 @@ class Latency:
 
     @property
     def ratio(self) -> float:
-        """How many times longer the backend takes than eager."""
+        """The backend's time divided by eager's."""
         return self.backend / self.eager
 
 

@@ -1,7 +1,7 @@
 """Runs cases on a Dask cluster: a task for each case, on workers that have a resource named after the backend.
 
 A Dask worker runs the case in a pool of one worker process of its own, so that a crash of the backend does not end it.
-If it is lost all the same (a reboot, a pulled cable), the scheduler gives its cases to another.
+If it is lost nevertheless (a reboot, a pulled cable), the scheduler gives its cases to another.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def run_on_cluster(
             for name, result in run_tasks(client, _run_case, tasks):
                 yield _lost(cases[name], result.words) if isinstance(result, Lost) else CaseResult.from_json(result)
         finally:
-            with suppress(Exception):  # the run is over; what does not answer has nothing to close
+            with suppress(Exception):  # the run is over; an unreachable worker has nothing to close
                 client.run(_close_pools, on_error="ignore")
 
 

@@ -9,7 +9,7 @@ from functools import cache
 from multiprocessing.context import BaseContext
 from pathlib import Path
 
-#: What the server imports before it forks the first worker.
+#: Modules that the server imports before it forks the first worker.
 _WARM = f"{__package__}.warm"
 #: Seconds that the server may take for it.
 _PATIENCE = 300.0
@@ -17,7 +17,7 @@ _PATIENCE = 300.0
 
 @cache
 def starter() -> BaseContext:
-    """The way in which this process starts workers.
+    """The start method of workers in this process.
 
     On Linux the first call starts the server, which lives as long as this process and the workers: forking a worker
     takes milliseconds, starting and warming one up takes seconds. Other systems do not fork safely what torch has
@@ -40,5 +40,5 @@ def _tell_threads_of_server() -> None:
 
 
 def threads(process: int) -> int:
-    """How many threads a process of this machine has (Linux)."""
+    """The number of threads of a process of this machine (Linux)."""
     return len(list(Path(f"/proc/{process}/task").iterdir()))

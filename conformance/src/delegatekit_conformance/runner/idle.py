@@ -1,4 +1,4 @@
-"""Tells a process that waits for something that never comes from one that gets little of a busy machine."""
+"""Distinguishes a process that waits for something that never comes from one that gets little of a busy machine."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import time
 
 import psutil
 
-#: A process that can run gets some CPU time within so many seconds, however busy the machine is.
+#: A process that can run gets some CPU time within this many seconds, however busy the machine is.
 _WINDOW = 5.0
 
 
 class Idle:
-    """Whether a process and its descendants have used no CPU time at all for a while."""
+    """Detects that a process and its descendants have used no CPU time at all for a while."""
 
     def __init__(self, process: int, seconds: float) -> None:
         """`process` is its number; it is idle after `seconds` without any CPU time, and 5 at least."""
@@ -21,7 +21,7 @@ class Idle:
         self._since = time.monotonic()
 
     def look(self) -> bool:
-        """Whether it has been idle for all this time. To be called now and then; what has ended is not idle."""
+        """True if it has been idle for all this time. To be called now and then; an ended process is not idle."""
         used = _used(self._process)
         if used is None or used != self._used:
             self._used, self._since = (-1.0 if used is None else used), time.monotonic()
@@ -30,13 +30,13 @@ class Idle:
 
 
 def _used(process: int) -> float | None:
-    """CPU seconds of the process and its descendants; None if it cannot be told."""
+    """CPU seconds of the process and its descendants; None if unknown."""
     try:
         root = psutil.Process(process)
         total = 0.0
         for member in (root, *root.children(recursive=True)):
             times = member.cpu_times()
-            # With those of children that have ended: whatever runs moves the sum.
+            # With those of children that have ended: any activity changes the sum.
             total += times.user + times.system + times.children_user + times.children_system
         return total
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""Files that survive a crash: what a worker has done of one case, and which cases of a run are finished.
+"""Files that survive a crash: a worker's progress on one case, and the finished cases of a run.
 
 Both are JSON lines that are only appended to, so what was written before a process died can be read.
 """
@@ -27,7 +27,7 @@ FORMAT = 1
 
 
 class Diary:
-    """What a worker writes while it works on one case."""
+    """The file that a worker writes while it works on one case."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
@@ -46,12 +46,12 @@ class Diary:
 
 @dataclass
 class Progress:
-    """What a diary tells; `read` takes in what was appended since the last time."""
+    """The content of a diary; `read` takes in what was appended since the last time."""
 
     path: Path
     #: The worker's process id.
     process: int = 0
-    #: How many examples the case has, once it is known; and whether these are all, or further ones may come.
+    #: Number of examples of the case, once known; and whether these are all, or further ones may come.
     count: int | None = None
     complete: bool = False
     outcomes: dict[int, Outcome] = field(default_factory=dict)
@@ -60,23 +60,23 @@ class Progress:
     #: The example that was begun and has no outcome.
     open: int | None = None
     example: str = ""
-    #: Whether the worker has the examples.
+    #: True if the worker has the examples.
     prepared: bool = False
     #: The examples that a worker died of.
     deaths: set[int] = field(default_factory=set)
-    #: Whether the worker looks for smaller examples; all outcomes are there then.
+    #: True if the worker looks for smaller examples; all outcomes are there then.
     shrinking: bool = False
     #: CPU seconds that the step which the worker is in may take.
     limit: float = 0.0
     #: Why the case could not be begun.
     failure: str = ""
-    #: How many events were read, and when the last came (time.monotonic()).
+    #: Number of events read, and time of the last one (time.monotonic()).
     events: int = 0
     when: float = 0.0
     _offset: int = 0
 
     def read(self) -> Progress:
-        """Read on; an unfinished last line is left for later."""
+        """Read what is new, except an unfinished last line."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
@@ -93,7 +93,7 @@ class Progress:
         return self
 
     def note(self, index: int, outcome: Outcome, *, died: bool = True) -> None:
-        """Write down the outcome of an example that its worker died of; with `died` false, in another worker."""
+        """Record the outcome of an example that its worker died of; with `died` false, in another worker."""
         diary = Diary(self.path)
         diary.write("outcome", index=index, outcome=outcome.to_json(), died=died)
         diary.close()
@@ -159,7 +159,7 @@ class Finished:
         self._file.flush()
 
     def _read(self, header: Mapping[str, Any]) -> int:
-        """Read the file; returns how many bytes of it are whole lines."""
+        """Read the file; returns the number of bytes in whole lines."""
         with open_file(self.path) as file:
             data = file.read()
         whole = data.rfind(b"\n") + 1
@@ -195,13 +195,13 @@ class Finished:
 
 
 def _short(found: Any, wanted: Any) -> str:
-    """What is found, in whole if it is about as long as what is wanted."""
+    """The found value, in whole if it is about as long as the wanted one."""
     text = repr(found)
     return text if len(text) < 2 * len(repr(wanted)) + 100 else cut_off(text)
 
 
 def _facts(context: Context, distribution: str) -> dict[str, Any]:
-    """What two runs must have in common for their results to be put together."""
+    """Facts that must be equal for the results of two runs to be combined."""
     return {
         "format": FORMAT,
         "backend": context.backend,

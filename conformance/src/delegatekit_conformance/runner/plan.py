@@ -1,4 +1,4 @@
-"""What is to be done, as plain data: limits of a worker, a job for it, and how cases are selected and sharded."""
+"""A worker's task as plain data: its limits, a job, and the selection and sharding of cases."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fnmatch import fnmatchcase
 from ..cases import Case
 from ..context import Context
 
-#: A shard may carry so much more than its equal part before a case goes to the shard of its next choice.
+#: A shard may carry this much more than its equal part before a case goes to its next shard by hash.
 _SLACK = 1.1
 #: An example of a case of one example may take this multiple of the case's declared cost, if that is more than
-#: `Context.timeout`: a case that is known to be long is not a hang.
+#: `Context.timeout`: a case that is known to take long is not a hang.
 _COST_FACTOR = 4.0
 
 
@@ -23,7 +23,7 @@ Source = Callable[[Context], Mapping[str, Case]]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a worker may use, and how often one may die."""
+    """Resources that a worker may use, and the number of times that one may die."""
 
     #: Bytes of private memory that a worker may have (Linux: RLIMIT_DATA), or None.
     memory: int | None = 8 << 30
@@ -31,7 +31,7 @@ class Limits:
     crashes: int = 3
     #: A worker is replaced by a fresh one after this many cases.
     recycle: int = 400
-    #: Time limits are CPU seconds of the worker. A step that uses less of the processor may last so many times its
+    #: Time limits are CPU seconds of the worker. A step that uses less of the processor may last this many times its
     #: limit; one that uses none at all in the second half of its limit is ended then.
     patience: float = 5.0
 
@@ -44,7 +44,7 @@ class Job:
     #: The file that the worker writes its progress to; files beside it hold what goes to stderr, and tracebacks.
     journal: str
     first: int = 0
-    #: Whether to try that example only, and to look for no smaller one.
+    #: Try that example only, and look for no smaller one.
     only: bool = False
 
 
@@ -69,7 +69,7 @@ def _matches(name: str, pattern: str) -> bool:
 def shard(cases: Mapping[str, Case], names: Sequence[str], index: int, count: int) -> list[str]:
     """The names of shard `index` (from 1) of `count`, in their order. All shards together are all names.
 
-    A case goes to the shard that its name's hash likes best, of those that have room: a new case moves few others
+    A case goes to the first shard with room, in the order of its name's hash: a new case moves few others
     (consistent hashing with bounded loads), and the costs are even.
     """
     room = _SLACK * sum(cases[name].cost for name in names) / count

@@ -33,12 +33,12 @@ from .workers import ClosedError, DiedError, Worker, Workers
 _POLL = 0.2
 #: This many seconds after its wall time is up, a worker that did not end itself is ended.
 _GRACE = 10.0
-#: This many bytes of what a dead worker wrote to stderr are kept, and this many frames of its traceback.
+#: This many bytes of a dead worker's stderr are kept, and this many frames of its traceback.
 _TAIL = 400
 _FRAMES = 3
 #: This many bytes of the traceback are read.
 _TRACE = 1 << 20
-#: What the frames of the thread that runs the case have in them.
+#: Text in the frames of the thread that runs the case.
 _HERE = "/work.py"
 #: The signal that ends a worker which has used up its CPU time.
 _OVER = getattr(signal, "SIGPROF", 0)
@@ -46,11 +46,11 @@ _OVER = getattr(signal, "SIGPROF", 0)
 
 @dataclass(frozen=True)
 class Death:
-    """How a worker ended: at a signal (negative) or with a status; or not in time."""
+    """The end of a worker: a signal (negative), a status, or a timeout."""
 
     code: int | None
     late: bool = False
-    #: It was ended because it had used no CPU time at all for long.
+    #: It was ended because it had used no CPU time for long.
     slept: bool = False
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Pool:
         """`jobs` cases run at a time.
 
         `source` gives the cases, here and in every worker: a function of a module that workers can import. `cases` is
-        what it gives, if the caller has asked it already.
+        its result, if the caller has it already.
         """
         self.context = context
         self.cases = source(context) if cases is None else cases
@@ -112,7 +112,7 @@ class Pool:
     def run(self, names: Sequence[str]) -> Iterator[CaseResult]:
         """Run the named cases, the long ones first; yields results as they come.
 
-        Closing the iterator, or an interrupt, ends the workers; the pool is of no use then.
+        Closing the iterator, or an interrupt, ends the workers; the pool is unusable afterwards.
         """
         order = sorted(names, key=lambda name: -self.cases[name].cost)
         threads = ThreadPoolExecutor(self._jobs, thread_name_prefix="case")
@@ -126,7 +126,7 @@ class Pool:
             threads.shutdown(cancel_futures=True)
 
     def run_case(self, name: str) -> CaseResult:
-        """Run one case to its end, with as many workers as that takes. Raises ClosedError if the pool is closed."""
+        """Run one case to its end, with as many workers as needed. Raises ClosedError if the pool is closed."""
         case = self.cases[name]
         progress = Progress(self._path())
         job = Job(name, str(progress.path))
@@ -140,7 +140,7 @@ class Pool:
             outcome = self._of_death(progress, death)
             if progress.open is None and index == first:
                 deaths, before = deaths + 1, outcome
-                continue  # it tried nothing: the next worker may get further
+                continue  # it tried nothing: the next worker may do more
             if progress.open is None:
                 index -= 1  # after the result of an example, before the next was begun
             if outcome.verdict is Verdict.TIMEOUT:
@@ -164,7 +164,7 @@ class Pool:
         return _result(case, outcomes, progress)
 
     def _once_more(self, job: Job, late: Outcome) -> tuple[Outcome, bool]:
-        """Try an example that timed out again, in a worker of its own: what came of it, and whether that died."""
+        """Try an example that timed out again, in a separate worker: the outcome, and whether that worker died."""
         progress = Progress(self._path())
         job = replace(job, journal=str(progress.path))
         death, _ = self._finish(self._fresh, work.work, (job,), progress)
@@ -184,7 +184,7 @@ class Pool:
     def _finish(
         self, workers: Workers, function: Callable[..., Any], arguments: tuple[Any, ...], progress: Progress
     ) -> tuple[Death | None, Any]:
-        """Have a worker do it; returns how the worker died, or None and what the function returned."""
+        """Have a worker execute it; returns how the worker died, or None and what the function returned."""
         with workers.one() as worker:
             worker.call(function, *arguments)
             death = self._await(worker, progress)
@@ -201,7 +201,7 @@ class Pool:
             return None, answer
 
     def _await(self, worker: Worker, progress: Progress) -> Death | None:
-        """Wait until a worker has answered or died; not in time, or it slept: how it is to be judged."""
+        """Wait until a worker has answered, died, timed out or slept: how it is to be judged."""
         events, since = progress.events, time.monotonic()
         idle: Idle | None = None
         slept = False
@@ -216,7 +216,7 @@ class Pool:
             elif _OVER and now - since > limit / 2 and progress.process and not slept:
                 idle = idle or Idle(progress.process, limit / 2)
                 slept = idle.look()
-                if slept:  # its whole time limit is up, and nothing suggests that it will ever end
+                if slept:  # its whole time limit is over, and nothing suggests that it will end
                     _signal(progress.process, _OVER)
         return Death(None, slept=True) if slept else None
 
@@ -258,7 +258,7 @@ class Pool:
 
 
 def _quieten_tracker() -> None:
-    """No warnings of what the killed workers' libraries left behind: Python's tracker cleans it up."""
+    """No warnings about leftovers of the killed workers' libraries: Python's tracker cleans them up."""
     ignore = "ignore::UserWarning:multiprocessing.resource_tracker"
     known = os.environ.get("PYTHONWARNINGS", "")
     if ignore not in known:
@@ -271,7 +271,7 @@ def _signal(process: int, number: int) -> None:
 
 
 def _ordinary(progress: Progress) -> bool:
-    """Whether there is a fault for which a worker can seek a smaller example."""
+    """True if there is a fault for which a worker can seek a smaller example."""
     return any(
         (outcome.verdict.is_fault or outcome.core) and index not in progress.deaths
         for index, outcome in progress.outcomes.items()
@@ -279,7 +279,7 @@ def _ordinary(progress: Progress) -> bool:
 
 
 def _of_death(progress: Progress, death: Death, patience: float) -> Outcome:
-    """The outcome of the example that was being tried, with where the worker was and its last words."""
+    """The outcome of the example that was being tried, with where the worker was and the end of its stderr."""
     trace = _end_of(Path(f"{progress.path}.trace"), _TRACE)
     words = _end_of(Path(f"{progress.path}.err"), _TAIL).strip()
     where = _where(trace)

@@ -1,8 +1,8 @@
-"""Imported by the server process that workers are forked from: what no backend is part of is loaded and used once.
+"""Imported by the server process that workers are forked from: loads and uses once everything but backends.
 
 A worker that is forked has it at once and shares the memory. The server has one thread only: a fork has no others, and
 locks that they held would never be free again. Importing this module never fails; what cannot be loaded here is loaded
-by each worker, which then tells what is wrong.
+by each worker, which then reports what is wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _warm_up() -> None:
     _draw()
     for module in (torch.nn.Linear(2, 2), torch.nn.LayerNorm(2)):
         _lower(module.eval(), torch.zeros(1, 2))
-    # What is here stays: collecting garbage need not look through it, and pages stay shared.
+    # These objects stay: garbage collection need not scan them, and pages stay shared.
     gc.collect()
     gc.freeze()
 
@@ -58,7 +58,7 @@ def _lower(module: object, example: object) -> None:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Nothing that is written within the block is seen: nothing is under test here."""
+    """Discards output within the block: nothing is under test here."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [os.dup(descriptor) for descriptor in (1, 2)]

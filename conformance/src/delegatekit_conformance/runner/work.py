@@ -1,4 +1,4 @@
-"""What happens in a worker process: it tries the examples of one case after the other and writes a diary.
+"""The work of a worker process: tries the examples of one case after the other and writes a diary.
 
 The backend under test may crash or hang the process at any point; the supervisor (`pool`) draws the conclusion from the
 diary. Nothing heavy is imported before a worker has its limits.
@@ -33,13 +33,13 @@ from .plan import Job, Limits, Source, limit_of
 PREPARATION = 120.0
 #: Seconds between two looks at a child that tries a smaller example.
 _POLL = 0.005
-#: What a child that tries a smaller example ends with when it neither crashed nor hung.
+#: Exit code of a child whose smaller example neither crashed nor hung.
 _SURVIVED = 77
 #: A hang is believed after this part of the time for shrinking, while smaller examples are sought; the smallest is then
 #: tried again with the whole time limit.
 _PATIENCE = 1 / 3
 
-#: What this worker was made for, and the file that faulthandler writes to (it must stay open).
+#: The context that this worker was made for, and the file that faulthandler writes to (it must stay open).
 _context: Context
 _source: Source
 _limits: Limits
@@ -67,7 +67,7 @@ def prepare(
         _start_guard(supervisor)
     _limit(limits)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ[COMPILED] = "off"  # what is under test compiles, each time
+    os.environ[COMPILED] = "off"  # the backend under test compiles each time
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):
         os.dup2(nowhere, stream)
@@ -75,7 +75,7 @@ def prepare(
 
 
 def _start_guard(supervisor: Connection | None) -> None:
-    """Start a process that ends this worker's whole group once the worker, or its supervisor, is gone.
+    """Start a process that ends this worker's whole group once the worker, or its supervisor, has died.
 
     So compilers that the backend started do not outlive the worker. The guard belongs to the group, so the group's
     number cannot have been given to another group when it is used.
@@ -147,15 +147,15 @@ def work(job: Job) -> None:
 def _keep_partitioner() -> None:
     """Keep a partitioner as long as this process lives.
 
-    What a plugin has for all of them, as a server of its compiler, then stays, and is not started for each example.
-    Examples that look at the lives of such things have processes of their own.
+    State that they share, such as a server of the compiler, then stays and is not started for each example.
+    Examples that check the lifetime of such state have processes of their own.
     """
     global _partitioner  # noqa: PLW0603
     if _partitioner is None and _context.backend:
         try:
             backend = discovery.get_backend(_context.backend)
             _partitioner = backend.create_partitioner(backend.make_options(_context.options))
-        except Exception:  # examples say what is wrong with it
+        except Exception:  # examples report what is wrong with it
             _partitioner = False
 
 
@@ -172,7 +172,7 @@ def _attempt_further(case: Case, examples: Sequence[Any], job: Job, limit: float
 
 
 def work_alone(job: Job, example: Any) -> None:
-    """Try this example of the job's case, whatever the others are; in the diary its index is 0."""
+    """Try only this example of the job's case; in the diary its index is 0."""
     diary = _open(job)
     case = _case(job)
     limit = limit_of(case, 1, _context.timeout)
@@ -183,13 +183,13 @@ def work_alone(job: Job, example: Any) -> None:
 
 @dataclass(frozen=True)
 class Shrunk:
-    """What came of the search for a smaller example that ends a process in the same way."""
+    """The result of the search for a smaller example that ends a process in the same way."""
 
     example: Any
     #: Scripts of the smallest example and of the one that the search began with.
     snippet: str
     first_snippet: str
-    #: Whether the first example ends a process that tries nothing else; None if that was not tried.
+    #: True if the first example ends a process that tries nothing else; None if that was not tried.
     alone: bool | None = None
     smaller: bool = False
 
@@ -229,7 +229,7 @@ def _shrink_death(case: Case, example: Any, verdict: Verdict) -> Shrunk:
 
 
 class _Allowance:
-    """CPU seconds of this process and its children for a search, and wall time for what sleeps."""
+    """CPU seconds of this process and its children for a search, and wall time for sleeping processes."""
 
     def __init__(self, seconds: float) -> None:
         self._cpu = _cpu_seconds() + seconds
@@ -253,7 +253,7 @@ def describe(example: Any) -> str:
 
 
 def _open(job: Job) -> Diary:
-    """Begin a job: its diary, and files for what goes to stderr and for tracebacks of crashes and hangs."""
+    """Begin a job: its diary, and files for stderr and for tracebacks of crashes and hangs."""
     global _trace
     diary = Diary(Path(job.journal))
     diary.write("started", process=os.getpid(), limit=PREPARATION)
@@ -264,7 +264,7 @@ def _open(job: Job) -> Diary:
     before, _trace = _trace, Path(f"{job.journal}.trace").open("a", encoding="utf-8")  # noqa: SIM115
     faulthandler.enable(_trace)
     if hasattr(signal, "SIGPROF"):
-        # After the traceback, what the signal does by itself: it ends the process.
+        # After the traceback, the signal's default action: it ends the process.
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         faulthandler.register(signal.SIGPROF, _trace, chain=True)
     if before is not None:
@@ -280,9 +280,9 @@ def _close(diary: Diary) -> None:
 
 
 def _watch(seconds: float) -> None:
-    """End this process, with a traceback, unless this is called again before it has used so many CPU seconds.
+    """End this process, with a traceback, unless this is called again before it has used this many CPU seconds.
 
-    The operating system counts them: a machine that has much else to do makes no example late.
+    The operating system counts them: a busy machine makes no example time out.
     """
     assert _trace is not None
     if hasattr(signal, "setitimer"):
@@ -313,7 +313,7 @@ def _with_further(examples: Sequence[Any], case: Case, job: Job) -> Sequence[Any
 def _attempt(case: Case, example: Any, index: int, limit: float, diary: Diary) -> None:
     assert _trace is not None
     sys.stderr.flush()
-    for descriptor in (2, _trace.fileno()):  # only what comes of this example is of interest
+    for descriptor in (2, _trace.fileno()):  # only the output of this example is of interest
         os.ftruncate(descriptor, 0)
     diary.write("begin", index=index, example=describe(example), limit=limit)
     _watch(limit)
@@ -390,7 +390,7 @@ def _smaller(case: Case, example: Any, outcome: Outcome, limit: float) -> Outcom
 
 
 def _fate(case: Case, example: Any, seconds: float) -> Verdict | None:
-    """How a process ends that tries the example: CRASH, TIMEOUT after CPU `seconds`, or None if it survives."""
+    """The end of a process that tries the example: CRASH, TIMEOUT after CPU `seconds`, or None if it survives."""
     child = os.fork()
     if not child:
         _live(lambda: case.run(example, _context), seconds)
@@ -415,7 +415,7 @@ def _live(action: Callable[[], object], seconds: float) -> None:
     code = _SURVIVED
     try:
         if _alive is not None:
-            os.close(_alive)  # only the worker keeps its guard waiting
+            os.close(_alive)  # only the worker keeps its guard alive
         faulthandler.disable()
         faulthandler.unregister(signal.SIGPROF)
         signal.setitimer(signal.ITIMER_PROF, seconds)

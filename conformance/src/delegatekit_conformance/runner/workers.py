@@ -11,10 +11,10 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any, Final
 
-#: Seconds between two looks at whether the workers are still wanted, and that a killed process has for ending.
+#: Seconds between checks whether the workers are still needed, and that a killed process has for ending.
 _POLL: Final = 0.2
 _REST: Final = 10.0
-#: Two threads must not ask at once how a process ended: only the first would be told. Starting a process asks of all.
+#: Two threads must not poll a process at once: only the first would get its status. Starting a process polls all.
 _PROCESSES: Final = threading.Lock()
 
 
@@ -31,7 +31,7 @@ class DiedError(Exception):
 
 
 class RaisedError(Exception):
-    """What was called in a worker raised an exception, whose traceback this has."""
+    """The exception that was raised in a worker, with its traceback."""
 
 
 class Worker:
@@ -44,12 +44,12 @@ class Worker:
         with theirs, _PROCESSES:
             self._process.start()
         self.calls = 0
-        #: Whether it has answered every call.
+        #: True if it has answered every call.
         self.idle = True
 
     @property
     def alive(self) -> bool:
-        """Whether the process has not ended."""
+        """True if the process has not ended."""
         return self._code() is None
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -59,11 +59,11 @@ class Worker:
             self._connection.send((function, arguments))
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has answered or died; after `seconds` at the latest."""
+        """True once it has answered or died; waits at most `seconds`."""
         return bool(wait([self._connection, self._process.sentinel], seconds))
 
     def answer(self) -> Any:
-        """What the function returned, once `wait` says so. Raises RaisedError and DiedError."""
+        """The returned value, once `wait` is true. Raises RaisedError and DiedError."""
         try:
             if not self._connection.poll():
                 raise EOFError
@@ -90,7 +90,7 @@ class Worker:
 
 
 class Workers:
-    """So many workers at most, made when they are needed."""
+    """This many workers at most, made when they are needed."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Workers:
         prepare: Callable[..., object],
         arguments: tuple[Any, ...],
     ) -> None:
-        """A worker is replaced by a fresh one after `recycle` calls. `starter` gives the way in which they start."""
+        """A worker is replaced by a fresh one after `recycle` calls. `starter` gives their start method."""
         self._recycle = recycle
         self._starter = starter
         self._prepare, self._arguments = prepare, arguments
@@ -147,7 +147,7 @@ class Workers:
                 worker = self._free.pop()
                 if worker.alive:
                     return worker
-                self._all.discard(worker)  # it died while it had nothing to do
+                self._all.discard(worker)  # it died while idle
             worker = Worker(self._starter(), self._prepare, self._arguments)
             self._all.add(worker)
             return worker
@@ -162,7 +162,7 @@ class Workers:
 
 
 def _serve(connection: Connection, prepare: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-    """What a worker does: runs in its process."""
+    """The loop of a worker: runs in its process."""
     prepare(*arguments)
     while True:
         try:

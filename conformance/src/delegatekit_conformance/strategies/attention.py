@@ -43,7 +43,7 @@ def _attention(sketch: Sketch, name: str) -> Recipe:
 
 
 def _mask(sketch: Sketch, kind: str, batch: list[int], queries: int, keys: int) -> Any:
-    """A mask that broadcasts to the scores. A query that sees no key gets zeros, in eager and so everywhere."""
+    """A mask that broadcasts to the scores. A query that sees no key gets zeros, in eager and hence everywhere."""
     shape = [*(size if sketch.flag() else 1 for size in batch), queries, keys]
     if sketch.flag():
         shape = shape[len(batch) :]

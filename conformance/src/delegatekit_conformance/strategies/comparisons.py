@@ -21,7 +21,7 @@ def _often_equal(sketch: Sketch) -> Values:
 
 
 def _mostly_near(sketch: Sketch) -> Values:
-    """The same, but of ordinary numbers few: of each three pairs one is equal, wherever a kernel treats them apart."""
+    """Likewise, with few ordinary numbers: of each three pairs one is equal, wherever a kernel treats them apart."""
     found = _often_equal(sketch)
     if sketch.dtype == "bool" or found != exact_numbers(sketch.dtype):
         return found

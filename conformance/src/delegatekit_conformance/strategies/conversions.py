@@ -56,7 +56,7 @@ def _to_dtype(sketch: Sketch, name: str) -> Recipe:
     x = _source(sketch, target)
     arguments = (False, True) if sketch.rarely(4) else ()
     result = sketch.call(name, x, getattr(torch, target), *arguments)
-    # What is converted is mostly used further.
+    # Converted tensors are mostly used further.
     if target != "bool" and sketch.flag():
         result = sketch.call("aten.abs.default", result)
     return sketch.recipe(result, exact=True)
@@ -89,7 +89,7 @@ def _lifted(sketch: Sketch, name: str) -> Recipe:
 
 @operator("aten.native_dropout.default", dtypes=EVERY)
 def _native_dropout(sketch: Sketch, name: str) -> Recipe:
-    # Only in eval mode is the result determined; in training it is random. Of no elements, eager's mask is of floats.
+    # Only in eval mode is the result determined; in training it is random. Without elements, eager's mask is of floats.
     x = sketch.tensor(sketch.shape(zeros=False), special=True)
     result = sketch.call(name, x, sketch.choice((0.5, 0.0, 1.0)), False)
     return sketch.recipe(Ref(result.name, 0), Ref(result.name, 1), exact=True)

@@ -11,12 +11,12 @@ from .registry import operator
 from .sketch import Sketch
 from .summands import batch, per_dim, summands, written
 
-#: Spatial rank -> largest kernel, most channels of a group, and how much larger than its kernel the input may be:
+#: Spatial rank -> largest kernel, most channels of a group, and the most by which the input may exceed its kernel:
 #: a few thousand multiplications at most.
 _LIMITS = {1: (5, 4, 6), 2: (3, 3, 4), 3: (2, 2, 2)}
 
 #: Eager itself (PyTorch 2.13, x86) ends the process for some convolutions of three dimensions in float16 and bfloat16,
-#: or where tensors do not lie in a row: these are not drawn.
+#: or where tensors are not contiguous: these are not drawn.
 _DTYPES = ("float32", "float16", "bfloat16", "int64")
 _DTYPES_3D = ("float32", "int64")
 
@@ -43,7 +43,7 @@ class _Form:
 def _form(sketch: Sketch, rank: int, *, same: bool = False, transposed: bool = False, unbatched: bool = True) -> _Form:
     largest, channels, extra = _LIMITS[rank]
     groups = sketch.choice((1, 1, 2, 3))
-    # One input channel for each group, as in depthwise convolution, is a case of its own in most kernels.
+    # One input channel for each group, as in depthwise convolution, is a special case in most kernels.
     inputs = 1 if groups > 1 and sketch.flag() else _channels(sketch, rank, channels)
     outputs = _channels(sketch, rank, channels)
     kernel = per_dim(sketch, rank, 1, largest)
@@ -69,7 +69,7 @@ def _form(sketch: Sketch, rank: int, *, same: bool = False, transposed: bool = F
 
 
 def _channels(sketch: Sketch, rank: int, most: int) -> int:
-    """Up to `most`, or whole blocks: kernels that pack channels have a way of their own for each side that is whole."""
+    """Up to `most`, or whole blocks: kernels that pack channels have a special path for each side that is whole."""
     return sketch.choice((4, 8)) if rank < 3 and sketch.rarely(3) else sketch.integer(1, most)
 
 
@@ -145,7 +145,7 @@ def _transposed(sketch: Sketch, rank: int, *, unbatched: bool = True) -> tuple[_
     extra, sizes, taps = [], [], 1
     for index in range(rank):
         stride, dilation, kernel = form.stride[index], form.dilation[index], form.kernel[index]
-        # PyTorch wants the output padding below the stride or the dilation.
+        # PyTorch requires the output padding to be below the stride or the dilation.
         more = sketch.integer(0, max(stride, dilation) - 1) if sketch.flag() else 0
         extra.append(more)
         sizes.append((form.sizes[index] - 1) * stride - 2 * form.padding[index] + dilation * (kernel - 1) + more + 1)

@@ -1,4 +1,4 @@
-"""Tensors that are made from numbers: filled, counted up, and random ones as far as anything about them is known."""
+"""Tensors that are made from numbers: filled, counted up, and random ones as far as they are determined."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _fill_value(sketch: Sketch, dtype: str) -> float | int:
 
 
 def _made(sketch: Sketch, made: Ref, shape: tuple[int, ...]) -> Recipe:
-    """What was made beside an input, and added to it: a program without inputs is another matter."""
+    """The made tensor beside an input, and added to it: a program without inputs is a different matter."""
     x = sketch.tensor(sketch.broadcast(shape), values=exact_numbers(sketch.dtype), layouts=False)
     together = sketch.call("aten.add.Tensor", made, x)
     return sketch.recipe(*((together,), (made, x), (together, made))[sketch.integer(0, 2)], exact=True)
@@ -43,7 +43,7 @@ def _filled(sketch: Sketch, name: str) -> Recipe:
 
 @operator("aten.empty.memory_format", "aten.empty_strided.default", dtypes=EVERY)
 def _empty(sketch: Sketch, name: str) -> Recipe:
-    # New memory holds anything; what it is filled with is known.
+    # New memory holds anything; only filled memory is known.
     shape = sketch.shape()
     strides = [math.prod(max(size, 1) for size in shape[dim + 1 :]) for dim in range(len(shape))]
     arguments = (shape, strides) if name == "aten.empty_strided.default" else (shape,)
@@ -99,7 +99,7 @@ def _arange(sketch: Sketch, name: str) -> Recipe:
 
 @operator("aten.linspace.default", dtypes=("float32", "float64", "int64"))
 def _linspace(sketch: Sketch, name: str) -> Recipe:
-    # Steps are whole or a quarter, so that the numbers are exact however they are computed.
+    # Steps are whole or a quarter, so that the numbers are exact in any computation.
     steps = sketch.integer(1, 6)
     start, step = sketch.integer(-3, 3), sketch.choice((1.0, 0.25, -2.0) if sketch.is_float else (1, 3, -2))
     end = start + step * (steps - 1)
@@ -122,7 +122,7 @@ def _eye(sketch: Sketch, name: str) -> Recipe:
     return _made(sketch, sketch.call(name, *arguments, dtype=getattr(torch, sketch.dtype)), (rows, columns))
 
 
-# Random numbers: of these, only their range is known. What makes them must keep to it, or refuse.
+# Random numbers: of these, only their range is known. A generator must keep to it, or refuse.
 
 
 @operator("aten.rand.default", dtypes=("float32",))

@@ -33,12 +33,12 @@ from .sketch import ALL_FLOATS, Sketch
 _TINY: Values = ("among", (2.0**-10, -(2.0**-11), 3 * 2.0**-12, -5 * 2.0**-12))
 _TURNS = multiples(0.5, -10, 10)  # no multiple of a quarter turn is near any of these
 
-#: Where exponentials vanish, and where what is made of powers of two has left their range; float16 has all of them.
+#: Where exponentials vanish, and where products of powers of two leave their range; float16 has all of them.
 _FAR_BELOW: Values = ("among", (1.0, 0.0, -1.0, -12.0, -20.0, -50.0, -90.0, -104.0, -200.0, -1000.0, -60000.0))
 #: The same on both sides, for functions that saturate.
 _FAR: Values = ("among", (0.5, -1.0, *(sign * far for far in (12.0, 50.0, 90.0, 200.0, 60000.0) for sign in (1, -1))))
 
-#: So many elements that some of them are near: beside nothing else, what vanishes is nothing that a device has.
+#: Enough elements that some are near: alone, a vanishing number is one that devices flush to zero.
 _FAR_SHAPE = (2, 33)
 
 #: Function -> kinds of numbers that are drawn for floats.
@@ -99,11 +99,11 @@ def _function(sketch: Sketch, name: str) -> Recipe:
 
 
 def _shape(sketch: Sketch, values: Values) -> tuple[int, ...]:
-    shape = sketch.shape()  # drawn in any case: what draws less is the smaller example to Hypothesis
+    shape = sketch.shape()  # drawn in any case: an example with fewer draws is smaller to Hypothesis
     return _FAR_SHAPE if values in (_FAR, _FAR_BELOW) else shape
 
 
-#: Functions whose results are exact: what they choose among, or round to.
+#: Functions whose results are exact: the values that they choose among, or round to.
 _EXACT = ("abs", "ceil", "floor", "neg", "round", "sgn", "sign", "trunc")
 
 
@@ -112,7 +112,7 @@ _EXACT = ("abs", "ceil", "floor", "neg", "round", "sgn", "sign", "trunc")
 def _exact_function(sketch: Sketch, name: str) -> Recipe:
     values: Values = any_values(sketch)
     if sketch.is_float:
-        # Halves are what the ways of rounding differ in; large numbers are whole.
+        # Rounding modes differ in halves; large numbers are whole.
         kinds: list[Values] = [("normal",), ("special",), multiples(0.5, -4.5, 4.5), ("uniform", -60000.0, 60000.0)]
         if name == "aten.round.default":
             kinds.append(("among", (0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.25, 0.75)))
@@ -318,7 +318,7 @@ def _prelu(sketch: Sketch, name: str) -> Recipe:
 
 
 def _summand_pair(sketch: Sketch, allowed: Sequence[str], *, exact: bool, swap: bool = True) -> tuple[Ref, Ref]:
-    """Operands of a sum; `exact` if it is scaled, so that the rounding of a product might be all that is left."""
+    """Operands of a sum; `exact` if it is scaled, so that only the rounding of a product might remain."""
     values = (
         sketch.choice((exact_numbers(sketch.dtype), ("uniform", 0.25, 1.25))) if exact and sketch.is_float else None
     )
@@ -494,7 +494,7 @@ def _power_of_number(sketch: Sketch, name: str) -> Recipe:
         )
         kinds: list[Values] = [("uniform", 0.3, 3.0), multiples(0.5, -2, 2)]
         if sketch.rarely(4):
-            # Roots, quotients and products may be computed as such: at zeros and infinities it shows.
+            # Roots, quotients and products may be computed as such: visible at zeros and infinities.
             exponent, kinds = sketch.choice((0.5, -0.5, -1, -2.0, 3, 0, 1.5)), [("special", -2, 2)]
         values = sketch.choice(kinds)
     else:
@@ -529,7 +529,7 @@ def _number_to_power(sketch: Sketch, name: str) -> Recipe:
 def _extremum(sketch: Sketch, name: str) -> Recipe:
     values = exact_numbers(sketch.dtype) if sketch.flag() else None
     if values is None and sketch.is_float and sketch.flag():
-        values = ("special",)  # what is larger than NaN, backends say in different ways
+        values = ("special",)  # backends order NaN in different ways
     x, y = pair(sketch, values)
     sketch.call(name, x, y)
     return sketch.recipe(exact=True)
@@ -622,7 +622,7 @@ def _add_product(sketch: Sketch, name: str) -> Recipe:
 @operator("aten.lerp.Scalar", "aten.lerp.Tensor", dtypes=ALL_FLOATS)
 def _lerp(sketch: Sketch, name: str) -> Recipe:
     shape = sketch.shape()
-    # Of one sign: the result is no smaller than what it is made of.
+    # Of one sign: the result is no smaller than its terms.
     x = sketch.tensor(shape, values=("uniform", 0.5, 2.0))
     y = sketch.tensor(sketch.broadcast(shape), values=("uniform", 0.5, 2.0))
     numbers = (0.25, 0.5, 0.75, 0.0, 1.0)

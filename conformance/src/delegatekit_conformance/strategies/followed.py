@@ -1,4 +1,4 @@
-"""A recipe whose results are read by an operator more: it is in company then."""
+"""A recipe whose results are read by one more operator, so that partitions have more than one."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import torch
 from ..recipe import Recipe, Ref, Step
 
 #: Operators of nearly every backend with their further arguments: exact for all ordinary numbers. A compiler may join
-#: an operator with what follows; a negative and a multiple are two ways.
+#: an operator with what follows; a negation and a multiplication are two of these.
 _FOLLOWERS: tuple[tuple[str, tuple[Any, ...]], ...] = (("aten.neg.default", ()), ("aten.mul.Scalar", (2.0,)))
 #: Numbers up to this one are ordinary in every floating-point type.
 _MOST = 1e4
 
 
 def followed(recipe: Recipe) -> Recipe:
-    """The recipe with the negative, or twice, each floating-point result of ordinary numbers; itself if none is such.
+    """The recipe with the negation or double of each floating-point result of ordinary numbers; itself if none is.
 
     A backend takes an operator that only moves elements (a passenger) together with others, so it shows nothing by
-    itself. What becomes of numbers that are not ordinary depends on the other operator, too.
+    itself. The result of other numbers depends on the other operator, too.
     """
     steps, outputs = list(recipe.steps), []
     target, arguments = _FOLLOWERS[zlib.crc32(recipe.describe().encode()) % len(_FOLLOWERS)]
@@ -36,7 +36,7 @@ def followed(recipe: Recipe) -> Recipe:
 
 
 def _is_ordinary(result: Any) -> bool:
-    """Whether it is a tensor of floating-point numbers that every such type holds."""
+    """True if it is a tensor of floating-point numbers that every such type holds."""
     if not isinstance(result, torch.Tensor) or not result.is_floating_point():
         return False
     return bool((result.abs() <= _MOST).all())
@@ -47,6 +47,6 @@ def _results(recipe: Recipe) -> Sequence[Any]:
     try:
         with torch.no_grad():
             results = recipe.module()(*recipe.inputs())
-    except Exception:  # whatever an operator raises
+    except Exception:  # an operator may raise anything
         return ()
     return (results,) if len(recipe.outputs) == 1 else results

@@ -3,7 +3,7 @@
 A graph is drawn as a list of small numbers, a few for each step, and then built by one rule from left to right, so that
 Hypothesis shrinks a graph by leaving steps out. While it is built, every step runs in float64: a step that PyTorch
 refuses, or that makes values large, is not taken. Decisions (comparisons, indices of maxima) are made only on values
-that no rounding turns over. At the end the graph runs once more with every result off by a rounding: how far
+that no rounding changes. At the end the graph runs once more with every result off by a rounding: how far
 that moves an output, compared with one rounding, is the output's depth; outputs that it moves too far are not returned.
 """
 
@@ -28,7 +28,7 @@ _LARGEST = 3000
 _HIGH = 30.0
 #: Two numbers that are compared differ by at least this, relative to the larger: far more than roundings of float32.
 _MARGIN = 1e-3
-#: A rounding may be enlarged so often on its way to an output.
+#: A rounding may be enlarged this many times on its way to an output.
 _ENLARGED = 100.0
 #: Numbers that a step can use up.
 _NUMBERS = 8
@@ -36,11 +36,11 @@ _NUMBERS = 8
 
 @dataclass(frozen=True)
 class _Value:
-    """A value of the graph with what it is in float64 for the example inputs."""
+    """A value of the graph with its float64 result for the example inputs."""
 
     ref: Ref
     tensor: torch.Tensor
-    #: Steps of rounding operators on the longest way here.
+    #: Steps of rounding operators on the longest path to it.
     depth: int = 0
     constant: bool = False
 
@@ -58,7 +58,7 @@ class _Value:
 
 
 class _InapplicableError(Exception):
-    """This kind of step does not go with the values at hand."""
+    """This kind of step does not fit the values at hand."""
 
 
 class _Graph:
@@ -475,7 +475,7 @@ def _several(graph: _Graph) -> None:
 
 
 def _far_apart(tensor: torch.Tensor, dim: int, graph: _Graph) -> bool:
-    """Whether all numbers along a dimension differ by so much that no rounding exchanges two of them."""
+    """True if numbers along a dimension differ so much that no rounding exchanges two of them."""
     if graph.dtype != "float32":
         return False
     ordered = tensor.double().sort(dim).values
@@ -712,14 +712,14 @@ def build(
 
 #: The size of the roundings that are tried: those of float32.
 _UNIT = 2.0**-24
-#: Operators that add up: what they lose where large terms cancel shows when their inputs are rounded, too.
+#: Operators that add up: their loss where large terms cancel is visible when their inputs are rounded, too.
 _SUMMING = ("linear", "matmul", "conv", "norm", "softmax", "mean", "sum", "pool", "addmm")
 #: Operators that subtract from 1 inside: their error is a rounding of the input, not of the (perhaps tiny) result.
 _TAILS = ("aten.gelu.default", "aten.elu.default", "aten.mish.default", "aten.softplus.default")
 
 
 def enlarged(recipe: Recipe) -> list[float]:
-    """By how many roundings each output is off, relative to its largest element, if every result is rounded."""
+    """The roundings by which each output is off, relative to its largest element, if every result is rounded."""
     exact = _run(recipe, None)
     worst = [0.0] * len(exact)
     for seed in (1, 2):

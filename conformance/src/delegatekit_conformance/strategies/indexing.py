@@ -1,4 +1,4 @@
-"""Operators that read or write elements at places which other tensors name."""
+"""Operators that read or write elements at places given by other tensors."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _nonzero(sketch: Sketch, name: str) -> Recipe:
 def _masked_select(sketch: Sketch, name: str) -> Recipe:
     shape = sketch.shape()
     if 0 < math.prod(shape) < 3:
-        shape = (*shape[:-1], 3)  # of fewer, torch.export does not say how many may be selected
+        shape = (*shape[:-1], 3)  # with fewer, torch.export does not bound the number selected
     sketch.call(name, sketch.tensor(shape, special=True), _mask(sketch, sketch.broadcast(shape)))
     return sketch.recipe(exact=True)
 
@@ -126,7 +126,7 @@ def _mask(sketch: Sketch, shape: Sequence[int]) -> Ref:
 
 
 def _indices(sketch: Sketch, shape: Sequence[int]) -> tuple[list[Ref | None], tuple[int, ...]]:
-    """Tensors of places for some of the dimensions, None for others; and the shape of what they name."""
+    """Tensors of places for some of the dimensions, None for others; and the shape of the selection."""
     common = sketch.shape(4, 5, largest=2) if sketch.rarely() else sketch.shape(0, 3, largest=4)
     count = sketch.integer(1, min(3, len(shape)))
     needed = sketch.integer(0, count - 1)  # at least one is no None
@@ -183,7 +183,7 @@ def _embedding_bag(sketch: Sketch, name: str) -> Recipe:
     offsets = [0, *sorted(sketch.integer(0, length) for _ in range(bags - 1)), *([length] if last else [])]
     dtype = sketch.choice(("int64", "int32"))
     weight = sketch.weight((count, features), values=summands(sketch, (bags, features), weighted=True))
-    # PyTorch 2.13 reads the memory of indices as if they lay together, and sums the wrong rows where they do not.
+    # PyTorch 2.13 reads the memory of indices as if they were contiguous, and sums the wrong rows where they do not.
     index = sketch.tensor((length,), dtype, values=("integers", 0, count - 1), layouts=False)
     starts = sketch.tensor((len(offsets),), dtype, values=("literal", tuple(offsets)), layouts=False)
     factors = None
@@ -207,7 +207,7 @@ def _scatter(sketch: Sketch, name: str) -> Recipe:
     shape = _nonempty(shape, dim) if shape else ()
     sizes = [sketch.integer(min(1, size), size) if sketch.rarely(3) else size for size in shape]
     x = sketch.tensor(shape, special=True)
-    # Which of two elements for one place is written is not said anywhere.
+    # Which of two elements for one place is written is unspecified.
     index = _different_places(sketch, sizes, shape[dim] if shape else 1)
     source = sketch.tensor([size + sketch.integer(0, 1) for size in sizes], special=True)
     sketch.call(name, x, dim, index, source)
@@ -227,7 +227,7 @@ def _scatter_value(sketch: Sketch, name: str) -> Recipe:
 
 
 def _scattered(sketch: Sketch) -> tuple[tuple[int, ...], int, Ref, tuple[int, ...]]:
-    """Shape, dimension, places (also several times the same) and the shape of what is scattered."""
+    """Shape, dimension, places (also several times the same) and the shape of the scattered values."""
     shape = sketch.shape()
     dim = sketch.dim(len(shape))
     shape = _nonempty(shape, dim) if shape else ()
@@ -289,7 +289,7 @@ def _put(sketch: Sketch, name: str) -> Recipe:
         index = _places(sketch, sizes, places)
         accumulate: bool | None = True
     else:
-        # Which of two elements for one place is written is not said anywhere.
+        # Which of two elements for one place is written is unspecified.
         index = _different_places(sketch, sizes, places)
         accumulate = sketch.choice((None, False))
     source = sketch.tensor(sizes, values=values)
@@ -308,7 +308,7 @@ def _index_put(sketch: Sketch, name: str) -> Recipe:
         accumulate = sketch.flag()
         sketch.call(name, x, indices, sketch.tensor((), values=values), *([accumulate] if accumulate else []))
     elif form == "different":
-        # Which of two elements for one place is written is not said anywhere.
+        # Which of two elements for one place is written is unspecified.
         count = sketch.integer(0, shape[0])
         index = _different_places(sketch, (count,), shape[0])
         sketch.call(name, x, [index], sketch.tensor(sketch.broadcast((count, *shape[1:])), values=values))

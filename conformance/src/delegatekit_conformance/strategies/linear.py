@@ -28,7 +28,7 @@ _SMALL = 5
 
 
 def _factors(sketch: Sketch, results: Sequence[int], *shapes: Sequence[int]) -> list[Ref]:
-    """Operands of a product: the first is an input, the others are mostly weights where one is."""
+    """Operands of a product: the first is an input, the others are mostly weights if one is."""
     values = summands(sketch, results)
     first = sketch.tensor(shapes[0], values=values)
     constant = sketch.rarely(2)
@@ -103,7 +103,7 @@ def _addmv(sketch: Sketch, name: str) -> Recipe:
     m, k = _size(sketch), _size(sketch)
     scales = _scales(sketch)
     left, right = _factors(sketch, (m,), (m, k), (k,))
-    # With nothing to sum up, eager gives the result the shape of what is added instead of its own.
+    # With nothing to sum up, eager gives the result the shape of the added tensor instead of its own.
     added = _added(sketch, (m,), scales, broadcast=k > 0)
     sketch.call(name, added, left, right, **scales)
     return sketch.recipe(reduction_length=k + 1, depth=2)

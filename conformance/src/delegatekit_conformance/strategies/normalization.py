@@ -69,7 +69,7 @@ def _batch_norm_no_stats(sketch: Sketch, name: str) -> Recipe:
 
 
 def _moments(sketch: Sketch, count: int, *, offset: bool = True) -> tuple[Values, bool]:
-    """How to make numbers of which mean and spread are computed, `count` at a time, and whether that loses digits.
+    """The kind of numbers whose mean and spread are computed, `count` at a time, and whether that loses digits.
 
     The result's error is that of x by its spread: many times the roundoff where x is far from 0.
     """
@@ -107,7 +107,7 @@ def _layer_norm(sketch: Sketch, name: str) -> Recipe:
     native = name == "aten.native_layer_norm.default"
     statistics = native and sketch.rarely(3)  # the means, too, which must not be near 0
     values, ill = (_POSITIVE, False) if statistics else _moments(sketch, math.prod(inner))
-    # With dimension 0 expanded, all numbers of a row are the same: the spread would be what rounding leaves.
+    # With dimension 0 expanded, all numbers of a row are the same: the spread would be rounding error only.
     x = sketch.tensor(shape, values=values, layouts=count < len(shape))
     weight, bias, eps = _settings(sketch, inner, math.prod(inner))
     result = sketch.call(name, x, inner, weight, bias, eps)

@@ -21,7 +21,7 @@ FLOATS_AND_SOME = (*ALL_FLOATS, "int64", "uint8", "bool")
 
 
 def computed(sketch: Sketch, x: Ref) -> Ref:
-    """The same tensor, or one that is computed from it: what only moves elements is taken beside what computes."""
+    """The same tensor, or one that is computed from it: data movement is taken beside computation only."""
     return exact_step(sketch, x) if sketch.rarely(3) else x
 
 
@@ -33,7 +33,7 @@ def exact_step(sketch: Sketch, x: Ref) -> Ref:
 
 
 def is_float(dtype: str) -> bool:
-    """Whether a dtype is a floating-point one."""
+    """True if a dtype is a floating-point one."""
     return dtype in ALL_FLOATS
 
 
@@ -111,7 +111,7 @@ def scalar(sketch: Sketch, dtype: str, *, zero: bool = True) -> float | int:
 
 
 def beyond(sketch: Sketch) -> float | int:
-    """A number beside a tensor of floats that is none of theirs: NaN, infinite, or too large for float16.
+    """A number beside a tensor of floats outside their range: NaN, infinite, or too large for float16.
 
     Eager rounds it to the tensor's dtype first, which the oracle does not: the tensor must hold `exact_numbers`.
     """
@@ -155,7 +155,7 @@ def pair(
 
 
 def _two_shapes(sketch: Sketch) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A shape, and one that broadcasts to it; often of equal sizes, where only the numbers show which sides meet."""
+    """A shape, and one that broadcasts to it; often of equal sizes, where only numbers show the matching dimensions."""
     if not sketch.rarely(4):
         shape = sketch.shape()
         return shape, sketch.broadcast(shape)

@@ -25,7 +25,7 @@ class _Windows:
     ceil_mode: bool
 
     def results(self, dim: int) -> int:
-        """How many windows there are along a dimension."""
+        """The number of windows along a dimension."""
         extent = self.dilation[dim] * (self.kernel[dim] - 1) + 1
         room = self.sizes[dim] + 2 * self.padding[dim] - extent
         count = -(-room // self.stride[dim]) if self.ceil_mode else room // self.stride[dim]
@@ -33,7 +33,7 @@ class _Windows:
         return count + (count * self.stride[dim] < self.sizes[dim] + self.padding[dim])
 
     def see_something(self, dim: int) -> bool:
-        """Whether each window holds an element of the input: the maximum of none is not defined."""
+        """True if each window holds an element of the input: the maximum of none is not defined."""
         size, step = self.sizes[dim], self.dilation[dim]
         starts = (window * self.stride[dim] - self.padding[dim] for window in range(self.results(dim)))
         return all(any(0 <= start + tap * step < size for tap in range(self.kernel[dim])) for start in starts)
@@ -74,7 +74,7 @@ def _arguments(sketch: Sketch, windows: _Windows) -> list[Any]:
 def _avg_pool(sketch: Sketch, name: str) -> Recipe:
     rank = int(name.removeprefix("aten.avg_pool")[0])
     windows = _windows(sketch, rank, dilated=False)
-    if rank == 3:  # eager wants the kernel to fit into the input without its padding
+    if rank == 3:  # eager requires the kernel to fit into the input without its padding
         windows.sizes[:] = map(max, windows.sizes, windows.kernel)
     shape = _shape(sketch, windows.sizes)
     results = [*shape[:-rank], *map(windows.results, range(rank))]
@@ -92,12 +92,12 @@ def _avg_pool(sketch: Sketch, name: str) -> Recipe:
     return sketch.recipe(reduction_length=math.prod(windows.kernel))
 
 
-#: What the values of maxima may be where they are asked for without their places.
+#: Possible values where maxima are computed without their indices.
 _EQUALS: tuple[Values, ...] = (("special",), ("integers", 0, 3))
 
 
 def _max_values(sketch: Sketch, shape: Sequence[int]) -> Values:
-    """How to make numbers of which the largest is asked for. NaN is larger than all others."""
+    """The kind of numbers for a maximum. NaN is larger than all others."""
     if math.prod(shape) > 256 and sketch.dtype in ("int8", "uint8"):
         return _EQUALS[1]  # there are no more different numbers
     return sketch.choice((("distinct",), ("distinct",), *_EQUALS[0 if sketch.is_float else 1 :]))
@@ -107,7 +107,7 @@ def _maximum(sketch: Sketch, result: Ref, values: Values, *, indices: bool) -> R
     if not indices:
         return sketch.recipe(exact=True)
     first, second = Ref(result.name, 0), Ref(result.name, 1)
-    if values in _EQUALS:  # which of them is taken is not said anywhere
+    if values in _EQUALS:  # which of them is taken is unspecified
         return sketch.recipe(first, exact=True)
     return sketch.recipe(*sketch.choice(((first, second), (first,), (second,))), exact=True)
 

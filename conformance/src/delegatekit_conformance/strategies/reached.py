@@ -1,4 +1,4 @@
-"""The operators of the edge dialect that examples bring, for `delegatekit operators`."""
+"""The operators of the edge dialect that examples contain, for `delegatekit operators`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .registry import load_operators
 
 
 def operators_in_examples() -> frozenset[str]:
-    """The operators that have a strategy, and those that the core makes of them where no backend keeps them whole."""
+    """The operators that have a strategy, and their decompositions where no backend keeps them whole."""
     from delegatekit_tools.dialect import rewritten_to
 
     found: set[str] = set()

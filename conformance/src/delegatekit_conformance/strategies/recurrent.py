@@ -10,8 +10,8 @@ from .sketch import FLOATS, Sketch
 
 
 def _values(sketch: Sketch, results: int) -> tuple[Values, Values]:
-    """How to make inputs and weights. Small weights keep the gates where they are neither open nor shut; with larger
-    ones, what a gate does to the result is larger than roundings.
+    """The kinds of inputs and weights. Small weights keep the gates where they are neither open nor shut; with larger
+    ones, the effect of a gate on the result is larger than roundings.
 
     Few results could all be next to 0, with rounding errors of numbers that are not; so there nothing cancels out.
     """
@@ -63,7 +63,7 @@ def _layers(sketch: Sketch, name: str) -> Recipe:
     given: Any = states if kind == "lstm" else states[0]
     result = sketch.call(name, x, given, weights, biases, layers, 0.0, False, directions == 2, batch_first)
     outputs = [Ref(result.name, index) for index in range(3 if kind == "lstm" else 2)]
-    # Gates bound what goes from step to step: errors grow with steps and layers, and not with each of both.
+    # Gates bound the state from step to step: errors grow with steps and layers, and not with each of both.
     return sketch.recipe(*outputs, reduction_length=inputs + hidden, depth=2 * (steps + layers))
 
 

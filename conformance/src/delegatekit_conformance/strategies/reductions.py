@@ -15,7 +15,7 @@ from .summands import summands
 
 #: Half of the elements of a tensor are NaN, infinities or zeros, the others whole numbers, whose sums are exact.
 _SPECIAL: Values = ("special", -3, 3)
-#: Infinities without NaN, which where it comes from them tells more.
+#: Infinities without NaN, so that NaN can only come from them.
 _INFINITE: Values = ("among", (math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0))
 #: Numbers of one sign beside an infinity.
 _ABOVE: Values = ("among", (1.0, 2.0, 1.5, 3.0, 2.5, math.inf))
@@ -40,7 +40,7 @@ def _reduced(shape: Sequence[int], dims: Sequence[int], *, keepdim: bool = False
 
 
 def _length(shape: Sequence[int], dims: Sequence[int]) -> int:
-    """How many elements one result comes from."""
+    """The number of elements that are reduced to one result."""
     return math.prod(shape) if not dims or not shape else math.prod(shape[dim] for dim in dims)
 
 
@@ -217,7 +217,7 @@ def _max_dim(sketch: Sketch, name: str) -> Recipe:
     shape = sketch.shape()
     dim = sketch.dim(len(shape))
     shape = _without_empty(shape, (dim,))
-    # Of equal numbers the first is meant (torch.max), of several NaN the first, too.
+    # Of equal numbers the first is chosen (torch.max), of several NaN the first, too.
     x = sketch.tensor(shape, values=_extreme_values(sketch, shape))
     return _both(sketch, sketch.call(name, x, dim, *_keepdim(sketch)))
 
@@ -248,7 +248,7 @@ def _argmax(sketch: Sketch, name: str) -> Recipe:
         arguments = [None, *_keepdim(sketch)]
     dims = tuple(arguments[:1]) if arguments[:1] != [None] else ()
     shape = _without_empty(shape, dims)
-    # Of equal numbers the first is meant (torch.argmax).
+    # Of equal numbers the first is chosen (torch.argmax).
     sketch.call(name, sketch.tensor(shape, values=_extreme_values(sketch, shape)), *arguments)
     return sketch.recipe(exact=True)
 
@@ -260,7 +260,7 @@ def _cummax(sketch: Sketch, name: str) -> Recipe:
     result = sketch.call(name, sketch.tensor(shape, values=values, layouts=False), sketch.dim(len(shape)))
     if values == ("distinct",):
         return _both(sketch, result)
-    return sketch.recipe(Ref(result.name, 0), exact=True)  # which of equal numbers is taken is not said anywhere
+    return sketch.recipe(Ref(result.name, 0), exact=True)  # which of equal numbers is taken is unspecified
 
 
 @operator(
@@ -315,7 +315,7 @@ def _var(sketch: Sketch, name: str) -> Recipe:
             # Of one number nothing else is left.
             kwargs["correction"] = 0
         elif sketch.flag():
-            # As many as there are numbers, and more, are defined, too: x / 0.
+            # As many as there are numbers, or more, is defined, too: x / 0.
             kwargs["correction"] = sketch.choice((0, 1, _length(shape, dims), 2, 0.5, None))
         if sketch.flag():
             kwargs["keepdim"] = sketch.flag()
@@ -323,7 +323,7 @@ def _var(sketch: Sketch, name: str) -> Recipe:
         arguments.append(sketch.flag())
         if overload == "dim" and sketch.flag():
             arguments.append(sketch.flag())
-    # No two numbers are equal, for the variance of equal ones is 0, and rounding would make another number of it.
+    # No two numbers are equal, for the variance of equal ones is 0, and rounding would change it.
     # The means beside the variances must not cancel out.
     values: Values = sketch.choice((("uniform", 0.25, 2.25), ("distinct",)))
     if "mean" in name:
@@ -340,7 +340,7 @@ def _var(sketch: Sketch, name: str) -> Recipe:
 def _logsumexp(sketch: Sketch, name: str) -> Recipe:
     shape = sketch.shape()
     dims = _dims(sketch, shape)
-    shape = _without_empty(shape, dims)  # eager says -inf, but the exporter knows no largest of none
+    shape = _without_empty(shape, dims)  # eager says -inf, but the exporter has no maximum of no elements
     # The result must not be 0. exp(80) and exp(-100) are out of range.
     kinds: list[Values] = [("uniform", 1, 3), ("uniform", 60, 100), ("uniform", -120, -90), _ABOVE, _BELOW, _SPECIAL]
     sketch.call(name, sketch.tensor(shape, values=sketch.choice(kinds)), dims, *_keepdim(sketch))

@@ -1,4 +1,4 @@
-"""The operators that have a strategy, and how a module of this folder registers one."""
+"""The operators that have a strategy, and their registration."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hypothesis.strategies import SearchStrategy
 from ..recipe import Recipe
 from .sketch import Sketch
 
-#: Draws one recipe: gets the sketch to write on, which holds the dtype that the case is about.
+#: Draws one recipe: gets the sketch to write on, which holds the dtype of the case.
 Draw: TypeAlias = Callable[[Sketch], Recipe]
 
 
 @dataclass(frozen=True)
 class OperatorStrategy:
-    """One operator, the dtypes that it is tested with, and what draws recipes that call it."""
+    """One operator, the dtypes that it is tested with, and the function that draws recipes that call it."""
 
     operator: str
     dtypes: tuple[str, ...]
@@ -70,7 +70,7 @@ _registered: dict[str, OperatorStrategy] = {}
 def operator(*names: str, dtypes: Sequence[str]) -> Callable[[Callable[[Sketch, str], Recipe]], Any]:
     """Register a function as the strategy of one or several overloads ("aten.add.Tensor").
 
-    The function gets the sketch and the overload's name. An operator that is registered twice is a mistake.
+    The function gets the sketch and the overload's name. Registering an operator twice is an error.
     """
 
     def register(function: Callable[[Sketch, str], Recipe]) -> Callable[[Sketch, str], Recipe]:

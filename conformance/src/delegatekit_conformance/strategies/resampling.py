@@ -17,7 +17,7 @@ _FACTORS = (2.0, 1.0, 3.0, 0.5, 1.5, 2.5, 0.75, 0.3125, 2.0625, 3.125)
 
 
 def _well_determined(outputs: int, scale: Fraction, offset: Fraction) -> bool:
-    """Whether (i + offset) * scale, rounded down, is the same whatever is rounded on the way: none is about whole."""
+    """True if (i + offset) * scale, rounded down, is the same for any rounding on the way: none is nearly whole."""
     if scale.denominator & (scale.denominator - 1) == 0:
         return True  # exact in binary
     positions = ((i + offset) * scale for i in range(outputs))
@@ -57,7 +57,7 @@ def _sizes(
 
 def _upsample(sketch: Sketch, name: str, rank: int, *middle: Any, offset: Fraction | None = None) -> None:
     """Calls the operator: .vec takes sizes or factors, the plain form sizes and perhaps factors."""
-    # Antialiased, a result is a sum of as many elements as the image is made smaller.
+    # Antialiased, a result sums as many elements as the factor of reduction.
     sizes, outputs, factors = _sizes(sketch, rank, offset, long=rank < 3 and "_aa" not in name)
     outer = (sketch.integer(1, 2), sketch.integer(1, 3))
     results = (*outer, *outputs)
@@ -132,7 +132,7 @@ def _grid_sampler(sketch: Sketch, name: str) -> Recipe:
     x = sketch.tensor((count, channels, height, width), values=summands(sketch, results, weighted=True))
     grid = sketch.tensor((count, rows, columns, 2), values=("literal", tuple(positions)), layouts=False)
     sketch.call(name, x, grid, mode, padding, align)
-    # A position is good to a few roundings of the image's size.
+    # A position is accurate to a few roundings of the image's size.
     return sketch.recipe(reduction_length=16 if mode == 2 else 4, depth=6, exact=mode == 1)
 
 

@@ -13,7 +13,7 @@ from .operands import computed, exact_step
 from .registry import operator
 from .sketch import ALL, FLOATS, NUMBERS, Sketch
 
-#: Moving elements about is the same for all dtypes; these stand for the sizes of elements.
+#: Moving elements is the same for all dtypes; these represent the sizes of elements.
 _DTYPES = (*ALL, "float64")
 
 
@@ -23,7 +23,7 @@ def _negative(sketch: Sketch, dim: int, rank: int) -> int:
 
 
 def _moved(sketch: Sketch, *results: Ref, source: Ref | None = None) -> Recipe:
-    """The recipe, whose results may be returned twice, beside what they are views of, or used in a further step."""
+    """The recipe, whose results may be returned twice, beside their sources, or used in a further step."""
     form = sketch.integer(0, 6)
     outputs = list(results)
     if form == 4:
@@ -531,7 +531,7 @@ def _channel_shuffle(sketch: Sketch, name: str) -> Recipe:
 
 
 def _windows(sketch: Sketch) -> tuple[list[int], list[int], list[int], list[int], list[int], int]:
-    """Sizes of images and windows, dilation, padding, stride; and how many windows there are."""
+    """Sizes of images and windows, dilation, padding, stride; and the number of windows."""
     kernel = [sketch.integer(1, 3), sketch.integer(1, 3)]
     dilation = [sketch.integer(1, 2), sketch.integer(1, 2)]
     padding = [sketch.integer(0, 2), sketch.integer(0, 2)]

@@ -1,4 +1,4 @@
-"""The sketch that a strategy writes on: draws shapes, tensors and numbers, and becomes a recipe.
+"""The sketch of a strategy: draws shapes, tensors and numbers, and becomes a recipe.
 
 Sizes are small (mostly up to 6) because every shape that a kernel treats differently is small, too: an example must run
 in milliseconds. What Hypothesis draws first is what it shrinks to: contiguous tensors of small sizes.
@@ -30,9 +30,9 @@ _LONG = (17, 35, 70)
 
 
 class Sketch:
-    """What one example becomes: call `tensor` for inputs, `call` for steps and `recipe` at the end.
+    """One example under construction: call `tensor` for inputs, `call` for steps and `recipe` at the end.
 
-    `dtype` is the one that the case is about. `draw` is Hypothesis' own.
+    `dtype` is that of the case. `draw` is Hypothesis' own.
     """
 
     def __init__(self, draw: Callable[[SearchStrategy[Any]], Any], dtype: str) -> None:
@@ -45,7 +45,7 @@ class Sketch:
 
     @property
     def is_float(self) -> bool:
-        """Whether the case's dtype is a floating-point one."""
+        """True if the case's dtype is a floating-point one."""
         return self.dtype in ALL_FLOATS
 
     def integer(self, low: int, high: int) -> int:
@@ -87,10 +87,10 @@ class Sketch:
     def shape(self, low: int = 0, high: int = 5, *, largest: int = _LARGEST, zeros: bool = True) -> tuple[int, ...]:
         """A shape of rank `low` to `high`, seldom of rank 0; with `zeros`, now and then one without elements.
 
-        Often all sizes are equal: then nothing but the numbers shows that dimensions were mixed up. Now and then a row
+        Often all sizes are equal: then only the numbers show that dimensions were mixed up. Now and then a row
         is longer than a vector register, and no multiple of it.
         """
-        # There is little to be wrong with a single number.
+        # Little can go wrong with a single number.
         rank = self.choice([rank for rank in range(low, high + 1) for _ in range(3 if rank else 1)])
         largest = min(largest, 4) if rank >= 4 else largest
         shape = [self.integer(1, largest) for _ in range(rank)]
@@ -186,7 +186,7 @@ class Sketch:
 
     def recipe(self, *outputs: Ref, reduction_length: int = 1, depth: int = 1, **more: Any) -> Recipe:
         """The finished recipe; without `outputs`, the last step's result. `more` are fields of `Recipe`."""
-        # A program without inputs is another matter.
+        # A program without inputs is a different matter.
         self.require(any(not tensor.constant for _, tensor in self._tensors))
         return Recipe(
             tuple(self._tensors),

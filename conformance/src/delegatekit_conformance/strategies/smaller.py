@@ -20,7 +20,7 @@ _LITERAL = 48
 
 
 def shrink_graph(recipe: Recipe, fails: Callable[[Recipe], bool]) -> Recipe:
-    """The smallest graph found for which `fails` is true; what it raises ends the search with the best so far."""
+    """The smallest graph found for which `fails` is true; its exceptions end the search with the best so far."""
     try:
         found = True
         while found:
@@ -55,7 +55,7 @@ def _with_one_result(recipe: Recipe) -> Iterator[Recipe]:
 
 
 def _cut(recipe: Recipe) -> Iterator[Recipe]:
-    """For each step, the graph in which what the step makes comes from outside instead."""
+    """For each step, the graph in which the step's results are inputs instead."""
     values = _values(recipe)
     for step in recipe.steps:
         refs = {ref for other in recipe.steps for ref in other.references() if ref.name == step.name}
@@ -111,7 +111,7 @@ def _pruned(recipe: Recipe) -> Recipe:
 
 
 def _is_sound(recipe: Recipe) -> bool:
-    """Whether the graph computes something, and the tolerance of the first one holds for it, too."""
+    """True if the graph computes something, and the tolerance of the first one holds for it, too."""
     if not recipe.steps or not recipe.outputs:
         return False
     try:
@@ -121,7 +121,7 @@ def _is_sound(recipe: Recipe) -> bool:
 
 
 def _values(recipe: Recipe) -> dict[str, Any]:
-    """What every tensor and step is in eager, for the example inputs."""
+    """The value of every tensor and step in eager, for the example inputs."""
     values: dict[str, Any] = {name: tensor.make() for name, tensor in recipe.tensors}
 
     def resolve(value: Any) -> Any:

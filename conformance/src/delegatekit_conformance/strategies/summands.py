@@ -1,4 +1,4 @@
-"""Numbers for sums, and lists of one number per spatial dimension: what the families of layers share."""
+"""Numbers for sums, and lists of one number per spatial dimension: shared by the families of layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MANY = 16
 
 
 def summands(sketch: Sketch, results: Sequence[int], *, weighted: bool = False) -> Values:
-    """How to make numbers that are added up with signs, for `results` sums in the shape given.
+    """The kind of numbers that are added up with signs, for `results` sums in the shape given.
 
     Errors are measured against the largest result. Where there are few, a sum may cancel out and the rounding errors
     of its summands remain; so there the numbers are whole, whose sums are exact, or of one sign. In a `weighted` sum,

@@ -1,4 +1,4 @@
-"""Sizes that vary: an ordinary recipe whose sizes change from call to call, as many of them at once as can."""
+"""Sizes that vary: an ordinary recipe whose sizes change from call to call, as many at once as possible."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 
 from ..recipe import Recipe, Ref, Size
 
-#: Bounds lie so far above the sizes of the calls.
+#: Bounds lie this far above the sizes of the calls.
 _FAR = 5
-#: So many ways to let sizes vary are tried before the recipe counts as one whose sizes are fixed.
+#: Ways to let sizes vary that are tried before the recipe counts as one with fixed sizes.
 _ATTEMPTS = 3
 
 
@@ -68,13 +68,13 @@ def _drawn(recipe: Recipe, size: Size) -> int:
 
 
 def _works(recipe: Recipe) -> bool:
-    """Whether eager computes all calls, and torch.export takes the sizes as changing."""
+    """True if eager computes all calls, and torch.export accepts the sizes as dynamic."""
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for sizes in recipe.calls:
                 recipe.module()(*recipe.inputs(sizes))
             recipe.program  # noqa: B018  it is there, then, for the trial
-    except Exception:  # whatever an operator, or torch.export, raises for sizes that it does not take
+    except Exception:  # an operator or torch.export may raise anything for unsupported sizes
         return False
     return True

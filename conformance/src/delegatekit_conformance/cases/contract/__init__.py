@@ -1,4 +1,4 @@
-"""The contract: rules of the plugin interface that hold for every backend, whatever programs it takes."""
+"""The contract: rules of the plugin interface that hold for every backend, whichever programs it takes."""
 
 from __future__ import annotations
 

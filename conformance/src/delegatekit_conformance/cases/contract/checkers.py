@@ -1,14 +1,14 @@
-"""Checkers: tools that watch native code or a driver while programs run, and say what no result shows.
+"""Checkers: tools that watch native code or a driver while programs run, and report what no result shows.
 
-A missing barrier, a read past an end, a race: on the machine at hand the result may be right all the same. Where a tool
-sees such things (a driver's validation layer, a sanitizer), a vendor's file says how it is switched on, and what its
+A missing barrier, a read past an end, a race: on the machine at hand the result may still be right. Where a tool
+sees such things (a driver's validation layer, a sanitizer), a vendor's file says how to switch it on, and what its
 complaints look like. The file is `checkers.toml` in the package of the plugin's module:
 
     [[checker]]
     name = "Acme's driver in debug mode"
     environment = { ACME_DEBUG = "races,bounds" }  # set in a process of its own
     present = "acme debug layer 2"  # printed when it watches: a regular expression
-    complaint = "^acme: error"  # what a line has that is a complaint: another
+    complaint = "^acme: error"  # text of a line that is a complaint: another
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RULES = Rules()
 
 #: The file's name in the plugin's package.
 FILE: Final = "checkers.toml"
-#: Programs besides the specimens: sizes that change, weights that are worth packing, and so many random graphs.
+#: Programs besides the specimens: sizes that change, weights that are worth packing, and this many random graphs.
 _RECIPES: Final = (DYNAMIC, WINDOWS, LARGE, JOINED_SIZES, DECODER)
 _GRAPHS: Final = 6
 #: Characters of a complaint that are shown.
@@ -81,19 +81,19 @@ class Checker:
 
     name: str
     environment: Mapping[str, str]
-    #: What it prints when it watches, and what a line of its output has that is a complaint.
+    #: Its output when it watches, and the text of a line that is a complaint.
     present: re.Pattern[str]
     complaint: re.Pattern[str]
 
 
 def checkers_of(backend: str) -> Sequence[Checker]:
-    """What a backend's file says; nothing if its wheel has none. Raises InputError for what is no such file."""
+    """The checkers of a backend's file; none if its wheel has none. Raises InputError for an invalid file."""
     found = vendor.file_of(backend, FILE)
     return parse(*found) if found else ()
 
 
 def parse(text: str, where: str = FILE) -> Sequence[Checker]:
-    """What a file's text says. Raises InputError, with `where`."""
+    """The checkers of a file's text. Raises InputError, with `where`."""
     return vendor.entries_of(text, where, "checker", _checker, "checkers")
 
 
@@ -106,7 +106,7 @@ def _checker(name: str, environment: Mapping[str, str], present: str, complaint:
 
 @RULES.costing(10.0)
 def checkers(context: Context) -> str:
-    """What the vendor names to watch native code or the driver has no complaint while programs run."""
+    """The vendor's checkers of native code or the driver have no complaint while programs run."""
     known = checkers_of(context.backend)
     if not known:
         raise NotApplicable(f"the vendor names no checker of native code or of a driver ({FILE})")

@@ -1,4 +1,4 @@
-"""What a backend's compiler makes of partitions, and what it does to them."""
+"""Compilation of partitions by a backend, and its effect on them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RULES = Rules()
 
 @RULES.costing(5.0)
 def compiles_what_it_takes(context: Context) -> str:
-    """What the partitioner takes, the compiler compiles, and the runtime, if it is available here, loads and runs."""
+    """All that the partitioner takes, the compiler compiles, and the runtime, if available here, loads and runs."""
     backend = compiles(context)
     here = backend.runtime_availability().available
     names = [*SPECIMENS, *(["dynamic"] if backend.description.supports_dynamic_shapes else [])]
@@ -122,7 +122,7 @@ def named_data(context: Context) -> str:
 
 @RULES.add
 def debug_handles_in_order(context: Context) -> str:
-    """Where operators follow one another and a delegate's ids are numbers, the ids are in the order of execution."""
+    """The debug handles of consecutive operators, where they are numbers, are in the order of execution."""
     try:
         program = lower(CHAIN, context)
     except Exception as error:
@@ -145,7 +145,7 @@ def debug_handles_in_order(context: Context) -> str:
 
 @RULES.add
 def estimates(context: Context) -> str:
-    """Estimates are not negative, the whole is not quicker than a step of it, and they say who estimates."""
+    """Estimates are not negative, the whole is not quicker than a step of it, and they name their source."""
     found = 0
     for name, program in taken(context).items():
         for partition, _ in partitions(program, context.backend):
@@ -186,7 +186,7 @@ def debug_handles(context: Context) -> str:
 
 @RULES.add
 def operators_are_told(context: Context) -> str:
-    """The operators of every compiled blob are told; one that is cut off is refused with a FormatError, or told."""
+    """The operators of every compiled blob are reported; a truncated one is refused with a FormatError, or reported."""
     backend = backend_of(context)
     if not backend.has("blob_operators"):
         raise NotApplicable("the plugin has no hook blob_operators")
@@ -196,7 +196,7 @@ def operators_are_told(context: Context) -> str:
             blob = memoryview(b"".join(delegate.blob))
             named = {item.key: memoryview(bytes_of(item.data)) for item in delegate.named_data}
             try:
-                # Who makes what, and that nothing is read before, the border checks.
+                # The border checks producers, and that nothing is read before it is made.
                 found = backend.blob_operators(blob, delegate.compile_specs, named, "forward") or ()
                 with suppress(FormatError):
                     backend.blob_operators(blob[: len(blob) // 2], delegate.compile_specs, named, "forward")
@@ -209,7 +209,7 @@ def operators_are_told(context: Context) -> str:
 
 
 def content(result: PreprocessResult | Delegate) -> dict[str, Any]:
-    """All that a compiler made, by its name in words."""
+    """All results of a compiler, by their names in words."""
     blob = result.blob
     parts = [blob] if isinstance(blob, bytes | bytearray | memoryview) else blob
     return {

@@ -1,4 +1,4 @@
-"""How a backend describes itself."""
+"""A backend's description of itself."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .rules import Rules
 
 RULES = Rules()
 
-#: Versions as PEP 440 wants them, as far as its grammar matters here.
+#: Versions according to PEP 440, as far as its grammar matters here.
 _VERSION = re.compile(r"(\d+!)?\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9.]+)?")
-#: More bytes than any vector unit or cache line makes a kernel read beyond a tensor's end.
+#: More bytes than a kernel reads beyond a tensor's end for any vector unit or cache line.
 _OVERREAD = 65_536
 
 
@@ -114,7 +114,7 @@ def precision(context: Context) -> str:
 
 @RULES.add
 def hooks(context: Context) -> str:
-    """Hooks that need one another come together: a partitioner and a compiler, in one of its two forms."""
+    """Hooks that need one another are all present: a partitioner and a compiler, in one of its two forms."""
     backend = backend_of(context)
     forms = [hook for hook in ("preprocess", "preprocess_methods") if backend.has(hook)]
     if backend.has("create_partitioner") and not forms:
@@ -155,7 +155,7 @@ def targets(context: Context) -> str:
 
 @RULES.add
 def verification(context: Context) -> str:
-    """With every value of every option a judge is named, and the reason where it does not judge, and only there."""
+    """With every value of every option a judge is named, with a reason exactly where it does not judge."""
     backend = backend_of(context)
     known = backend.description.options
     others = (known.from_mapping({name: value}) for name, value in values_of(known))

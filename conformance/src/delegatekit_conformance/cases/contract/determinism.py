@@ -1,6 +1,6 @@
-"""Determinism: what is compiled depends on the program and its options, on nothing before, beside or around it.
+"""Determinism: compiled code depends on the program and its options only, not on anything before, beside or around it.
 
-And its other half: two different things never have one name, nor one blob.
+Conversely, two different things never have one name, nor one blob.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ _BETWEEN = " with different hash seeds, dates, threads and orders of lowering"
 
 #: CPU seconds, those of compilers included, in which each process lowers programs with options, by profile.
 _LOWERING = {"quick": 1.0, "default": 6.0, "thorough": 60.0}
-#: How what became of a program begins if it was neither lowered nor refused.
+#: Start of the outcome of a program that was neither lowered nor refused.
 _FAILED = "cannot be lowered: "
 #: The program that is lowered with every value: it has several methods, state, and a constant that they share.
 _WHOLE = "methods-of-own-state"
@@ -136,7 +136,7 @@ _WHOLE = "methods-of-own-state"
 def _with_options(context: Context) -> list[tuple[str, Mapping[str, Any]]]:
     """Programs of the sequences, by name, with options: methods and state as they are, and with every value.
 
-    As many as can be lowered in some seconds, by what the first one takes; none if the backend takes nothing of it.
+    As many as can be lowered in some seconds, judging by the first one; none if the backend takes nothing of it.
     """
     kinds = [kind.name for kind in KINDS.values() if kind.traits & {"methods", "stateful"}]
     library, whole = library_of(context, runnable=False), Wanted(KINDS[_WHOLE], 0)
@@ -185,7 +185,7 @@ _X = Ref("x")
 
 
 def _hunted() -> Mapping[str, Recipe]:
-    """Programs whose constants are easily taken for one another: large ones, and the same numbers in other forms."""
+    """Programs whose constants are easily confused: large ones, and the same numbers in other forms."""
     found = {
         "a large layer": recipe_of(
             {"x": tensor_of(2, 256), "w": tensor_of(192, 256, constant=True, seed=5)},
@@ -259,7 +259,7 @@ _PLACES = 40
 
 
 def _hunting_grounds(context: Context) -> list[tuple[str, PartitionProgram]]:
-    """Partitions with constants: of the specimens, and of programs that are there for this."""
+    """Partitions with constants: of the specimens, and of programs made for this."""
     known = dict(taken(context))
     for name, recipe in _hunted().items():
         try:
@@ -275,7 +275,7 @@ def _hunting_grounds(context: Context) -> list[tuple[str, PartitionProgram]]:
 
 
 def _enter(keys: dict[str, tuple[str, str]], made: Mapping[str, Any], what: str) -> None:
-    """Take down the named data of something that was compiled. Raises Broken if a key stands for other bytes."""
+    """Record the named data of a compiled partition. Raises Broken if a key stands for other bytes."""
     for key, _, found in made["named data"]:
         first, bytes_ = keys.setdefault(key, (what, found))
         if bytes_ != found:
@@ -327,11 +327,11 @@ def changed_at(tensor: torch.Tensor, index: int) -> Iterator[None]:
 
 # At the same time
 
-#: Threads that compile at a time, how often each compiles all at least, and for how many seconds.
+#: Threads that compile at a time, the least number of rounds of each, and its seconds.
 _THREADS, _ROUNDS, _WHILE = 4, 2, 2.0
 #: Seconds that a thread waits at most for another to compile something.
 _REST = 0.1
-#: Packages between whose lines nobody rests: they are not the backend's.
+#: Packages in which no thread pauses: they are not the backend's.
 _NOT_THE_BACKENDS = sys.stdlib_module_names | {"delegatekit", "delegatekit_conformance", "numpy", "torch"}
 
 
@@ -384,7 +384,7 @@ def _in_threads(
                     with schedule.of_a_compilation(random.Random(f"{number}/{rounds}/{index}")):
                         compiled = preprocess(partition, context)
                     difference = differs(expected[index], content(compiled))
-                except Exception as error:  # whatever a plugin raises is what the rule tells
+                except Exception as error:  # the rule reports any exception of a plugin
                     wrong.append(
                         f"{name}: compiled beside others in threads, it raises {type(error).__name__}: {error}"
                     )
@@ -404,9 +404,9 @@ def _in_threads(
 
 
 class _Schedule:
-    """Who runs when: in each compilation one thread rests at one line of the backend, until another compiled something.
+    """Schedule of threads: in each compilation one pauses at one line of the backend, until another compiled something.
 
-    Without it, whether two threads meet inside one function is left to the machine: on a busy one they hardly do.
+    Without it, two threads meet inside one function by chance only: hardly ever on a busy machine.
     """
 
     def __init__(self) -> None:
@@ -417,7 +417,7 @@ class _Schedule:
 
     @contextmanager
     def of_a_compilation(self, draw: random.Random) -> Iterator[None]:
-        """One compilation, which rests at a line where few rested before, where no other thread rests just now."""
+        """One compilation, which pauses at a line where few paused before and no other thread pauses now."""
         left = None
         if self._lines:
             lines = list(self._lines)

@@ -41,7 +41,7 @@ def handles_change_threads(context: Context) -> str:
 
 
 def _elsewhere(item: Sample, what: str, action: Callable[[], Any]) -> Any:
-    """What comes of an action in a thread of its own. Raises Broken if that raises."""
+    """The result of an action in a thread of its own. Raises Broken if that raises."""
 
     def without_gradients() -> Any:
         with torch.no_grad():
@@ -55,7 +55,7 @@ def _elsewhere(item: Sample, what: str, action: Callable[[], Any]) -> Any:
 
 @RULES.add
 def second_destroy_later(context: Context) -> str | None:
-    """Destroying a handle a second time leaves those alone that were made since."""
+    """Destroying a handle a second time leaves newer handles alone."""
     runtime = runtime_of(context)
     for item in some(context):
         first = runtime.init(item.payload)
@@ -113,7 +113,7 @@ def results_stay(context: Context) -> str:
 
 @RULES.add
 def nan_passes(context: Context) -> str:
-    """A call with NaN or infinities leaves nothing behind for the next."""
+    """A call with NaN or infinities leaves no state for the next."""
     runtime = runtime_of(context)
     tried = 0
     for item in samples(context):
@@ -135,7 +135,7 @@ def nan_passes(context: Context) -> str:
 
 @RULES.add
 def after_a_refusal(context: Context) -> str:
-    """After a blob was refused, sound ones load as before."""
+    """After a refused blob, valid ones load as before."""
     runtime = runtime_of(context)
     for item in some(context):
         for _ in range(2):
@@ -151,7 +151,7 @@ def after_a_refusal(context: Context) -> str:
 
 
 def _try(runtime: DelegateRuntime, payload: DelegatePayload) -> None:
-    """Load what is not sound; whether it is refused is another rule's question."""
+    """Load an invalid blob; another rule checks that it is refused."""
     try:
         runtime.destroy(runtime.init(payload))
     except Exception:
@@ -160,7 +160,7 @@ def _try(runtime: DelegateRuntime, payload: DelegatePayload) -> None:
 
 @RULES.add
 def named_data_anywhere(context: Context) -> str:
-    """Named data may lie at any address that is aligned as the backend asked for, and not better."""
+    """Named data may lie at any address with the alignment that the backend requested, and no more."""
     runtime = runtime_of(context)
     tried = 0
     for item in samples(context):
@@ -201,7 +201,7 @@ def available_in_threads(context: Context) -> str | None:
     return None
 
 
-#: Programs that read or write at places that the caller names. Of these, 5 is one too many.
+#: Programs that read or write at places that the caller gives. Of these, 5 is one too many.
 _PLACES = TensorRecipe((4,), "int64", ("integers", 0, 4), seed=1)
 _INDEXED: Mapping[str, Recipe] = {
     "embedding": recipe_of(
@@ -220,7 +220,7 @@ _INDEXED: Mapping[str, Recipe] = {
 
 @RULES.add
 def indices_out_of_range(context: Context) -> str:
-    """A call with an index that is one too large, whatever comes of it, spoils no later call of the same handle."""
+    """A call with an index that is one too large, whatever its result, spoils no later call of the same handle."""
     runtime = runtime_of(context)
     tried = []
     for name, recipe in _INDEXED.items():

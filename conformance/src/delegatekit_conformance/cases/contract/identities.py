@@ -1,4 +1,4 @@
-"""Identities: a text in a blob that looks like a digest or a UUID, by which a device knows it again, is of all of it.
+"""Identities: a text in a blob that looks like a digest or a UUID, by which a device recognizes it, covers all of it.
 
 A text claims to identify what a blob holds if it stands at the same place in several blobs and is another one in each
 of them. If it then stays as it is where a weight or a number changes, two models have one identity. Left alone are
@@ -57,13 +57,13 @@ _MORE: Final = {
         {"x": tensor_of(5, 7), "y": tensor_of(5, 7, seed=1)}, ("m", "aten.mul.Tensor", Ref("x"), Ref("y"))
     ),
 }
-#: A place is common to blobs of so many programs, or it is no place.
+#: A place is common to blobs of at least this many programs.
 _FEWEST: Final = 3
 
 
 @RULES.costing(3.0)
 def identities_are_of_all(context: Context) -> str:
-    """A text in a blob that looks like an identity, and is another one in each program, changes with each number."""
+    """A text in a blob that looks like an identity, and differs between programs, changes with each number."""
     bases = _bases(context)
     seen: dict[Place, list[str]] = defaultdict(list)
     for _, base in bases.values():
@@ -91,7 +91,7 @@ def identities_are_of_all(context: Context) -> str:
 
 
 def _bases(context: Context) -> dict[tuple[str, int], tuple[PartitionProgram, Made]]:
-    """Partitions of programs, by name and number, and what is made of them."""
+    """Partitions of programs, by name and number, and their compilation results."""
     programs = dict(taken(context))
     for name, recipe in _MORE.items():
         programs |= _lowered(name, recipe, context)
@@ -105,7 +105,7 @@ def _bases(context: Context) -> dict[tuple[str, int], tuple[PartitionProgram, Ma
 def _changed(
     bases: Mapping[tuple[str, int], tuple[PartitionProgram, Made]], context: Context
 ) -> Iterator[tuple[str, Made, str, Made]]:
-    """The same programs with other numbers: the name, what was made of it, what is different, what is made now."""
+    """The same programs with other numbers: name, old result, difference in words, new result."""
     for (name, _), (partition, base) in bases.items():
         for tensor in partition.view.constants.values():
             if tensor.numel():
@@ -120,7 +120,7 @@ def _changed(
 
 @dataclass(frozen=True)
 class Made:
-    """What a compiler made of a partition: named data may lie in the memory of weights, which change again."""
+    """A compiler's result for a partition: named data may lie in the memory of weights, which change again."""
 
     #: The blob, and the named data.
     parts: tuple[bytes, ...]
@@ -162,16 +162,16 @@ _IDENTITY: Final = re.compile(
     rf"(?<![0-9A-Za-z])(?:{_UUID}|{_HEX})(?![0-9A-Za-z])|(?<![\w+/-])(?:{_BASE64})(?![\w+/=-])", re.ASCII
 )
 _PRINTED: Final = re.compile(rb"[\t\n\r -~]{16,}|(?:[\t\n\r -~]\0){16,}")
-#: The last word before a text, with what stands between, tells its place; so many characters are searched for it.
+#: The last word before a text, with the characters between, is its place; this many characters are searched for it.
 _PLACE: Final = re.compile(r"(?:[A-Za-z_]{2,}[^A-Za-z_]*)?\Z")
 _BEFORE: Final = 120
-#: Containers in containers, and bytes of what is unpacked, at most.
+#: Containers in containers, and unpacked bytes, at most.
 _DEPTH, _MOST = 3, 64 << 20
 _ALGORITHMS: Final = ("md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "blake2s", "sha3_256")
 
 
 def texts(data: bytes) -> dict[tuple[str, int], str]:
-    """The texts that look like identities, by what stands before them and their number among those."""
+    """The texts that look like identities, by the text before them and their number after it."""
     found: dict[tuple[str, int], str] = {}
     for part in _parts(data):
         for run in _PRINTED.findall(part):
@@ -187,7 +187,7 @@ def texts(data: bytes) -> dict[tuple[str, int], str]:
 
 
 def _is_mixed(text: str) -> bool:
-    """Whether letters and digits alternate as they do by chance: words and numbers do not."""
+    """True if letters and digits alternate as they do by chance: words and numbers do not."""
     kinds = ["d" if x.isdigit() else "l" if x.islower() else "u" if x.isupper() else "-" for x in text]
     turns = sum(one != other for one, other in itertools.pairwise(kinds))
     if re.fullmatch(rf"{_UUID}|{_HEX}", text):
@@ -196,7 +196,7 @@ def _is_mixed(text: str) -> bool:
 
 
 def _parts(data: bytes, depth: int = 0) -> Iterator[bytes]:
-    """The bytes, and what is packed in them."""
+    """The bytes, and the contents packed in them."""
     yield data
     if depth == _DEPTH:
         return

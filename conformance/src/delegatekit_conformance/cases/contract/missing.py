@@ -30,7 +30,7 @@ answer.update(asked(**given))
 
 @RULES.costing(6.0)
 def missing_packages(context: Context) -> str:
-    """Where a package is missing that the runtime looks for, it says that it is not available, and gives no handle."""
+    """Without a package that it imports, the runtime reports that it is not available, and gives no handle."""
     runs(context)
     payload = samples(context)[0].payload
     values = {field.name: getattr(payload, field.name) for field in fields(payload) if field.name != "as_program"}
@@ -52,7 +52,7 @@ def missing_packages(context: Context) -> str:
 
 
 def asked(context: Context, values: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
-    """What a runtime says in a fresh process where packages cannot be imported, and what it looks for besides."""
+    """The answers of a runtime in a fresh process without some packages, and the further packages that it imports."""
     own = packages_of(context.backend)
     runtime = backend_of(context).create_runtime()
     # None among the modules makes their import fail, also of those that were imported before.
@@ -68,7 +68,7 @@ def asked(context: Context, values: Mapping[str, Any], without: Collection[str])
     try:
         if without:
             runtime.destroy(runtime.init(payload))
-    except Exception as error:  # whatever a plugin's own classes raise: the rule judges it
+    except Exception as error:  # a plugin's own classes may raise anything: the rule judges it
         refused = f"{type(error).__name__} ({error})"
     finally:
         sys.meta_path.remove(finder)
@@ -86,11 +86,11 @@ def _no_file(keys: Collection[str]) -> bytes:
 
 
 class _Finder:
-    """Hears the package of each module that is looked for, and finds none."""
+    """Records the package of each imported module, and finds none."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """Hears a name."""
+        """Record a name."""
         self.names.append(name.partition(".")[0])

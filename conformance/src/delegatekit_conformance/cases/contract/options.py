@@ -1,4 +1,4 @@
-"""The backend's options: what users see of them in the command line and in the documents."""
+"""The backend's options: their form on the command line and in the documents."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def options_refused(context: Context) -> str:
 
 @RULES.add
 def options_name_something(context: Context) -> str:
-    """A name in an option of names that is none of the program's, nor one of the backend's, is refused."""
+    """A name in an option of names that neither the program nor the backend has is refused."""
     compiles(context)
     options = _options(context)
     names = [
@@ -118,7 +118,7 @@ def options_name_something(context: Context) -> str:
     return ", ".join(names)
 
 
-#: What nothing is called.
+#: A name that does not exist.
 _NOTHING = "there_is_no_such_name"
 
 
@@ -219,5 +219,5 @@ def _wrong(options: type[BackendOptions]) -> Iterator[tuple[str, Any]]:
             yield row.name, hint(-1)
 
 
-#: How a help text says that a number may be below 0.
+#: Forms of a help text for a number below 0.
 _BELOW = re.compile(r"-\d|negative|below 0|below zero")

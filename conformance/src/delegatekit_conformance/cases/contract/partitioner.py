@@ -1,4 +1,4 @@
-"""What a partitioner answers, and that it changes nothing."""
+"""Answers of a partitioner, and that it changes nothing."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ def refusal_reasons(context: Context) -> str:
 
 
 def reason_fault(reason: Any, name: str) -> str:
-    """What is wrong with a reason; empty if nothing is."""
+    """The fault of a reason, in words; empty if there is none."""
     if not isinstance(reason, str) or not reason.strip():
         return "without a reason"
     text = reason.strip()
-    # A path or a number tells less than a word does.
+    # A path or a number is less informative than a word.
     said = text.replace(name, " ").replace(name.rpartition(".")[0], " ")
     if len([word for word in said.split() if any(letter.isalpha() for letter in word)]) < 2:
         return "with a reason that is not a sentence"
@@ -138,7 +138,7 @@ def reason_fault(reason: Any, name: str) -> str:
 
 @RULES.add
 def special_values_told(context: Context) -> str:
-    """What a partitioner tells of special values is a text, for every call that it takes; empty if there are none."""
+    """A partitioner's remark on special values is a text, for every call that it takes; empty if there are none."""
     told: dict[str, None] = {}
     for name, edge in questions(context).items():
         partitioner = _partitioner(context)
@@ -175,7 +175,7 @@ def _exists(name: Any) -> bool:
     if not isinstance(name, str) or name.count(".") != 2:
         return False
     if name in QUANTIZE | DEQUANTIZE | DYNAMIC:
-        return True  # PyTorch knows them from the moment that a quantized program is read
+        return True  # PyTorch knows them once a quantized program is read
     found: Any = torch.ops
     try:
         for part in name.split("."):

@@ -1,4 +1,4 @@
-"""Fingerprints of graphs and tensors: equal before and after, if nothing was changed."""
+"""Fingerprints of graphs and tensors: equal before and after, unless something was changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delegatekit_api import ProgramView
 from ...insides import bits
 from ..specimens import digest
 
-#: What was looked at, in words -> its state.
+#: Object in words -> its state.
 Prints = Mapping[str, Any]
 
 

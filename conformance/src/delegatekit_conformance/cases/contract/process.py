@@ -1,4 +1,4 @@
-"""What a backend does to the process that uses it: imports, output, network, files, threads."""
+"""Effects of a backend on the process that uses it: imports, output, network, files, threads."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def import_time(context: Context) -> str:
     return f"{seconds * 1000:.0f} ms"
 
 
-#: Lowers, loads, runs and destroys, and notes what the process has afterwards that it had not before.
+#: Lowers, loads, runs and destroys, and records what the process has gained afterwards.
 _ROAD = """
 from delegatekit_conformance.cases import isolation
 answer["isolated"] = isolation.isolate()
@@ -132,10 +132,10 @@ answer["cwd"] = os.getcwd()
 """
 
 
-#: What is closed by nobody but the garbage collector is told, with the line at which it was lost.
+#: Resources that only the garbage collector closes are reported, with the line at which they were lost.
 _WARNED = {"PYTHONWARNINGS": "always::ResourceWarning"}
 _UNCLOSED = re.compile(r"^(?P<file>.+):\d+: ResourceWarning: (?P<what>.+)")
-#: What Python says of an error that no caller gets, as one in a destructor.
+#: Python's message about an error that no caller gets, as in a destructor.
 _IGNORED = "Exception ignored in"
 
 
@@ -145,7 +145,7 @@ def _road(context: Context) -> Fresh:
 
 
 class _Hidden:
-    """Carries a context past `lru_cache`: it does not count in comparisons."""
+    """Carries a context past `lru_cache`: comparisons ignore it."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -166,7 +166,7 @@ def _road_of(backend: LoadedBackend, names: tuple[str, ...], name: str, shown: s
 
 @RULES.costing(8.0)
 def silent(context: Context) -> str | None:
-    """Nothing is printed to standard output while programs are lowered, loaded and run, by whatever language."""
+    """Nothing is printed to standard output while programs are lowered, loaded and run, in any language."""
     printed = _road(context).stdout
     if printed:
         raise Broken(f"prints to standard output: {printed.strip()[:200]!r}")

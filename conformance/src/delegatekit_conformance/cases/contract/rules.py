@@ -1,4 +1,4 @@
-"""Makes rules out of functions: the function's name becomes the case's, its docstring says what must hold."""
+"""Makes rules out of functions: the function's name becomes the case's, its docstring is the requirement."""
 
 from __future__ import annotations
 

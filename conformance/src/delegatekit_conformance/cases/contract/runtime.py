@@ -1,4 +1,4 @@
-"""How a backend's runtime treats handles, tensors and blobs. The runtime is called directly, without the engine."""
+"""A backend's runtime with handles, tensors and blobs. The runtime is called directly, without the engine."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _T = TypeVar("_T")
 
 #: Handles that are alive at the same time.
 _MANY = 32
-#: Seconds that one operator of a small delegate cannot take.
+#: Seconds that no operator of a small delegate can take.
 _LONGEST = 3600.0
 #: Results up to this one are numbers of every dtype.
 _MODERATE = 1e4
@@ -102,7 +102,7 @@ def expect(results: Sequence[torch.Tensor], item: Sample, where: str) -> None:
 
 @RULES.add
 def available(context: Context) -> str:
-    """Whether the runtime is available is answered without an error, the same each time, and a no has a reason."""
+    """`is_available` answers without an error, the same each time, and gives a reason if it is false."""
     backend = backend_of(context)
     if not backend.has("create_runtime"):
         raise NotApplicable("the plugin has no runtime")
@@ -122,7 +122,7 @@ def available(context: Context) -> str:
 
 @RULES.add
 def repeated_calls(context: Context) -> str:
-    """The same inputs give the same bits in every call, whatever the inputs of the calls in between were."""
+    """The same inputs give the same bits in every call, for any inputs of the calls in between."""
     runtime = runtime_of(context)
     for item in samples(context):
         with handle_of(runtime, item.payload) as handle:
@@ -187,7 +187,7 @@ def inputs_unwritten(context: Context) -> str:
 
 @RULES.add
 def outputs_written(context: Context) -> str:
-    """Execute writes every element of every output, whatever was there before: zeros, NaN or garbage."""
+    """Execute writes every element of every output, over any former contents: zeros, NaN or garbage."""
     runtime = runtime_of(context)
     for item in samples(context):
         with handle_of(runtime, item.payload) as handle:
@@ -198,7 +198,7 @@ def outputs_written(context: Context) -> str:
 
 @RULES.add
 def tensors_anywhere(context: Context) -> str:
-    """Inputs and outputs may begin at any address, and what lies around the outputs is left alone."""
+    """Inputs and outputs may begin at any address, and memory around the outputs is left alone."""
     runtime = runtime_of(context)
     overread = backend_of(context).description.overread_bytes
     for item in samples(context):
@@ -218,7 +218,7 @@ def tensors_anywhere(context: Context) -> str:
     return f"{len(samples(context))} delegates"
 
 
-#: What fills the memory around a tensor.
+#: Fill value of the memory around a tensor.
 _GUARD = 0x7B
 
 
@@ -242,7 +242,7 @@ def _untouched(view: torch.Tensor, memory: torch.Tensor, offset: int) -> bool:
 
 @RULES.add
 def many_handles(context: Context) -> str:
-    """32 handles that are alive at the same time do not disturb each other, in whatever order they are used."""
+    """32 handles that are alive at the same time do not disturb each other, in any order of use."""
     runtime, items = runtime_of(context), some(context)
     order = random.Random(context.seed_of("contract/many-handles"))
     alive = [(item, runtime.init(item.payload)) for _, item in zip(range(_MANY), _cycle(items), strict=False)]
@@ -325,7 +325,7 @@ def never_executed(context: Context) -> str | None:
 
 @RULES.add
 def two_threads(context: Context) -> str:
-    """Two threads with a handle and inputs each, at the same time, get what one thread alone gets."""
+    """Two threads with a handle and inputs each, at the same time, get the results of one thread alone."""
     items = some(context)
     for item in items:
         runtime = runtime_of(context)
@@ -354,7 +354,7 @@ def _calls(
     gate: threading.Barrier,
     faults: list[str],
 ) -> None:
-    """What one of the threads does."""
+    """The work of one of the threads."""
     try:
         with torch.no_grad(), handle_of(runtime, item.payload) as handle:
             gate.wait()
@@ -390,7 +390,7 @@ def nothing_kept(context: Context) -> str | None:
     return None
 
 
-# What a runtime must refuse
+# Refusals required of a runtime
 
 
 def _refused(
@@ -497,9 +497,9 @@ def wrong_dtype(context: Context) -> str:
 
 @RULES.add
 def another_program(context: Context) -> str:
-    """A program that gives a delegate another dtype than it was compiled for is refused, or gets what it asks for.
+    """A program that gives a delegate another dtype than it was compiled for is refused, or gets correct results.
 
-    A blob that is taken for such a program reads other numbers than are given, and beyond their end.
+    A blob used for such a program reads other numbers than are given, and beyond their end.
     """
     runtime = runtime_of(context)
     refused = tried = 0
@@ -528,7 +528,7 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 def _is_refused(
     runtime: DelegateRuntime, item: Sample, wanted: Sequence[torch.Tensor], place: int, dtype: torch.dtype
 ) -> bool:
-    """Whether a program with another dtype at a place is refused. Raises Broken if it gets other numbers."""
+    """True if a program with another dtype at a place is refused. Raises Broken if it gets other numbers."""
     arguments = [*item.inputs, *map(torch.zeros_like, wanted)]
     arguments[place] = arguments[place].to(dtype)
     count = len(item.inputs)
@@ -543,13 +543,13 @@ def _is_refused(
     for found, right in zip(arguments[count:], wanted, strict=True):
         size = right.double().abs()
         apart = (found.double() - right.double()).abs()
-        # What is no floating-point number is cut off, or rounded; what is too large for a dtype may be anything.
+        # Conversion to integers truncates or rounds; numbers too large for a dtype may become anything.
         if bool(((size <= _MODERATE) & ~(apart <= 1 + 0.01 * size)).any()):
             raise Broken(f"{item.name}: {what}: no error, and other numbers")
     return False
 
 
-#: A program in words, with the shapes that are others by their places, and the places of inputs and outputs.
+#: A program in words, with the differing shapes by their places, and the places of inputs and outputs.
 _Program: TypeAlias = tuple[str, dict[int, Sequence[int]], tuple[list[int], list[int]]]
 
 
@@ -574,7 +574,7 @@ def another_size(context: Context) -> str:
 def other_arguments(context: Context) -> str:
     """A program that gives a delegate more or fewer inputs or outputs, or these in place of those, is refused.
 
-    It is not if what it asks for is computed all the same: an input that nothing reads, an output that nobody wants.
+    Not if its results are computed nevertheless: an input that nothing reads, an output that is not needed.
     """
 
     def programs(item: Sample) -> Iterator[_Program]:
@@ -618,7 +618,7 @@ def _refuses(
     shapes: dict[int, Sequence[int]],
     places: tuple[list[int], list[int]],
 ) -> bool:
-    """Whether a program is refused. Raises Broken if it is not, and results are others or depend on memory beyond."""
+    """True if a program is refused. Raises Broken if it is not, and results differ or depend on memory beyond."""
     known = [*item.inputs, *item.outputs]
     found: list[list[torch.Tensor]] = []
     for around in (_GUARD, 0x3C):
@@ -696,7 +696,7 @@ def missing_named_data(context: Context) -> str:
 
 
 def _with_kept_state(context: Context) -> Iterator[Context]:
-    """The run's options, and those with which more state is kept, where there are such: of devices that have more."""
+    """The run's options, and those with which more state is kept, if any: for devices that have more."""
     yield context
     with suppress(NotApplicable):
         yield keeping(context)
@@ -770,7 +770,7 @@ def changing_sizes(context: Context) -> str:
                     if output.is_floating_point() and output.isnan().any():
                         raise Broken(f"with {rows} rows a part of the output is not written")
                 shapes.add(rows)
-            # Beyond the bounds that the program was exported with; and within them, of inputs that have one size.
+            # Beyond the bounds that the program was exported with; and within them, of inputs that share a size.
             wrong = {"out of bounds": [_rows(tensor, 40) for tensor in item.inputs]}
             if len(item.inputs) > 1:
                 wrong["that differ"] = [_rows(item.inputs[0], 9), *(_rows(tensor, 4) for tensor in item.inputs[1:])]
@@ -803,7 +803,7 @@ def right_results(context: Context) -> str:
 
 
 def _wrong_call(item: Sample, context: Context) -> str:
-    """What is wrong with the first call of the file that is not right; empty if all are."""
+    """The difference of the first wrong call of the file; empty if all are right."""
     subject = Subject.of_recipe(item.recipe)
     first = subject.calls[0]
     subject = replace(subject, calls=(first, tuple(map(_other, first)), first))

@@ -1,4 +1,4 @@
-"""That lowerings stay apart: programs that look alike, other options, other methods, other threads, many in a row."""
+"""Independence of lowerings: programs that look alike, other options, other methods, other threads, many in a row."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .rules import Rules
 
 RULES = Rules()
 
-#: Programs that are lowered with each value of each option, and how many values are tried.
+#: Programs that are lowered with each value of each option, and the number of values tried.
 _PROGRAMS = 2
 _VALUES = 16
 
@@ -107,7 +107,7 @@ def options_compile(context: Context) -> str:
 
 
 def _missing_tool(context: Context) -> str:
-    """What is missing here for compiling with the context's options; empty if nothing is."""
+    """The part missing here for compiling with the context's options; empty if there is none."""
     backend = backend_of(context)
     found = backend.compiler_availability(backend.make_options(context.options))
     return "" if found.available else found.reason or "the compiler is not available"
@@ -150,7 +150,7 @@ def _other_values(context: Context) -> Iterator[tuple[str, Any]]:
 
 
 def _is_taken(context: Context, name: str, value: Any) -> bool:
-    """Whether the options are accepted: alone, and by the partitioner that they make."""
+    """True if the options are accepted: alone, and by the partitioner that they make."""
     backend = backend_of(context)
     try:
         backend.create_partitioner(backend.make_options({**context.options, name: value}))
@@ -196,7 +196,7 @@ def methods(context: Context) -> str:
 
 @RULES.add
 def any_thread(context: Context) -> str:
-    """Programs are compiled in whichever thread asks, to the same bytes."""
+    """Programs are compiled in any thread, to the same bytes."""
     tried = 0
     for name, program in taken(context).items():
         for partition, delegate in partitions(program, context.backend):
@@ -212,7 +212,7 @@ def any_thread(context: Context) -> str:
 
 
 def in_thread(action: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """What an action returns or raises in a thread of its own."""
+    """The result or the exception of an action in a thread of its own."""
     found: list[Any] = [None, None]
 
     def work() -> None:

@@ -1,5 +1,5 @@
-"""What a backend declares, judged: the limits of declarations, quantization beside a textbook's, what is told beside
-what is."""
+"""Checks of a backend's declarations: their limits, quantization against a textbook's, reports against
+facts."""
 
 from __future__ import annotations
 

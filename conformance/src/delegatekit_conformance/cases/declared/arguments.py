@@ -35,7 +35,7 @@ OPERATORS: Mapping[str, tuple[Any, ...]] = {
     "aten.neg.default": (),
     "aten.linear.default": (Ref("wf"),),
 }
-#: So small a part of a step is no other number.
+#: A difference below this part of a step does not count.
 _PARTS = 1000
 #: The smallest step that results have.
 _FINEST = 1 / 16

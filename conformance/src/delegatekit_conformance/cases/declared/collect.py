@@ -19,17 +19,17 @@ from ..contract.options import values_of
 
 #: The finest precision whose tolerances loosen nothing.
 _FINEST = "float32"
-#: More bytes than any vector unit or cache line makes a kernel read beyond a tensor's end.
+#: More bytes than a kernel reads beyond a tensor's end for any vector unit or cache line.
 MOST_OVERREAD = 65_536
 #: The largest smallest scale: 127 steps of it are 2^-9, and layers of a million inputs begin with weights of 2^-10.
 LARGEST_EPS = 2.0**-16
-#: Operators that a declaration names before "and so many more".
+#: Operators that a declaration names before "and N more".
 _NAMED = 3
 
 
 def declarations(context: Context) -> tuple[Declaration, ...]:
-    """What the backend declares with the options of the run. What cannot be asked is left out: the contract's rules
-    report it."""
+    """The backend's declarations with the options of the run. Those that cannot be queried are left out: other rules
+    report them."""
     backend = discovery.get_backend(context.backend)
     found: list[Declaration] = []
     for part in (_precision, _description, _schemes, _rows):
@@ -155,7 +155,7 @@ def _has_one_scale(weight: TensorQuantization) -> bool:
 
 
 def steps_of(tensor: TensorQuantization) -> int:
-    """How many steps its range has."""
+    """The number of steps in its range."""
     low, high = tensor.range
     return high - low
 

@@ -46,7 +46,7 @@ def schemes_say_what_they_do(context: Context) -> str:
 
 
 def _wrong_words(scheme: QuantizationScheme) -> str:
-    """What a scheme's words promise and its rules do not keep; empty if nothing."""
+    """Promises of a scheme's words that its rules do not keep; empty if there are none."""
     weights = [rule.weight for rule in scheme.rules if rule.weight is not None]
     kinds = {weight.granularity.kind for weight in weights}
     words = f"{scheme.name} {scheme.summary}".lower()

@@ -30,11 +30,11 @@ from ..base import Case
 from ..quantized import SchemeCase, inexactness, output_scales
 from .collect import steps_of
 
-#: How many times the textbook's error, as root of the mean square, a scheme's may be: two bits.
+#: Factor by which a scheme's root mean square error may exceed the textbook's: two bits.
 FACTOR = 4.0
-#: A mean signed error is a bias beyond so many of its standard errors, ...
+#: A mean signed error is a bias beyond this many of its standard errors, ...
 SIGNIFICANT = 8.0
-#: ... and a fault beyond so much of a step: half a step is what is lost by cutting digits off.
+#: ... and a fault beyond this part of a step: truncation loses half a step.
 MATERIAL = 0.25
 _BITS = TensorQuantization()
 
@@ -108,7 +108,7 @@ def _filled(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> tuple[nn.M
             weight = torch.randn(layer.weight.shape, generator=generator) / math.sqrt(layer.weight[0].numel())
             layer.weight.copy_(situation.weight(weight))
             layer.bias.zero_()
-            # About half a step of the result, up and down: what only a mean error can show.
+            # About half a step of the result, up and down: visible only in a mean error.
             spread = float(layer(value).std())
             signs = torch.tensor([1.0, -1.0]).repeat(layer.bias.numel() // 2)
             layer.bias.copy_(0.02 * spread * signs)
@@ -174,7 +174,7 @@ def rule_of(scheme: QuantizationScheme, operator: str) -> QuantizationRule | Non
 
 @dataclass(frozen=True)
 class _Given:
-    """What the results of a run are judged by, for all layers."""
+    """References for the results of a run, for all layers."""
 
     scheme: QuantizationScheme
     layers: nn.Module
@@ -293,7 +293,7 @@ def by_channels(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _slack(given: _Given, index: int) -> torch.Tensor:
-    """What precision, declared inexactness and the steps of the result excuse, as a root mean square."""
+    """Error allowed by precision, declared inexactness and the steps of the result, as a root mean square."""
     largest = float(given.exact[index].abs().max())
     weight: Any = given.layers.layers[index].weight  # type: ignore[union-attr, index]
     terms = weight[0].numel()
@@ -303,7 +303,7 @@ def _slack(given: _Given, index: int) -> torch.Tensor:
 
 
 def _worse(given: _Given, index: int, result: torch.Tensor) -> str:
-    """How the errors of a result are worse than the textbook's; empty if they are not."""
+    """The excess of a result's errors over the textbook's, in words; empty if there is none."""
     errors = _root(by_channels(result) - by_channels(given.exact[index]))
     plain = _root(by_channels(given.textbook[index]) - by_channels(given.exact[index]))
     ratio = errors / (plain * FACTOR + _slack(given, index))
@@ -321,7 +321,7 @@ def _root(errors: torch.Tensor) -> torch.Tensor:
 
 
 def _biased(given: _Given, index: int, result: torch.Tensor) -> str:
-    """How a channel's mean signed error against the quantized module in eager is a bias; empty if it is none."""
+    """A bias in a channel's mean signed error against the quantized module in eager, in words; empty if none."""
     difference = by_channels(result) - by_channels(given.quantized[index])
     scale = given.scales[index]
     step = scale if scale is not None else _root(by_channels(given.textbook[index]) - by_channels(given.exact[index]))
@@ -335,7 +335,7 @@ def bias(difference: torch.Tensor, step: torch.Tensor, floor: torch.Tensor | flo
     """The mean signed error that is both significant and material, in words; empty if there is none.
 
     `difference` (channels, elements) are signed errors, `step` the size of a step, of all channels or of each, `floor`
-    what else is excused. Errors of independent roundings have a mean of zero, up to some standard errors; one rounding
+    other excused errors. Errors of independent roundings have a mean of zero, up to some standard errors; one rounding
     more or less of each element adds at most a twelfth of a squared step to its variance.
     """
     count = difference.shape[1]

@@ -1,4 +1,4 @@
-"""What a backend tells beside what is: times of operators, debug handles, estimates, operators of blobs, availability.
+"""A backend's reports against facts: times of operators, debug handles, estimates, operators of blobs, availability.
 
 Nothing here needs a quiet machine: the least of several times counts, an operator is hundreds of times as large as
 the others where it must be the slowest, and no time is compared with one that was measured elsewhere.
@@ -46,7 +46,7 @@ from ..traced import untrue
 
 #: Calls of which the least time of each operator counts.
 _CALLS = 5
-#: An operator hundreds of times as large as any other takes at least so many times as long as each of them.
+#: An operator hundreds of times as large as any other takes at least this many times as long as each of them.
 _SLOWER = 2.0
 #: The least share of a call that its operators account for, where one of them is nearly all of the work.
 _SHARE = 0.02
@@ -63,7 +63,7 @@ _WIDE, _NARROW = 640, 8
 def large_at(place: int) -> Recipe:
     """Three products of matrices one after the other, of which the one at `place` (0, 1, 2) is by far the largest.
 
-    The others reach from the narrow end: their share of the multiplications is a hundredth at most.
+    The others are at the narrow end: their share of the multiplications is a hundredth at most.
     """
     sizes = {0: (_WIDE, _WIDE, _NARROW, _NARROW), 1: (_NARROW, _WIDE, _WIDE, _NARROW)}.get(
         place, (_NARROW, _NARROW, _WIDE, _WIDE)
@@ -130,7 +130,7 @@ def _times(item: Sample, context: Context) -> _Times:
 
 
 def times_add_up(context: Context) -> str:
-    """The times of operators are seconds: together no more than their call, and not next to nothing of it."""
+    """The times of operators are seconds: together no more than their call, and not a tiny part of it."""
     item, _, _ = _whole(large_at(1), context)
     found = _times(item, context)
     for whole, parts in found.calls:
@@ -145,7 +145,7 @@ def times_add_up(context: Context) -> str:
 
 
 def largest_is_slowest(context: Context) -> str:
-    """Where one operator has nearly all of the work, it is told as the slowest, by its debug handle."""
+    """If one operator has nearly all of the work, it is reported as the slowest, by its debug handle."""
     said = []
     for place in range(3):
         item, delegate, partition = _whole(large_at(place), context)
@@ -185,7 +185,7 @@ def _of_products(found: _Times, delegate: PreprocessResult | Delegate, partition
 
 
 def handles_are_those_of_the_operators(context: Context) -> str:
-    """In a program of each kind, what is told of a delegate has the debug handles of the operators that it is."""
+    """In a program of each kind, the times of a delegate have the debug handles of its own operators."""
     runtime = runs(context).create_runtime()
     if not isinstance(runtime, ProfilingRuntime):
         raise NotApplicable("the runtime does not tell how long operators take")
@@ -245,7 +245,7 @@ def _estimate(recipe: Recipe, context: Context) -> Estimate | None:
 def estimates_grow(context: Context) -> str:
     """Estimates follow the work: twice the batch is twice the products and more time; weights and results need bytes.
 
-    So they do for the last of the other targets, which may have other memories.
+    The same holds for the last of the other targets, which may have other memories.
     """
     compiles(context)
     chosen = [context, *(context.beside(dict(options)) for options in other_targets(context)[-1:])]
@@ -256,7 +256,7 @@ def estimates_grow(context: Context) -> str:
 
 
 def _grown(context: Context) -> str:
-    """What is estimated of a layer and of one with twice the batch; nothing if the backend does not tell."""
+    """Estimates of a layer and of one with twice the batch; nothing if the backend gives none."""
     for build, size in ((_layer, 2), (_integer_layer, 1)):  # bytes of a number, at least
         small, large = _estimate(build(128), context), _estimate(build(256), context)
         if small is None or large is None:
@@ -316,7 +316,7 @@ _MUL, _SUB, _SIGMOID, _TANH = "aten.mul.Tensor", "aten.sub.Tensor", "aten.sigmoi
 
 
 def blob_operators_are_those_lowered(context: Context) -> str:
-    """The operators told of a blob are those that were lowered: more for a longer program, others for another one."""
+    """The reported operators of a blob are those lowered: more for a longer program, others for another one."""
     backend = compiles(context)
     if not backend.has("blob_operators"):
         raise NotApplicable("the plugin has no hook blob_operators")
@@ -338,7 +338,7 @@ def blob_operators_are_those_lowered(context: Context) -> str:
 
 
 def _told(operators: Sequence[str], context: Context) -> Sequence[Any] | None:
-    """What is told of the blob of a chain; None if the chain is not one delegate."""
+    """The reported operators of the blob of a chain; None if the chain is not one delegate."""
     try:
         program = lower(_chain(operators), context)
     except Exception:
@@ -353,7 +353,7 @@ def _told(operators: Sequence[str], context: Context) -> Sequence[Any] | None:
 
 
 def _kinds(operators: Sequence[Any]) -> list[str]:
-    """Names with their facts, which tell operators of one class apart."""
+    """Names with their facts, which distinguish operators of one class."""
     return sorted(f"{operator.name} {sorted(operator.facts.items())}" for operator in operators)
 
 
@@ -361,7 +361,7 @@ def _kinds(operators: Sequence[Any]) -> list[str]:
 
 
 def availability_is_true(context: Context) -> str:
-    """A compiler and a runtime that are said to be here work, and those said to be missing do not."""
+    """A compiler and a runtime reported as available work, and those reported as missing do not."""
     backend = compiles(context)
     compiler = backend.compiler_availability(backend.make_options(context.options))
     try:
@@ -383,7 +383,7 @@ def availability_is_true(context: Context) -> str:
 
 
 def _check_runtime(available: bool, reason: str, context: Context) -> None:
-    """Run something: in spite of a no, too."""
+    """Run something, even if it is reported as missing."""
     name = next(iter(taken(context)))
     if available:
         try:
@@ -404,7 +404,7 @@ def _check_runtime(available: bool, reason: str, context: Context) -> None:
 
 
 class _Here:
-    """A backend that is said to be available."""
+    """A backend that is reported as available."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend

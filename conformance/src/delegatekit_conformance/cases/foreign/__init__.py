@@ -1,7 +1,7 @@
 """Programs that stock ExecuTorch lowered for the backend's delegate id, run by the backend's own runtime.
 
-A runtime that takes a delegate id which ExecuTorch has a compiler for meets files of that compiler. It writes what the
-backend's own compiler never does: operators that are whole there, names for numbers, other forms of the same call.
+A runtime that takes a delegate id which ExecuTorch has a compiler for meets files of that compiler. These have what the
+backend's own compiler never writes: operators kept whole, names for numbers, other forms of the same call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the compiler of stock ExecuTorch for a backend's delegate id is asked: a vendor's file says it, `write` does it.
+"""Calls of stock ExecuTorch's compiler for a backend's delegate id: a vendor's file describes them, `write` makes them.
 
 The file is `stock.toml` in the package of the plugin's module:
 
@@ -19,7 +19,7 @@ The file is `stock.toml` in the package of the plugin's module:
     shapes = [[2, 3, 8], [8]]      # of its tensors, which come first
     numbers = [1e-5]               # optional: its other arguments
 
-What stands above the ways holds for each that does not say otherwise. A table with `call` stands for what that
+Keys above the ways are defaults of each. A table with `call` stands for what that
 function or class returns for the table's other entries, a table with `name` for what has this name, "module:name". The
 compiler is called in the process of the stock runtime: it prints progress, changes logging, and loads much.
 """
@@ -50,15 +50,15 @@ class Share:
 
     #: Groups of the room's own modules; empty for all.
     groups: tuple[str, ...] = ()
-    #: One of so many operators.
+    #: One of this many operators.
     operators: int = 1
-    #: One of so many modules of other rooms; 0 for none.
+    #: One of this many modules of other rooms; 0 for none.
     others: int = 1
 
 
 @dataclass(frozen=True)
 class Own:
-    """A call of an operator that no front end writes: those who use it call it by its name."""
+    """A call of an operator that no front end writes: users call it by its name."""
 
     title: str
     #: The module that defines it.
@@ -70,37 +70,37 @@ class Own:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to write files: its name, how exact a device then computes, and the compiler's partitioner."""
+    """One way to write files: its name, the precision of a device then, and the compiler's partitioner."""
 
     name: str
     precision: str
     #: The table `partitioner`, as JSON.
     partitioner: str
-    #: What the compiler needs beside the wheel executorch.
+    #: Package that the compiler needs beside the wheel executorch.
     package: str = ""
-    #: How exact buffers that change are kept; empty if as exact as a device computes.
+    #: Precision of buffers that change; empty for the device's compute precision.
     states: str = ""
     #: The least size of a dimension that changes.
     least_size: int = 0
-    #: What the quick profile tries, and the default one; others try all.
+    #: Share of the quick profile, and of the default one; others try all.
     quick: Share = Share()
     default: Share = Share()
     own: tuple[Own, ...] = ()
 
     @property
     def missing(self) -> str:
-        """Why it cannot be used here; empty if nothing is known that speaks against it."""
+        """Reason why it cannot be used here; empty if none is known."""
         if self.package and find_spec(self.package) is None:
             return f"stock's compiler needs the package {self.package}: pip install {self.package}"
         return ""
 
     def share(self, profile: str) -> Share:
-        """What a profile tries."""
+        """The share that a profile tries."""
         return {"quick": self.quick, "default": self.default}.get(profile, Share())
 
 
 def ways_of(backend: str) -> Mapping[str, Way]:
-    """The ways in a backend's wheel by name; none if it has no such file. Raises InputError if that is something else.
+    """The ways in a backend's wheel by name; none if it has no such file. Raises InputError if it is invalid.
 
     >>> parse('[[way]]\\nname = "plain"\\nprecision = "float32"\\npartitioner = {call = "acme:P"}')["plain"].partitioner
     '{"call": "acme:P"}'
@@ -110,7 +110,7 @@ def ways_of(backend: str) -> Mapping[str, Way]:
 
 
 def parse(text: str, where: str = FILE) -> Mapping[str, Way]:
-    """The ways in a file's text. Raises InputError, with `where`, for what says none."""
+    """The ways in a file's text. Raises InputError, with `where`, if there are none."""
     ways = vendor.entries_of(text, where, "way", _way, "ways of stock's compiler")
     return {way.name: way for way in ways}
 
@@ -158,7 +158,7 @@ def write(partitioner: str, exported: ExportedProgram) -> bytes:
 
 
 def _value(entry: Any) -> Any:
-    """What an entry of the file stands for."""
+    """The object that an entry of the file describes."""
     if not isinstance(entry, dict):
         return entry
     if "name" in entry:
@@ -168,6 +168,6 @@ def _value(entry: Any) -> Any:
 
 
 def _named(path: str) -> Any:
-    """What has a name, "module:name"."""
+    """The object with a name, "module:name"."""
     module, _, name = path.partition(":")
     return functools.reduce(getattr, name.split("."), importlib.import_module(module))

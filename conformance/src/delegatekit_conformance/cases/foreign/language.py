@@ -140,7 +140,7 @@ def words() -> Built:
 
 
 def positions() -> Built:
-    """Rotary embeddings that turn neighbours, of queries with more heads than keys."""
+    """Rotary embeddings that rotate neighbours, of queries with more heads than keys."""
 
     class Model(nn.Module):
         def forward(self, query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Any:
@@ -157,7 +157,7 @@ def positions() -> Built:
 
 
 def positions_by_halves() -> Built:
-    """Rotary embeddings that turn halves of the first elements, the rest as it is, from a place of a table on."""
+    """Rotary embeddings that rotate halves of the first elements, not the rest, from a row of a table on."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -179,7 +179,7 @@ def positions_by_halves() -> Built:
 
 
 def chosen_words() -> Built:
-    """The numbers of some words from those of all, and which of them are not 0."""
+    """The logits of some words from those of all, and which of them are not 0."""
 
     class Model(nn.Module):
         def __init__(self) -> None:

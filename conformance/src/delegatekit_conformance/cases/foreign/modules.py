@@ -630,7 +630,7 @@ def _reductions_so_far() -> Built:
 
 
 def _reductions_conditions() -> Built:
-    """Whether all are, or one is."""
+    """All of and any of conditions."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
@@ -909,7 +909,7 @@ def _functions_mathematics() -> Built:
                 (x * 0.2).asin(),
                 (x * 0.2).acos(),
                 (x * 0.2).atanh(),
-                # So far from 0 that an epsilon, which a device's operation may add, is nothing.
+                # So far from 0 that an epsilon, which a device's operation may add, does not matter.
                 (x.abs() + 1000).reciprocal(),
             )
 

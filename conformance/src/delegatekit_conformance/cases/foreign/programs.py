@@ -19,9 +19,9 @@ from .modules import MODULES
 from .subjects import DTYPES, Module, Piece, Program, module_of, recipes
 from .trial import try_program
 
-#: How many modules a program has.
+#: Number of modules in a program.
 _MODULES = 6
-#: How many recipes of an operator and dtype the thorough profile tries.
+#: Number of recipes of an operator and dtype that the thorough profile tries.
 _SEVERAL = 8
 #: The group of operators that only stock's tools for the backend have.
 _OWN = "own"
@@ -99,7 +99,7 @@ class OperatorCase(_Foreign):
 
 
 def operators(context: Context, way: Way) -> Iterator[OperatorStrategy]:
-    """The operators that the profile tries in a way: one of so many, others for another seed."""
+    """The operators that the profile tries in a way: one of several, others for another seed."""
     step = way.share(context.profile.name).operators
     for name, entry in load_operators().items():
         if any(dtype in DTYPES for dtype in entry.dtypes) and context.seed_of(f"foreign/{name}") % step == 0:
@@ -143,7 +143,7 @@ def _modules(register: Register) -> list[Module]:
 
 
 def _script(piece: Recipe | Module, program: Program, context: Context) -> str:
-    """A script that has stock's compiler lower a piece, and runs what it writes here."""
+    """A script that has stock's compiler lower a piece, and runs its file here."""
     lowering = _LOWER.format(backend=context.backend, way=program.way.name)
     if isinstance(piece, Recipe):
         text = piece.snippet(context.backend)

@@ -1,4 +1,4 @@
-"""What is lowered by stock's compilers: one or several pieces, each a recipe or a module, in one program."""
+"""Programs for stock's compilers: one or several pieces, each a recipe or a module, in one program."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ...trial import Part, Subject, flatten
 from ..subjects import Builder, Built, subject_of
 from .compilers import Own, Way
 
-#: The dtypes of tensors that stock's compilers are given.
+#: The dtypes of tensors for stock's compilers.
 DTYPES = ("float32", "float16", "int32", "bool")
-#: How many recipes are drawn for each that is kept: with elements, in order, of these dtypes, without NaN.
+#: Number of recipes drawn for each that is kept: with elements, in order, of these dtypes, without NaN.
 _DRAWN = 6
 
 
@@ -34,17 +34,17 @@ class Module:
 
     build: Builder
     stateful: bool = False
-    #: What the report calls it.
+    #: Its name in the report.
     title: str = ""
 
     def made(self) -> tuple[nn.Module, Sequence[tuple[Any, ...]], Any]:
-        """The module in eval mode, the inputs of its calls, and which sizes change. Raises what the builder raises."""
+        """The module in eval mode, the inputs of its calls, and the dynamic sizes. Raises the builder's exceptions."""
         torch.manual_seed(0)
         module, calls, *dynamic = self.build()
         return module.eval().requires_grad_(False), calls, dynamic[0] if dynamic else None
 
     def subject(self, way: Way) -> Subject:
-        """What is tried in a way. Raises what the builder and torch.export raise."""
+        """The subject of a trial in a way. Raises exceptions of the builder and of torch.export."""
         module, calls, shapes = self.made()
         calls = [call for call in calls if not _changes_below(way.least_size, call, calls[0])]
         return subject_of(module, calls, shapes, stateful=self.stateful)
@@ -72,13 +72,13 @@ class _Call(nn.Module):
         self.own = own
 
     def forward(self, *tensors: torch.Tensor) -> Any:
-        """What it returns."""
+        """The result of the operator."""
         operator = functools.reduce(getattr, self.own.operator.split("."), torch.ops)
         return operator(*tensors, *self.own.numbers)  # type: ignore[operator]
 
 
 def _changes_below(least: int, call: Sequence[Any], first: Sequence[Any]) -> bool:
-    """Whether a size is below the least in a call and another than in the first one."""
+    """True if a size is below the least in a call and differs from that in the first one."""
     pairs = zip(call, first, strict=True)
     sizes = [zip(x.shape, y.shape, strict=True) for x, y in pairs if isinstance(x, torch.Tensor)]
     return any(size < least and size != usual for pair in sizes for size, usual in pair)
@@ -108,7 +108,7 @@ class _Together(nn.Module):
 class Program:
     """Pieces that stock's compiler lowers together in one of its ways.
 
-    What it writes is kept, and goes with the program where that is pickled: it depends on nothing of the backend's.
+    Its files are kept, and are pickled with the program: they do not depend on the backend.
     """
 
     way: Way
@@ -116,7 +116,7 @@ class Program:
 
     @cached_property
     def written(self) -> dict[str, Any]:
-        """What was written by way; `trial` fills it."""
+        """The files by way; `trial` fills them in."""
         return {}
 
     @cached_property
@@ -136,7 +136,7 @@ class Program:
         return "; ".join(piece.describe() for piece in self.pieces)
 
     def subject(self) -> Subject:
-        """What is tried: several pieces are judged apart. Raises what the builders and torch.export raise."""
+        """The subject of a trial: pieces are judged apart. Raises exceptions of the builders and of torch.export."""
         subjects = [Subject.of_recipe(one) if isinstance(one, Recipe) else one.subject(self.way) for one in self.pieces]
         if len(subjects) == 1:
             return subjects[0]
@@ -150,7 +150,7 @@ class Program:
         return Subject(module, (tuple(x for one in subjects for x in one.calls[0]),), loosest, parts=tuple(parts))
 
     def exported(self) -> ExportedProgram:
-        """The program. Raises what the builders and torch.export raise."""
+        """The program. Raises exceptions of the builders and of torch.export."""
         shapes: Any = None
         if len(self.pieces) == 1 and isinstance(self.pieces[0], Module):
             module, calls, shapes = self.pieces[0].made()
@@ -176,7 +176,7 @@ def recipes(entry: OperatorStrategy, dtype: str, count: int, context: Context) -
 
 
 def _is_plain(recipe: Recipe) -> bool:
-    """Whether no tensor is empty, lies in another order, or has NaN or a dtype that stock's compilers refuse."""
+    """True if no tensor is empty, has another memory order, or has NaN or a dtype that stock's compilers refuse."""
     tensors = [tensor for _, tensor in recipe.tensors]
     return (
         recipe.has_elements

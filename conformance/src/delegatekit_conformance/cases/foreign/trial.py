@@ -1,4 +1,4 @@
-"""One trial of a file that stock's compiler writes: what becomes of it in the backend's runtime, against eager."""
+"""One trial of a file that stock's compiler writes: its result in the backend's runtime, against eager."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .subjects import Program
 
 @dataclass(frozen=True)
 class _Written:
-    """A file, or why there is none."""
+    """A file, or the reason why there is none."""
 
     data: bytes = b""
     fault: str = ""
 
 
 def missing(way: Way, context: Context) -> str:
-    """Why stock's compiler cannot be asked here; empty if it can."""
+    """Reason why stock's compiler cannot be used here; empty if it can."""
     if not context.stock:
         return stock.OFF
     return stock.no_process() or way.missing
@@ -37,7 +37,7 @@ def missing(way: Way, context: Context) -> str:
 def try_program(program: Program, context: Context) -> Outcome:
     """Try a program, and its halves where something of it is wrong, cannot be lowered, or hinders the rest.
 
-    The outcome is that of the first piece that is wrong by itself; of the whole, where only that is; else it stands
+    The outcome is that of the first piece that is wrong by itself; of the whole, where only it is; else it stands
     for all pieces.
     """
     start = time.perf_counter()
@@ -45,14 +45,14 @@ def try_program(program: Program, context: Context) -> Outcome:
     if reason:
         return Outcome(Verdict.NOT_APPLICABLE, reason, example=program.describe())
     found = _tried(program, context)
-    # How exact the backend's own programs are is measured elsewhere: a way has its own precision.
+    # The accuracy of the backend's own programs is measured elsewhere: a way has its own precision.
     return replace(found, error=None, tolerance=None, seconds=time.perf_counter() - start)
 
 
 def _tried(program: Program, context: Context) -> Outcome:
     outcome = replace(_try(program, context), example=program.describe())
     if outcome.verdict.is_fault and len(program.pieces) == 1:
-        # What the vendor expects is told by these words: a case has many pieces.
+        # Expectations match these words: a case has many pieces.
         outcome = replace(outcome, detail=f"{program.describe()}: {outcome.detail}")
     unclear = outcome.verdict.is_fault or outcome.verdict in (Verdict.NOT_APPLICABLE, Verdict.NOT_EXPORTABLE)
     if len(program.pieces) == 1 or not unclear:
@@ -83,7 +83,7 @@ def _try(program: Program, context: Context) -> Outcome:
     try:
         (method,) = delegatekit.inspect(written.data).methods
     except Exception as error:
-        # What is outside the delegates: an operator that the runtime has no kernel for, most of all.
+        # Outside the delegates: mostly an operator without a kernel in the runtime.
         return Outcome(Verdict.NOT_APPLICABLE, f"outside the delegates: {words(error)}", refusals=(words(error),))
     outside = {name: count for name, count in method.operators.items() if not _is_bookkeeping(name)}
     counts: dict[str, Any] = {
@@ -109,7 +109,7 @@ def _try(program: Program, context: Context) -> Outcome:
         return replace(judged, verdict=verdict, **counts)
     blame = "backend"
     if outside:
-        # The same operators outside a delegate: what goes wrong there, too, is no fault of the backend's runtime.
+        # The same operators outside a delegate: an error there, too, is no fault of the backend's runtime.
         plain = _file(program, "")
         if not plain.fault:
             alone = _run_alone(plain.data, subject, expected)
@@ -125,12 +125,12 @@ def _run_alone(data: bytes, subject: Any, expected: Any) -> Verdict:
 
 
 def _is_bookkeeping(operator: str) -> bool:
-    """Whether an operator of a file computes nothing: sizes that are read, checks."""
+    """True if an operator of a file computes nothing: sizes that are read, checks."""
     return operator.startswith(("executorch_prim::", "aten::sym_", "aten::_assert"))
 
 
 def _file(program: Program, partitioner: str) -> _Written:
-    """What stock's compiler writes, asked once."""
+    """The file that stock's compiler writes, made once."""
     if partitioner not in program.written:
         try:
             found = _Written(stock.elsewhere(_write, program, partitioner))

@@ -1,4 +1,4 @@
-"""Growth: time and memory of what is done thousands of times stay what they are; what rises is told by how much."""
+"""Growth: time and memory of repeated work stay constant over thousands of repetitions; growth is reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["GrowthCase", "cases"]
 
 
 class GrowthCase(Case):
-    """One history: neither what the process holds nor what a unit costs grows with the number of units."""
+    """One history: neither the resources of the process nor the cost of a unit grow with the number of units."""
 
     def __init__(self, history: str) -> None:
         self.history = history
@@ -31,7 +31,7 @@ class GrowthCase(Case):
         return 6.0
 
     def describe(self) -> str:
-        """What is done again and again."""
+        """The repeated work."""
         return (HISTORIES[self.history].__doc__ or self.history).strip().splitlines()[0]
 
     def examples(self, context: Context) -> Sequence[str]:
@@ -39,11 +39,11 @@ class GrowthCase(Case):
         return (self.describe(),)
 
     def tried(self, example: str, context: Context) -> Outcome:
-        """`run`: what the process has set is watched in the other rooms, here it would hide what a call costs."""
+        """`run`: other rooms watch the settings of the process; here this would hide the cost of a call."""
         return self.run(example, context)
 
     def run(self, example: str, context: Context) -> Outcome:
-        """Repeat it, and fit what the meters say."""
+        """Repeat it, and fit the meters' readings."""
         start = time.perf_counter()
         verdict, detail = self._judged(context)
         blame = "backend" if verdict.is_fault else ""

@@ -1,4 +1,4 @@
-"""Slopes that noise does not bend: of what is held, and of what a unit costs, over the units that were done."""
+"""Slopes robust to noise: of held resources, and of a unit's cost, over the number of units."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-#: How many of the last steps may go down or stay: what grows by doubling rests in between.
+#: Number of the last steps that may go down or stay: growth by doubling pauses in between.
 _RESTS = 2
-#: A rate that goes on keeps this share of itself: what settles, or is bounded, does not.
+#: A lasting rate keeps this share of itself: growth that settles, or is bounded, does not.
 _KEPT = 0.5
 
 
@@ -19,7 +19,7 @@ class Line:
 
     slope: float
     rise: float
-    #: Whether nearly each step goes up.
+    #: True if nearly each step goes up.
     steady: bool
 
 
@@ -34,10 +34,10 @@ def line(points: Sequence[tuple[float, float]]) -> Line:
 
 
 def last(points: Sequence[tuple[float, float]], share: float = 0.625) -> Sequence[tuple[float, float]]:
-    """The last part of a series: what fills up at the beginning is not in it."""
+    """The last part of a series: it excludes initial filling."""
     return points[-max(2, round(len(points) * share)) :]
 
 
 def goes_on(first: Line, later: Line) -> bool:
-    """Whether a rise that was suspected continues at its rate."""
+    """True if a suspected rise continues at its rate."""
     return later.slope >= _KEPT * first.slope and later.rise > 0

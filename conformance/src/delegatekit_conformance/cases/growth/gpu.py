@@ -12,7 +12,7 @@ _UNITS: Mapping[str, int] = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 
 
 
 def used() -> int | None:
-    """Bytes of GPU memory that this process holds, by Linux' "DRM client usage stats"; None if no driver tells."""
+    """Bytes of GPU memory that this process holds, by Linux' "DRM client usage stats"; None if no driver reports it."""
     if not sys.platform.startswith("linux"):
         return None
     clients: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What users do with a backend again and again: calls, sizes, sessions, loads, threads, failures and compilations."""
+"""Repeated uses of a backend: calls, sizes, sessions, loads, threads, failures and compilations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from ..specimens import (
 )
 from .series import History
 
-#: Places in memory, 64 bytes apart, that inputs come from in turn.
+#: Places in memory, 64 bytes apart, of inputs, in turn.
 _PLACES = 2048
 #: Living sessions of one program at a time; and the most that live together.
 _TOGETHER, _ALIVE = 8, 400
@@ -266,7 +266,7 @@ def loads(context: Context) -> Opened:
 
 @contextmanager
 def threads(context: Context) -> Opened:
-    """Threads that come, call a session once, and go."""
+    """Threads that start, call a session once, and end."""
     runtime = runs(context).create_runtime()
     with ExitStack() as stack:
 
@@ -303,7 +303,7 @@ def threads(context: Context) -> Opened:
 
 @contextmanager
 def refusals(context: Context) -> Opened:
-    """Blobs that end too early, and calls with too few tensors: what is refused is not kept."""
+    """Blobs that end too early, and calls with too few tensors: refused data is not kept."""
     runtime = runs(context).create_runtime()
     with ExitStack() as stack:
 
@@ -312,7 +312,7 @@ def refusals(context: Context) -> Opened:
             short = [changed(item.payload, bytes(item.payload.blob)[:cut]) for cut in _cuts(item)]
 
             def unit(number: int) -> None:
-                with suppress(Exception):  # which error it is, the contract and robustness look at
+                with suppress(Exception):  # the contract and robustness check the kind of error
                     runtime.destroy(runtime.init(short[number % len(short)]))
                 with suppress(Exception):
                     runtime.execute(handle, item.inputs[:-1], item.blank())
@@ -336,7 +336,7 @@ def compilations(context: Context) -> Opened:
 
 def _compiled(name: str, context: Context) -> Callable[[int], None]:
     program = taken(context)[name]
-    # Made once: what torch keeps of each program that it writes is not the backend's.
+    # Made once: torch's memory for each program that it writes is not the backend's.
     found = [partition for partition, _ in partitions(program, context.backend)]
 
     def unit(_: int) -> None:
@@ -350,7 +350,7 @@ def _compiled(name: str, context: Context) -> Callable[[int], None]:
 def programs(context: Context) -> Opened:
     """Programs with other weights each time: compiled, and where that is possible, loaded, run and destroyed.
 
-    A session of another program lives all the time: what ends with the last session does not end.
+    A session of another program stays open: resources freed with the last session stay.
     """
     runtime = backend_of(context).create_runtime() if backend_of(context).runtime_availability().available else None
     items = _by_program(samples(context)) if runtime is not None else {}
@@ -399,7 +399,7 @@ def _another(
 
 @contextmanager
 def _nudged(tensor: torch.Tensor | None, number: int) -> Iterator[None]:
-    """The tensor with some bits of its first elements set to those of a number, for as long as this takes."""
+    """The tensor with some bits of its first elements set to those of a number, within the block."""
     if tensor is None:
         yield
         return

@@ -1,6 +1,6 @@
-"""Lowering a program of each kind again and again: what stays alive of it, counted object by object.
+"""Lowering a program of each kind again and again: objects that it leaves alive, counted.
 
-Few lowerings suffice: objects are counted and not measured, so no noise is to be told from growth.
+Few lowerings suffice: objects are counted, not measured, so there is no noise.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ..kinds import Kind, exported, kinds, lower_kind
 from ..specimens import backend_of, compiles
 from .meters import counted, still_heap, temporary_folder
 
-#: Lowerings before the first count, those that are counted one by one, and how many more follow where something grows:
+#: Lowerings before the first count, those that are counted one by one, and further ones where something grows:
 #: more than any cache of programs holds.
 _FIRST, _COUNTED, _MORE = 3, 12, 120
 #: The same in the quick profile, for those that are counted.
 _QUICK = 6
-#: Lowerings that say something, if a profile's time for a history (CPU seconds) does not suffice for all.
+#: Lowerings needed for a verdict, if a profile's time for a history (CPU seconds) does not suffice for all.
 _FEWEST = 4
-#: What a program that is kept goes on to keep at least, as a share of what it kept at first.
+#: Least share of the first objects that a kept program continues to keep.
 _GOES_ON = 0.5
-#: What programs are made of: a sound lowering leaves none behind.
+#: Parts of programs: a sound lowering leaves none behind.
 _PARTS = (torch.fx.Graph, torch.fx.Node, torch.nn.Module, torch.Tensor, ExportedProgram)
 
 Counts = Mapping[str, int]
@@ -61,7 +61,7 @@ class LoweringsCase(Case):
         return list(kinds(context))
 
     def tried(self, example: Kind, context: Context) -> Outcome:
-        """`run`: watching what hooks set keeps what they return."""
+        """`run`: watching the hooks' settings would keep their results alive."""
         return self.run(example, context)
 
     def run(self, example: Kind, context: Context) -> Outcome:
@@ -103,7 +103,7 @@ class LoweringsCase(Case):
 
 
 def growing(unit: Callable[[], Any], count: Callable[[], Counts], wanted: int, budget: float) -> tuple[Counts, int]:
-    """What each unit leaves more of, by its name, and how many units were done.
+    """The kinds of objects that each unit leaves more of, by name, and the number of units.
 
     `wanted` units are counted one by one, or as many as fit into `budget` CPU seconds. Raises NotApplicable if too few
     do.
@@ -139,7 +139,7 @@ def _least(name: str, counts: Sequence[Counts]) -> int:
 
 
 def _alive(packages: frozenset[str], folder: Path) -> Counts:
-    """How many parts of programs and objects of the plugin's own classes are alive, and what the system has few of."""
+    """Counts of living parts of programs, objects of the plugin's own classes, and scarce system resources."""
     gc.collect()
     found = Counter(counted(folder))
     kinds_of: dict[type, str] = {}
@@ -153,17 +153,17 @@ def _alive(packages: frozenset[str], folder: Path) -> Counts:
 
 
 def _name(kind: type, packages: frozenset[str]) -> str:
-    """What objects of a class are counted as; empty if they are not."""
+    """The name under which objects of a class are counted; empty if they are not."""
     module = kind.__dict__.get("__module__", "")
     own = isinstance(module, str) and module.partition(".")[0] in packages
     return f"{module}.{kind.__qualname__}" if own or issubclass(kind, _PARTS) else ""
 
 
 def _is_cores(name: str, example: Kind, context: Context, count: Callable[[], Counts]) -> bool:
-    """Whether lowering without the backend leaves the same behind."""
+    """True if lowering without the backend leaves the same behind."""
     counts = []
     for _ in range(_FIRST + _FEWEST):
-        with suppress(DelegateKitError):  # that no runtime kernel knows some operator is nobody's fault
+        with suppress(DelegateKitError):  # an operator without a runtime kernel is not a fault
             delegatekit.lower(exported(example, context), backends=[], compiling=Compiling(cache=False))
         counts.append(count())
     return _least(name, counts[_FIRST:]) > 0

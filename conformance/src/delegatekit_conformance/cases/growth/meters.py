@@ -1,4 +1,4 @@
-"""Meters of what a process holds: memory by its allocators, objects, files, threads, processes; and of its CPU time."""
+"""Meters of process resources: memory by its allocators, objects, files, threads, processes; and of its CPU time."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Meter:
-    """Something that can grow, and how little of it is noise."""
+    """A resource that can grow, and its noise level."""
 
     name: str
     #: Less than this for each unit of the history is noise, and so is less than this in all.
     each: float
     all: float
-    #: Whether the system has few of them.
+    #: True if the system has few of them.
     scarce: bool = False
 
 
-#: In the order of what tells most about the cause.
+#: The most informative about the cause first.
 METERS = (
     Meter("open files", 0.002, 3, scarce=True),
     Meter("child processes", 0.002, 2, scarce=True),
@@ -73,9 +73,9 @@ def _mallinfo() -> Callable[[], Any] | None:
 
 
 def state(folder: Path) -> Mapping[str, float]:
-    """What the process and its children hold now, by the meter's name, as far as the platform tells.
+    """Resources of the process and its children now, by the meter's name, as far as the platform reports them.
 
-    Garbage is collected first. `folder` is the one that temporary files are made in.
+    Garbage is collected first. `folder` is the one for temporary files.
     """
     gc.collect()
     found: dict[str, float] = {"Python objects": sys.getallocatedblocks(), **counted(folder)}
@@ -96,7 +96,7 @@ def state(folder: Path) -> Mapping[str, float]:
 
 
 def counted(folder: Path) -> Mapping[str, int]:
-    """What of that is counted, and of which the system may run out."""
+    """The counted ones of these, of which the system may run out."""
     found = {"temporary files": sum(1 for _ in folder.rglob("*"))}
     if not sys.platform.startswith("linux"):
         return found | {"threads": threading.active_count()}
@@ -135,7 +135,7 @@ def descendants(process: int) -> Iterator[int]:
 
 
 def seconds() -> float:
-    """CPU seconds of all threads of this process, and of its child processes as far as the system tells."""
+    """CPU seconds of all threads of this process, and of its child processes as far as the system reports them."""
     return time.process_time() + _children_seconds()
 
 
@@ -151,9 +151,9 @@ def _children_seconds() -> float:
 
 
 def bytecodes(action: Callable[[], Any]) -> int:
-    """How many instructions of Python's interpreter an action takes in this thread: no other load changes it.
+    """The number of Python bytecode instructions of an action in this thread: no other load changes it.
 
-    Zero while another tracer is at work, which would lose its place.
+    Zero while another tracer is active, which would be replaced.
     """
     if sys.gettrace() is not None:
         action()
@@ -194,7 +194,7 @@ def temporary_folder() -> Iterator[Path]:
 
 @contextmanager
 def still_heap() -> Iterator[None]:
-    """What is there already is not looked through each time that garbage is collected."""
+    """Excludes present objects from garbage collection within the block."""
     frozen = gc.get_freeze_count()
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
-"""A history that is repeated while meters are read: what rises is suspected, and blamed if it goes on rising.
+"""A history that is repeated while meters are read: a rise is suspected, and blamed if it continues.
 
-Whatever rises for a while (a cache that fills up, a heap that settles) has stopped when three times as many units have
-followed; what a busy machine makes slow, is not slower in proportion to the units that were done.
+A temporary rise (a cache that fills up, a heap that settles) has stopped when three times as many units have
+followed; slowness of a busy machine is not proportional to the number of units.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _INTERVALS = 8
 _MOST = 2 * _INTERVALS + 1
 #: Files, threads or processes that a history may leave behind before it is ended.
 _SCARCE = 150
-#: How many times as many units follow where something rises.
+#: Factor of units that follow where something rises.
 _FURTHER = 3
-#: Shares of the time: the beginning, which is not looked at, and what the meters themselves may take.
+#: Shares of the time: the beginning, which is ignored, and that of the meters themselves.
 _WARM_UP, _MEASURED = 0.2, 0.7
-#: Units before the meters are first read, at least, and units that say something.
+#: Units before the meters are first read, at least, and units needed for a verdict.
 _FIRST, _FEWEST = 12, 24
-#: CPU seconds of a block of units, of which the quickest in each interval counts; and how many there are at least, if
+#: CPU seconds of a block of units, of which the quickest in each interval counts; and the least number of blocks, if
 #: there are as many units: a machine that others use is as slow as twice the time for one block, not for all.
 _BLOCK, _BLOCKS = 0.002, 8
 #: A unit is traced if it takes at most this long, in CPU seconds: tracing takes some ten times as long.
@@ -40,9 +40,9 @@ _TRACED = 0.025
 _SUSPECTED, _SLOWER = 0.1, 1.5
 #: The same of its instructions: they differ a little by what is in a cache.
 _LONGER = 0.005
-#: A rise of a unit's cost that is too small to care for, in CPU seconds and in the interpreter's instructions.
+#: A negligible rise of a unit's cost, in CPU seconds and in the interpreter's instructions.
 _SHORT, _FEW = 4e-6, 8
-#: What leaves behind this share of it without the backend, does so with it, too.
+#: A leak with this share of the growth without the backend is not the backend's.
 _OURS = 0.5
 #: Units of a part of a history by itself, and while allocations are traced.
 _ALONE, _EXPLAINED = 48, 64
@@ -50,17 +50,17 @@ _ALONE, _EXPLAINED = 48, 64
 
 @dataclass(frozen=True)
 class History:
-    """What is done again and again: each part of it once is a unit."""
+    """The repeated work: each part of it once is a unit."""
 
     #: One unit in a word: "call".
     unit: str
-    #: What is done, by the program it is done with; the argument is the number of the unit, from zero.
+    #: The work, by program; the argument is the number of the unit, from zero.
     parts: Mapping[str, Callable[[int], None]]
-    #: Whether each unit keeps something on purpose: then only its cost must not grow.
+    #: True if each unit keeps something on purpose: then only its cost must not grow.
     keeps: bool = False
     #: Units, at most.
     most: int = 20_000
-    #: What a unit does without the backend: what that leaves behind is not the backend's.
+    #: A unit's work without the backend: its leaks are not the backend's.
     control: Callable[[int], None] | None = None
 
     def alone(self, part: str) -> History:
@@ -68,13 +68,13 @@ class History:
         return History(self.unit, {part: self.parts[part]}, self.keeps, self.most)
 
 
-#: What a unit of the interval before has cost, beside the meters: CPU seconds, compared with work that is none of the
+#: Cost of a unit of the last interval, without the meters: CPU seconds, compared with work that is none of the
 #: backend's and was done in between; and instructions of Python's interpreter, zero if they were not counted.
 _COST, _BYTECODES, _UNITS = "CPU seconds", "instructions", "units"
 
 
 class Readings:
-    """What the meters said, in memory that is there from the beginning: readings must not look like growth."""
+    """Readings of the meters, in memory allocated from the beginning: readings must not look like growth."""
 
     def __init__(self) -> None:
         names = (_UNITS, _COST, _BYTECODES, *(meter.name for meter in METERS))
@@ -88,19 +88,19 @@ class Readings:
         self.count += 1
 
     def points(self, name: str, start: int = 0) -> list[tuple[float, float]]:
-        """What a meter said after how many units, from the reading number `start` on."""
+        """A meter's readings by the number of units, from the reading number `start` on."""
         units, values = self._values[_UNITS], self._values[name]
         return [(units[index], values[index]) for index in range(start, self.count)]
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What grows, in words."""
+    """The growth, in words."""
 
     detail: str
 
 
-class TooSlow(Exception):  # noqa: N818  nobody's error
+class TooSlow(Exception):  # noqa: N818  not an error
     """Too few units fit into the time."""
 
 
@@ -134,11 +134,11 @@ class _Series:
         self._block = max(1, round(_BLOCK / each))
         self._traces = each < _TRACED
         bytecodes(lambda: None)
-        state(self._folder)  # what looking for the first time allocates is not the backend's
+        state(self._folder)  # allocations of the first reading are not the backend's
         return each
 
     def interval(self, units: int) -> None:
-        """So many units, or some more, and a reading."""
+        """This many units, or some more, and a reading."""
         costs, controls = [], []
         # Larger ones would go beyond what the history offers, and take its time.
         block = min(self._block, max(1, units // _BLOCKS))
@@ -147,7 +147,7 @@ class _Series:
             for _ in range(block):
                 self.unit()
             costs.append((seconds() - start) / block)
-            _others()  # what the units read has pushed this out of the caches: the more they read, the more of it
+            _others()  # the units' reads have evicted this from the caches, in proportion to their size
             between = seconds()
             _others()
             controls.append(seconds() - between)
@@ -162,7 +162,7 @@ class _Series:
         if not self._traces:
             return 0
         enabled = gc.isenabled()
-        gc.disable()  # what is done for garbage is not the unit's
+        gc.disable()  # garbage collection is not the unit's
         try:
             return bytecodes(self.unit)
         finally:
@@ -171,7 +171,7 @@ class _Series:
 
 
 def _others() -> None:
-    """Work that is none of the backend's, of Python and of torch: it is as slow as the machine is at the moment."""
+    """Work that is none of the backend's, of Python and of torch: it is as slow as the machine is at present."""
     value = torch.ones(64)
     table = {}
     for number in range(60):
@@ -180,10 +180,10 @@ def _others() -> None:
 
 
 def growth(history: History, budget: float, most: float) -> tuple[Growth | None, int]:
-    """What a history makes grow, and how many units were done.
+    """The growth of a history, and the number of units.
 
     `budget` is in CPU seconds; where something is suspected, up to `most` are used. Raises TooSlow if fewer units
-    than say something fit into four times the budget, and what the history's parts raise.
+    than a verdict needs fit into four times the budget, and exceptions of the history's parts.
     """
     with still_heap(), temporary_folder() as folder:
         series = _Series(history, folder)
@@ -191,10 +191,10 @@ def growth(history: History, budget: float, most: float) -> tuple[Growth | None,
         each = series.warm_up(_WARM_UP * budget)
         if each * _FEWEST > 4 * budget:
             raise TooSlow(f"too slow: a {history.unit} takes {each:.2f} CPU seconds")
-        # As much as the history has to offer in all, of which three quarters are for what is suspected.
+        # All units of the history, of which three quarters are for suspects.
         offered = (history.most - series.units) // (1 + _FURTHER)
         count = max(_FEWEST, min(offered, int(_MEASURED * budget / each)))
-        for _ in range(_INTERVALS + 1):  # the first reading is where the second begins
+        for _ in range(_INTERVALS + 1):  # the first reading is the start of the second
             series.interval(-(-count // _INTERVALS))
             if _runs_out(series):
                 break
@@ -213,7 +213,7 @@ def growth(history: History, budget: float, most: float) -> tuple[Growth | None,
 
 
 def _runs_out(series: _Series) -> bool:
-    """Whether so many files, threads or processes came that the system might have no more of them soon."""
+    """True if the system might soon run out of files, threads or processes."""
     if series.readings.count < 3 or series.history.keeps:
         return False
     for meter in METERS:
@@ -225,14 +225,14 @@ def _runs_out(series: _Series) -> bool:
 
 @dataclass(frozen=True)
 class _Suspect:
-    """A meter that rises, or what a unit costs: `name` is its name in the readings."""
+    """A meter that rises, or the cost of a unit: `name` is its name in the readings."""
 
     name: str
     first: Line
     meter: Meter | None = None
 
     def confirmed(self, series: _Series, split: int) -> bool:
-        """Whether it went on after the reading number `split`."""
+        """True if it continued after the reading number `split`."""
         if self.meter is not None and self.meter.scarce and _runs_out(series):
             return True
         further = series.readings.points(self.name, split - 1)
@@ -247,7 +247,7 @@ class _Suspect:
 
 
 def _told(series: _Series, blamed: Sequence[_Suspect]) -> str:
-    """What grows, in words: what is left behind, or else what costs more."""
+    """The growth in words: leftovers, or else rising costs."""
     history = series.history
     kept = [_kept(series.readings.points(suspect.name), suspect.name) for suspect in blamed if suspect.meter]
     slower = next((suspect for suspect in blamed if suspect.meter is None), None)
@@ -291,7 +291,7 @@ def _suspects(series: _Series) -> Iterator[_Suspect]:
 
 
 def _origin(history: History, suspect: _Suspect, folder: Path) -> str:
-    """Which programs it comes from, what objects are kept, and where they were made."""
+    """The programs that it comes from, the objects that are kept, and the places of their allocation."""
     found = []
     meter = suspect.meter
     if len(history.parts) > 1 and meter is not None:
@@ -306,7 +306,7 @@ def _origin(history: History, suspect: _Suspect, folder: Path) -> str:
 
 
 def _is_ours(suspect: _Suspect, history: History, folder: Path) -> bool:
-    """Whether the suite itself leaves as much behind: a tool that traces each new thread keeps something of it."""
+    """True if the suite itself leaves as much behind: a tool that traces each new thread keeps something of it."""
     if suspect.meter is None or history.control is None:
         return False
     own = History(history.unit, dict.fromkeys(history.parts, history.control))
@@ -325,7 +325,7 @@ def _rate(history: History, meter: Meter, folder: Path) -> float:
 
 
 def _allocations(history: History) -> list[str]:
-    """Python's part of it: the types that collect, and the line that allocates most of what stays."""
+    """Python's part of it: the types that accumulate, and the line that allocates most of it."""
     if tracemalloc.is_tracing():
         return []
     parts = tuple(history.parts.values())

@@ -1,4 +1,4 @@
-"""Patterns: what backends fuse, fold and rewrite, as small modules, each with eager's numbers as the measure.
+"""Patterns: what backends fuse, fold and rewrite, as small modules, each with eager's numbers as the reference.
 
 A builder uses nothing but torch: its text is the snippet that a report shows.
 """

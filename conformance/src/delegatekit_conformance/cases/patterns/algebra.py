@@ -28,7 +28,7 @@ def shared_weight() -> Built:
 
 @pattern("weights-of-zeros")
 def weights_of_zeros() -> Built:
-    """Layers that are trained from zeros on, of several sizes: packed, their weights may be the same bytes."""
+    """Layers that are initialized with zeros, of several sizes: packed, their weights may be the same bytes."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -73,7 +73,7 @@ def many_elements() -> Built:
 
 @pattern("choices")
 def choices() -> Built:
-    """Comparisons of two values and with a number, logic on what they tell, choices by it; rows chosen by indices."""
+    """Comparisons of two values and with a number, logic on their results, choices by it; rows chosen by indices."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -87,7 +87,7 @@ def choices() -> Built:
             rows = self.table(indices) + 1
             return chosen, torch.where(y <= x, chosen, b), rows, torch.index_select(rows, 0, self.places)
 
-    # Nothing is so close to what it is compared with that a rounding decides.
+    # No comparison is so close that a rounding decides.
     x, y = torch.randint(-2, 2, (4, 6)) + 0.5, torch.randint(-1, 3, (4, 6)).float()
     return Model(), [(x, y, torch.tensor([5, 1, 0, 6, 5], dtype=torch.int32))]
 
@@ -342,7 +342,7 @@ def element_of_a_constant() -> Built:
 
 @pattern("split-and-cat")
 def split_and_cat() -> Built:
-    """Parts worked on by themselves and put together in another order."""
+    """Parts computed separately and joined in another order."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:

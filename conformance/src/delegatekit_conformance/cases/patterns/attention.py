@@ -1,4 +1,4 @@
-"""Attention in its spellings, and what stands around it in transformers."""
+"""Attention in its spellings, and its surroundings in transformers."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def sdpa_additive_mask() -> Built:
 
 @pattern("sdpa-bool-mask")
 def sdpa_bool_mask() -> Built:
-    """True is what counts: the opposite of masked_fill."""
+    """True means visible: the opposite of masked_fill."""
 
     class Model(nn.Module):
         def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> Any:
@@ -91,7 +91,7 @@ def sdpa_bool_mask() -> Built:
 
 @pattern("mask-of-large-numbers")
 def mask_of_large_numbers() -> Built:
-    """Numbers that half precision does not have, beside ordinary ones, times what is open: 0 hides nothing."""
+    """Numbers that half precision does not have, beside ordinary ones, times a mask: 0 hides nothing."""
 
     class Model(nn.Module):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Convolutions and what goes with them: norms, activations, pools, padding, resizing."""
+"""Convolutions and their neighbors: norms, activations, pools, padding, resizing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def conv_relu6() -> Built:
 
 @pattern("conv-clamped-twice")
 def conv_clamped_twice() -> Built:
-    """Clamps one after another behind a convolution, the second wider at one end and narrower at the other."""
+    """Consecutive clamps after a convolution, the second wider at one end and narrower at the other."""
     return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Hardtanh(-1.0, 0.5)), [(torch.randn(1, 3, 6, 6),)]
 
 
@@ -68,7 +68,7 @@ def bn_conv() -> Built:
 
 @pattern("conv-used-twice")
 def conv_used_twice() -> Built:
-    """The convolution's result is needed before and after the relu: the relu must not be fused away."""
+    """The convolution's result is used before and after the relu: the relu must not be fused away."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -136,14 +136,14 @@ def patches_and_class_token() -> Built:
 
 @pattern("linear-over-columns")
 def linear_over_columns() -> Built:
-    """Feature maps whose columns a linear layer mixes: what is stored with its channels last has columns last, too."""
+    """Feature maps whose columns a linear layer mixes: a tensor stored with channels last has columns last, too."""
     model = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Linear(6, 6), nn.Conv2d(6, 4, 1))
     return model, [(torch.randn(2, 3, 7, 8),)]
 
 
 @pattern("convolutions-over-time")
 def convolutions_over_time() -> Built:
-    """One-dimensional convolutions, one of which halves the rate, as in front of speech recognizers."""
+    """One-dimensional convolutions, one of which halves the rate, as at the input of speech recognizers."""
     model = nn.Sequential(
         nn.Conv1d(4, 8, 3, padding=1), nn.GELU(), nn.Conv1d(8, 8, 3, 2, 1), nn.GELU(), nn.Conv1d(8, 6, 1)
     )
@@ -271,7 +271,7 @@ def pad_conv() -> Built:
 
 @pattern("pads-beside-zeros")
 def pads_beside_zeros() -> Built:
-    """Pads that no convolution can do by itself: with another number, of channels, and wider than what windows read."""
+    """Pads that no convolution can do by itself: with another number, of channels, and wider than the windows."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -311,7 +311,7 @@ def windows_of_all_there_is() -> Built:
 
 @pattern("averages-at-borders")
 def averages_at_borders() -> Built:
-    """Averages of what a convolution makes: windows beyond the border, which count what is inside, and strides."""
+    """Averages of a convolution's result: windows beyond the border, which count elements inside, and strides."""
 
     class Model(nn.Module):
         def __init__(self) -> None:

@@ -19,7 +19,7 @@ def linear_gelu() -> Built:
 
 @pattern("linear-over-pixels")
 def linear_over_pixels() -> Built:
-    """Linear layers over the channels of images, as in ConvNeXt and Swin: four axes, and 32 of each to sum up.
+    """Linear layers over the channels of images, as in ConvNeXt and Swin: four axes, with sums of 32.
 
     Rows and columns of the first result fill no block of a kernel, and are more than one.
     """
@@ -28,7 +28,7 @@ def linear_over_pixels() -> Built:
 
 @pattern("linear-gelu-tanh")
 def linear_gelu_tanh() -> Built:
-    """GELU by tanh: another function than the exact one, by up to 5e-4."""
+    """GELU by tanh, which differs from the exact one by up to 5e-4."""
     return nn.Sequential(nn.Linear(8, 16), nn.GELU("tanh")), [(2 * torch.randn(2, 5, 8),)]
 
 

@@ -1,4 +1,4 @@
-"""Near misses: what looks like something that compilers fuse or fold, and is something else."""
+"""Near misses: programs that look like ones that compilers fuse or fold, and are different."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def five_axes_in_turns() -> Built:
 
 @pattern("two-pads")
 def two_pads() -> Built:
-    """Two pads in a row, different on each side, before what has pads of its own."""
+    """Two pads in a row, different on each side, before operators with pads of their own."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -75,7 +75,7 @@ def uneven_averages() -> Built:
 
 @pattern("clamps-apart")
 def clamps_apart() -> Built:
-    """Clamps of one value whose bounds have nothing in common, and such that are read before they are clamped again."""
+    """Clamps of one value whose bounds have nothing in common, and ones that are read before they are clamped again."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -149,7 +149,7 @@ def half_arithmetic() -> Built:
 
 @pattern("equal-sizes")
 def equal_sizes() -> Built:
-    """As many samples as places, heads, channels, rows and columns: sizes do not tell which axis is which."""
+    """As many samples as places, heads, channels, rows and columns: sizes do not identify axes."""
 
     class Model(nn.Module):
         def __init__(self) -> None:

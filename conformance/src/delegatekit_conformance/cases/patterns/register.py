@@ -1,4 +1,4 @@
-"""Where patterns are collected."""
+"""The register of patterns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions as a state machine: what users do with a backend, in sequences, with eager as the model of each session."""
+"""Sessions as a state machine: sequences of a user's actions, with eager as the model of each session."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from .world import Living, World, Wrong
 
 
 def again(world: World, wanted: Wanted) -> None:
-    """Lower a program again, after others: the files hold what they held before."""
+    """Lower a program again, after others: the files are the same as before."""
     if not _can_be_lowered(world, wanted):
         return
     before = world.lowered(wanted)
@@ -41,9 +41,9 @@ def again(world: World, wanted: Wanted) -> None:
 
 
 def cached(world: World, wanted: Wanted, file: int) -> None:
-    """Lower a program with a cache: the files hold what they hold without one.
+    """Lower a program with a cache: the files are the same as without one.
 
-    Above 0, `file` is the number of what the file holds that an option names.
+    Above 0, `file` is the number of the content of the file that an option names.
     """
     options, more = _file(world, file)
     where = f', DELEGATEKIT_CACHE=str(folder / "{_CACHE}")'
@@ -60,7 +60,7 @@ def cached(world: World, wanted: Wanted, file: int) -> None:
     try:
         alone = world.library.lower(wanted, options)
     except Exception:
-        return  # these values do not go together, or the file is not as it should be: nothing is kept
+        return  # these values are incompatible, or the file is invalid: nothing is kept
     with _cache(world.folder / _CACHE):
         try:
             kept = world.library.lower(wanted, options, cache=True)
@@ -125,7 +125,7 @@ def _judge(world: World, lowered: Lowered, results: Mapping[str, object]) -> Non
 
 
 def _all_named(lowered: Lowered) -> bool:
-    """Whether all that lies in the data files is named data of delegates, whose keys stand for one content."""
+    """True if all content of the data files is named data of delegates, whose keys identify the content."""
     image = read(lowered.program.buffer)
     keys = {key for keys in read_manifest(image).data_files.values() for key in keys}
     return not lowered.fallback_calls and keys <= set(lowered.named)
@@ -140,7 +140,7 @@ def _check_keys(world: World, lowered: Lowered) -> None:
 
 
 def _can_be_lowered(world: World, wanted: Wanted) -> bool:
-    """Whether this value of an option goes with the program."""
+    """True if this value of an option is compatible with the program."""
     try:
         world.library.lowered(wanted)
     except Exception:
@@ -155,7 +155,7 @@ _CACHE, _FILE = "cache", "option"
 
 
 def _cache(folder: Path) -> AbstractContextManager[None]:
-    """Within the block, compiled partitions are kept in a folder."""
+    """Within the block, compiled partitions are cached in a folder."""
     return environment({COMPILED: "", CACHE: str(folder)})
 
 

@@ -22,7 +22,7 @@ from ..specimens import compiles, digest, runs
 from .pairs import export
 from .programs import KINDS, Kind
 
-#: Calls of one session that build upon one another's state, at most, which the tolerance allows for.
+#: Most calls of one session that build upon one another's state, as the tolerance allows for.
 _CALLS = 100
 
 
@@ -32,7 +32,7 @@ class Wanted:
 
     kind: Kind
     seed: int
-    #: Whether its constants are to lie in data files of their own.
+    #: True if its constants are to lie in separate data files.
     external: bool = False
     #: The number of one option that has another value than its default; -1 for none.
     option: int = -1
@@ -50,7 +50,7 @@ class Lowered:
 
     wanted: Wanted
     program: LoweredProgram
-    #: How exact the results of each method can be.
+    #: The accuracy of each method's results.
     accuracy: Mapping[str, Accuracy]
 
     @property
@@ -80,22 +80,22 @@ class Lowered:
 
     @property
     def delegates(self) -> int:
-        """How many delegates it has."""
+        """The number of its delegates."""
         return sum(len(method.delegates) for method in self.program.methods.values())
 
     @property
     def kept(self) -> bool:
-        """Whether a delegate keeps a buffer."""
+        """True if a delegate keeps a buffer."""
         return any(one.partition.buffers for method in self.program.methods.values() for one in method.delegates)
 
     @property
     def delegated_nodes(self) -> int:
-        """How many operators they have."""
+        """The number of operators in its delegates."""
         return sum(method.delegated_nodes for method in delegatekit.report(self.program).methods)
 
     @property
     def fallback_calls(self) -> int:
-        """How many calls of the runtime's own operators."""
+        """The number of calls of the runtime's own operators."""
         return sum(method.fallback_calls for method in delegatekit.report(self.program).methods)
 
 
@@ -113,26 +113,26 @@ class Library:
 
     @property
     def precision(self) -> str:
-        """What the backend computes in; without one, whatever eager does."""
+        """The backend's compute precision; without a backend, eager's."""
         if not self.backends:
             return "float64"
         return discovery.get_backend(self.context.backend).compute_precision(self.context.options)
 
     def exported(self, kind: Kind, seed: int) -> dict[str, ExportedProgram]:
-        """The program's methods. Raises what torch.export raises."""
+        """The program's methods. Raises exceptions of torch.export."""
         key = kind.name, seed
         if key not in self._exported:
             self._exported[key] = export(kind.build, seed)
         return self._exported[key]
 
     def lowered(self, wanted: Wanted) -> Lowered:
-        """The program, lowered; once in this process. Raises what lowering raises."""
+        """The program, lowered; once in this process. Raises exceptions of lowering."""
         if wanted not in self._lowered:
             self._lowered[wanted] = self.lower(wanted)
         return self._lowered[wanted]
 
     def lower(self, wanted: Wanted, options: Mapping[str, object] | None = None, *, cache: bool = False) -> Lowered:
-        """The program, lowered anew, with more `options`. Raises what lowering raises."""
+        """The program, lowered anew, with more `options`. Raises exceptions of lowering."""
         methods = self.exported(wanted.kind, wanted.seed)
         chosen = {**self.options_of(wanted), **(options or {})}
         program = delegatekit.lower(
@@ -174,7 +174,7 @@ class Library:
     def usable(self, wanted: Collection[str] = (), unwanted: Collection[str] = ()) -> list[Kind]:
         """The kinds with all traits `wanted` and none `unwanted`, of which the backend takes something.
 
-        Raises NotApplicable if there are none. What cannot be lowered at all, other rooms report.
+        Raises NotApplicable if there are none. Other rooms report programs that cannot be lowered at all.
         """
         if self._usable is None:
             self._usable = [kind for kind in KINDS.values() if self._taken(kind)]

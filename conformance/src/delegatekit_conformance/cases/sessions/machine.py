@@ -26,7 +26,7 @@ from .world import World, Wrong, temporary
 
 @dataclass(frozen=True)
 class Focus:
-    """What one machine is about."""
+    """The focus of one machine."""
 
     #: Programs that have all of these traits, and none of those.
     wanted: Collection[str]
@@ -35,11 +35,11 @@ class Focus:
     start: tuple[Step, ...]
     some: tuple[Any, ...]
     length: int = 8
-    #: Whether it is about programs of which delegates keep a buffer, with an option that has them keep more.
+    #: True if it is about programs of which delegates keep a buffer, with an option that has them keep more.
     kept: bool = False
 
     def library(self, context: Context) -> tuple[Library, list[Kind]]:
-        """The library and the kinds that this is about. Raises NotApplicable if there are none."""
+        """The library and the kinds of this focus. Raises NotApplicable if there are none."""
         library = library_of(keeping(context) if self.kept else context, runnable=False)
         kinds = library.usable(self.wanted, self.unwanted)
         return library, library.keeping(kinds) if self.kept else kinds
@@ -65,7 +65,7 @@ class Machine(Case):
         return [Steps(number, steps) for number, steps in enumerate(drawn)]
 
     def run(self, example: Steps, context: Context) -> Outcome:
-        """Do the steps; where that fails, without the backend, too."""
+        """Do the steps; on failure, without the backend, too."""
         start = time.perf_counter()
         try:
             available = discovery.get_backend(context.backend).runtime_availability()
@@ -127,7 +127,7 @@ class Machine(Case):
         return example
 
     def _fails_alone(self, example: Steps, context: Context) -> bool:
-        """Whether a sequence fails in a fresh process: what this one did before may be part of the fault."""
+        """True if a sequence fails in a fresh process: former work of this one may be part of the fault."""
         try:
             fresh = in_fresh_process(_ALONE, context, (self.name, example, context))
         except Exception:
@@ -144,12 +144,12 @@ answer["fault"] = case.run(example, context).verdict.is_fault
 
 
 def _close(world: World) -> None:
-    """Close what is left, so that the next sequence begins with nothing."""
+    """Close all sessions, so that the next sequence starts empty."""
     for one in world.living:
         try:
             one.loaded.close()
         except Exception as error:
-            del error  # what closing does wrong, the step `Close` finds
+            del error  # the step `Close` finds faults of closing
 
 
 _STATE_START = (s.Load(0), s.Open(0))

@@ -31,12 +31,12 @@ class Order:
     items: tuple[Item, ...]
 
     def describe(self) -> str:
-        """How many there are, and their numbers."""
+        """The number of programs, and their numbers."""
         return f"lowers {len(self.items)} programs: {', '.join(str(item[0]) for item in self.items)}"
 
 
 class Orders(Case):
-    """What a program is lowered to does not depend on what was lowered before it."""
+    """The lowering of a program does not depend on earlier lowerings."""
 
     name = "sessions/orders"
 
@@ -47,7 +47,7 @@ class Orders(Case):
 
     def examples(self, context: Context) -> Sequence[Order]:
         """Orders. Each program comes with and without an option, so that one could be taken for the other."""
-        # Seeds of which nothing else is lowered.
+        # Seeds that no other program uses.
         one = st.tuples(st.integers(0, 20), st.integers(10, 11), st.booleans())
         orders = st.lists(one, min_size=_LENGTH, max_size=_LENGTH)
         count = max(1, context.profile.sequences // _SHARE)
@@ -81,7 +81,7 @@ class Orders(Case):
         return orders_script([(one, lowering(one, library)) for one, library in wanted])
 
     def shrink(self, example: Order, fails: Callable[[Any], bool], context: Context) -> Any:
-        """Two programs that are enough, if there are such."""
+        """Two programs that suffice, if there are any."""
         try:
             size = len(example.items) // 2
             while size:
@@ -118,7 +118,7 @@ def wanted_of(item: Item, context: Context) -> tuple[Wanted, Library]:
 
 
 def digests(order: Order, context: Context) -> list[str]:
-    """Digests of the files of each program, lowered one after the other; why it is refused, where it is."""
+    """Digests of the files of each program, lowered one after the other; the reason for one that is refused."""
     found = []
     for item in order.items:
         wanted, library = wanted_of(item, context)

@@ -1,4 +1,4 @@
-"""A session beside its eager model: what both answer to the same inputs. Its text is the beginning of every script.
+"""A session beside its eager model: their answers to the same inputs. Its text is the beginning of every script.
 
 It uses nothing but torch and delegatekit.
 """
@@ -90,7 +90,7 @@ class Pair:
         self.memory: dict[str, list[torch.Tensor]] = {}
 
     def _changes(self) -> bool:
-        """Whether a call changes a buffer."""
+        """True if a call changes a buffer."""
         for name, module in copy.deepcopy(dict(self.eager)).items():
             before = [buffer.clone() for buffer in module.buffers()]
             with torch.no_grad():
@@ -112,7 +112,7 @@ class Pair:
     def call(
         self, method: str, seed: int, size: int, changed: int, kept: bool = False, profiled: bool = False
     ) -> Answer:
-        """The answers to one call. A `profiled` one tells times instead of results, which leaves only the state."""
+        """The answers to one call. A `profiled` one gives times instead of results, which leaves only the state."""
         inputs = self.inputs(method, seed, size, changed, kept)
         before = [x.clone() for x in inputs]
         if profiled:
@@ -125,13 +125,13 @@ class Pair:
         return results, *self.model(method, before)
 
     def model(self, method: str, inputs: Sequence[torch.Tensor]) -> tuple[Any, Any]:
-        """What eager answers: in float64, and as it is."""
+        """Eager's answers: in float64, and as it is."""
         with torch.no_grad():
             exact = self.exact[method](*(x.double() if x.is_floating_point() else x.clone() for x in inputs))
             return exact, self.eager[method](*(x.clone() for x in inputs))
 
     def reset(self, method: str = "") -> None:
-        """Put the buffers back to their first values: those of one method, or all."""
+        """Reset the buffers to their first values: those of one method, or all."""
         (self.session[method] if method else self.session).reset()
         first, _ = self.build(self.seed)
         for name in [method] if method else self.eager:
@@ -141,15 +141,15 @@ class Pair:
 
 
 def _restless(frame: Any, event: str, argument: Any) -> Any:
-    """A trace function that gives way to other threads at every fifth line of what is written in Python.
+    """A trace function that yields to other threads at every fifth line of Python.
 
-    So threads meet wherever they can, on a machine that has much else to do, too: else one would end before the next
+    So threads interleave everywhere, on a busy machine, too: otherwise one would end before the next
     one begins.
     """
     if _NOT_WATCHED in frame.f_code.co_filename:
         return None
     if event == "line" and next(_lines) % 5 == 0:
-        time.sleep(1e-6)  # and not 0: a thread that waits must have time to wake up
+        time.sleep(1e-6)  # not 0: a waiting thread must have time to wake up
     return _restless
 
 
@@ -194,9 +194,9 @@ def together(calls: Sequence[tuple[Pair, str, int, int]], times: int, others: Se
     if others:
         threads.append(threading.Thread(target=run, args=(come_and_go,)))
     for pair, method, *_ in calls:
-        pair.session[method]  # made here: what is tested is calling
+        pair.session[method]  # made here: only calls are tested
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # the threads take turns often, however busy the machine is
+    sys.setswitchinterval(1e-5)  # the threads take turns often, also on a busy machine
     try:
         for thread in threads:
             thread.start()

@@ -21,7 +21,7 @@ class Kind:
 
     name: str
     build: Build
-    #: "stateful", "dynamic", "weights", "methods": what tells the machines which programs concern them.
+    #: "stateful", "dynamic", "weights", "methods": traits by which machines select their programs.
     traits: frozenset[str]
 
 
@@ -237,7 +237,7 @@ def methods_of_shared_state(seed: int) -> Built:
 
 @kind("attention-over-rows", "dynamic")
 def attention_over_rows(seed: int) -> Built:
-    """Rows that are mixed with one another: the size that changes stands twice in a value."""
+    """Rows that are mixed with one another: the size that changes occurs twice in a value."""
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -248,7 +248,7 @@ def attention_over_rows(seed: int) -> Built:
 
 @kind("cache", "stateful")
 def cache(seed: int) -> Built:
-    """A cache that is written at the place that an input says, and read as a whole."""
+    """A cache that is written at the place given by an input, and read as a whole."""
 
     class Model(nn.Module):
         def __init__(self) -> None:

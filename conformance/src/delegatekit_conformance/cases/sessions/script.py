@@ -30,7 +30,7 @@ folder = Path(tempfile.mkdtemp())
 
 
 def script_of(lines: Sequence[str], used: Iterable[Wanted]) -> str:
-    """The script of what a world did with the programs used."""
+    """The script of a world's actions with the programs used."""
     head, _, text = inspect.getsource(pairs).partition("import copy\n")
     del head
     builds = "\n\n".join(dict.fromkeys(_source(wanted) for wanted in used))
@@ -40,7 +40,7 @@ def script_of(lines: Sequence[str], used: Iterable[Wanted]) -> str:
 
 
 def orders_script(lowerings: Sequence[tuple[Wanted, str]]) -> str:
-    """The script that lowers programs, and in a process of its own the same from the last one on."""
+    """The script that lowers programs, and in a separate process the same from the last one on."""
     body = "".join(f'    ("{wanted.name}", lambda: {how}),\n' for wanted, how in lowerings)
     return script_of([f"programs = [\n{body}]", *_ORDERS.splitlines()], [wanted for wanted, _ in lowerings])
 

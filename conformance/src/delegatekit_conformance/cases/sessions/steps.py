@@ -1,6 +1,6 @@
-"""The steps of a sequence, as plain data, and how sequences are drawn and made shorter.
+"""The steps of a sequence, as plain data, and the drawing and shrinking of sequences.
 
-Not Hypothesis' own state machine: that draws while it runs, and so its examples depend on what the backend did. A list
+Not Hypothesis' own state machine: that draws while it runs, so its examples depend on the backend. A list
 of steps can be drawn before anything runs, is the same in every process, and each part of it is a sequence, too.
 """
 
@@ -19,7 +19,7 @@ from .world import World
 
 
 class Step(Protocol):
-    """One thing that a user may do."""
+    """One possible action of a user."""
 
     def do(self, world: World) -> None:
         """Do it. Raises Wrong."""
@@ -33,7 +33,7 @@ class Load:
     program: int = 0
     seed: int = 0
     saved: bool = False
-    #: Whether its constants lie in data files.
+    #: True if its constants lie in data files.
     external: bool = False
 
     def do(self, world: World) -> None:
@@ -63,7 +63,7 @@ class Call:
     size: int = 0
     #: Above 0: one element in the middle of the inputs has another value.
     changed: int = 0
-    #: Whether the inputs are written into the tensors of the inputs before.
+    #: True if the inputs are written into the tensors of the former inputs.
     kept: bool = False
     profiled: bool = False
 
@@ -137,11 +137,11 @@ class Exchange:
 
     program: int = 0
     seed: int = 0
-    #: How many programs further the other is.
+    #: Distance of the other program.
     further: int = 0
 
     def do(self, world: World) -> None:
-        """Load it, and ask it if it is not refused."""
+        """Load it, and call it if it is not refused."""
         wanted = world.wanted(self.program, self.seed, external=True)
         exchange(world, wanted, world.wanted(self.program + self.further, 1 - self.seed, external=True))
 
@@ -156,7 +156,7 @@ class Lower:
     option: int = -1
 
     def do(self, world: World) -> None:
-        """Lower it, and compare with what came of it before."""
+        """Lower it, and compare with the former result."""
         again(world, world.wanted(self.program, self.seed, self.external, self.option))
 
 
@@ -167,22 +167,22 @@ class Cached:
     program: int = 0
     seed: int = 0
     option: int = -1
-    #: What the file holds that an option names, if there is such an option; 0: the option is not given.
+    #: Content of the file that an option names, if there is such an option; 0: the option is not given.
     file: int = 0
 
     def do(self, world: World) -> None:
-        """Lower it, and compare with what comes of it without the cache."""
+        """Lower it, and compare with the result without the cache."""
         cached(world, world.wanted(self.program, self.seed, option=self.option), self.file)
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Ask all living sessions again: the inputs of the last call, but for one element."""
+    """Call all living sessions again with the inputs of the last call, except one element."""
 
     changed: int = 0
 
     def do(self, world: World) -> None:
-        """Ask them."""
+        """Call them."""
         world.probe(self.changed)
 
 
@@ -244,7 +244,7 @@ def steps_of(start: Sequence[Step], some: Sequence[SearchStrategy[Any]], length:
 def _probed(steps: Sequence[Step]) -> Iterator[Step]:
     for number, step in enumerate(steps):
         yield step
-        # Each question is asked twice, with what the next step does in between.
+        # Each call is made twice, with the next step in between.
         yield Probe((number + 1) // 2 % 8)
 
 
@@ -252,7 +252,7 @@ def _probed(steps: Sequence[Step]) -> Iterator[Step]:
 
 
 def shorter(example: Steps, fails: Callable[[Steps], bool]) -> Steps:
-    """The shortest sequence found for which `fails` is true; what it raises ends the search with the best so far."""
+    """The shortest sequence found for which `fails` is true; its exceptions end the search with the best so far."""
     best = example
 
     def better(steps: Sequence[Step]) -> bool:
@@ -272,7 +272,7 @@ def shorter(example: Steps, fails: Callable[[Steps], bool]) -> Steps:
 
 
 def _left_out(steps: Callable[[], Sequence[Step]], better: Callable[[Sequence[Step]], bool]) -> bool:
-    """Whether steps could be left out: halves first, then smaller parts, the last ones first."""
+    """Leaves out steps, halves first, then smaller parts, the last ones first; True if any could be left out."""
     found, size = False, len(steps()) // 2
     while size:
         end = len(steps())
@@ -285,7 +285,7 @@ def _left_out(steps: Callable[[], Sequence[Step]], better: Callable[[Sequence[St
 
 
 def _simplified(steps: Callable[[], Sequence[Step]], better: Callable[[Sequence[Step]], bool]) -> bool:
-    """Whether a step's number could be that of the simplest."""
+    """Simplifies a step's number; True if it could be that of the simplest."""
     found = False
     for place in range(len(steps())):
         for item in fields(steps()[place]):  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The world that a sequence's steps act on: the sessions that are alive, and the script of what was done."""
+"""The world that a sequence's steps act on: the sessions that are alive, and the script of the actions."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Living:
 
 
 class World:
-    """Does what steps say, tells what went wrong, and writes the script of it.
+    """Executes steps, reports faults, and writes the script of both.
 
-    Numbers that name a program or a session are taken modulo what there is, so that each part of a sequence is a
+    Numbers that name a program or a session are taken modulo their count, so that each part of a sequence is a
     sequence. In a `dry` world nothing runs: it only writes.
     """
 
@@ -66,7 +66,7 @@ class World:
         self.living: list[Living] = []
         self.script: list[str] = []
         self.used: dict[Wanted, Lowered] = {}
-        #: What the script names beside these.
+        #: Further names of the script.
         self.mentioned: set[Wanted] = set()
         self.worst = Comparison()
         self._count = 0
@@ -206,7 +206,7 @@ class World:
         self.worst = self.worst.worse(compared)
 
     def together(self, seed: int, times: int, others: bool) -> None:
-        """Call all living sessions at the same time, from a thread each; `others` come and go meanwhile."""
+        """Call all living sessions at the same time, from a thread each; `others` are opened and closed meanwhile."""
         calls = []
         for number, one in enumerate(self.living):
             method = one.methods[(seed + number) % len(one.methods)]
@@ -236,7 +236,7 @@ class World:
                 known[number // times, id(answer[1])] = flatten(answer[0])
 
     def reset(self, one: Living, method: str) -> None:
-        """Put the buffers of one method, or of all, back to what they were at first."""
+        """Reset the buffers of one method, or of all, to their first values."""
         self.script.append(f'{one.name}.reset("{method}")' if method else f"{one.name}.reset()")
         if self.dry:
             return
@@ -246,13 +246,13 @@ class World:
             raise Wrong(Verdict.RUN_ERROR, f"reset of {one.lowered.kind.name} fails: {words(error)}") from error
 
     def probe(self, changed: int) -> None:
-        """Call each method of each living session with its last inputs, but for the element in the middle."""
+        """Call each method of each living session with its last inputs, except the element in the middle."""
         for one in list(self.living):
             for method in one.methods:
                 self.call(one, method, *one.last.get(method, (0, _SIZE[0])), changed, kept=True)
 
 
-#: The size that programs are exported with.
+#: The size with which programs are exported.
 _SIZE = (4, 0)
 
 

@@ -1,4 +1,4 @@
-"""Sizes and numbers that hurt, for every operator: long rows, far offsets, odd channels, ends of arguments."""
+"""Extreme sizes and numbers, for every operator: long rows, far offsets, odd channels, ends of arguments."""
 
 from __future__ import annotations
 

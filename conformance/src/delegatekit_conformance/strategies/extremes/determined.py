@@ -1,7 +1,7 @@
 """The check that an example's answer is determined by its inputs, as far as its accuracy facts say.
 
-Sizes and numbers that hurt may take an example out of the range for which its strategy declares its facts: sums that
-cancel out, functions at their poles, numbers beyond their type. Eager tells, so that no sound backend is blamed.
+Extreme sizes and numbers may take an example out of the range for which its strategy declares its facts: sums that
+cancel out, functions at their poles, numbers beyond their type. Eager decides, so that no sound backend is blamed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _SMALLEST_HALF = 2.0**-7
 
 
 def is_determined(recipe: Recipe) -> bool:
-    """Whether eager itself agrees with its double precision, and a rounding of the inputs changes no more than allowed.
+    """True if eager agrees with its double precision, and a rounding of the inputs changes no more than allowed.
 
-    Half precision is judged by what float32 computes of the same numbers: eager's own kernels round in between.
+    Half precision is judged by float32 results of the same numbers: eager's own kernels round in between.
     """
     try:
         with torch.no_grad():
@@ -42,9 +42,9 @@ def is_determined(recipe: Recipe) -> bool:
 
 
 def takes_long(recipe: Recipe, most: int = _WORK) -> bool:
-    """Whether eager computes more than so many products for it: a large window at each of many places.
+    """True if eager computes more than this many products for it: a large window at each of many places.
 
-    Of a row that is normalized, summed up or sorted each element is read a few times, however long the row is.
+    Of a row that is normalized, summed up or sorted each element is read a few times, for any length of the row.
     """
     length = recipe.accuracy.reduction_length
     if length * _RESULTS <= most or not any(_family(step.target) in _ANEW for step in recipe.steps):
@@ -63,7 +63,7 @@ def _family(operator: str) -> str:
 
 
 def is_determined_in(precision: str, recipe: Recipe) -> bool:
-    """Whether eager, all of it in this precision, is within the tolerance of a backend that computes in it.
+    """True if eager, all of it in this precision, is within the tolerance of a backend that computes in it.
 
     Numbers beyond the range of float16 are infinite there, and far ones lose their digits: no such backend is blamed.
     """
@@ -116,12 +116,12 @@ def _agrees(recipe: Recipe, inputs: Sequence[torch.Tensor]) -> bool:
 
 
 def _is_close(found: Comparison) -> bool:
-    """Whether eager's own error leaves a backend its part of the tolerance."""
+    """True if eager's own error leaves a backend its part of the tolerance."""
     return found.agrees and (found.error or 0.0) <= _SHARE * (found.tolerance or 0.0)
 
 
 def _in_range_of_half(values: Sequence[torch.Tensor]) -> bool:
-    """Whether results are all zero, or the largest finite one is far above the smallest numbers of float16."""
+    """True if results are all zero, or the largest finite one is far above the smallest numbers of float16."""
     floats = [value[value.isfinite()].abs() for value in values if value.is_floating_point() and value.numel()]
     return all(not value.numel() or float(value.max()) == 0 or float(value.max()) > _SMALLEST_HALF for value in floats)
 

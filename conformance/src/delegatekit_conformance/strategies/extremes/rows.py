@@ -1,6 +1,6 @@
-"""Examples that hurt, written out: numbers far from zero in norms, sums beyond float16, many groups, long tables.
+"""Extreme examples, written out: numbers far from zero in norms, sums beyond float16, many groups, long tables.
 
-They are what no change of sizes or numbers makes of an operator's strategy; nearly each tells how it is determined.
+No change of sizes or numbers makes them of an operator's strategy; nearly each states why it is determined.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def row(*operators: str, dtypes: Sequence[str] = ("float32",)) -> Callable[[Draw
 
 #: Whole numbers about 10,000: their sums are exact in float32, those of their squares are not.
 _FAR: Values = ("integers", 9997, 10003)
-#: Whole numbers about 64, for norms. A mean may be off by some roundings, which stay in what it is subtracted from: of
+#: Whole numbers about 64, for norms. A mean may be off by some roundings, which remain in the difference: of
 #: numbers as far as those above, a norm would not be determined.
 _OFF: Values = ("integers", 61, 67)
 #: Numbers of one sign; the sum of a few thousand is beyond float16, and their mean is small.
@@ -85,8 +85,8 @@ def _squares_beyond_half(sketch: HurtfulSketch, name: str) -> Recipe:
 
 @row("aten.layer_norm.default", "aten.native_layer_norm.default")
 def _constant_rows(sketch: HurtfulSketch, name: str) -> Recipe:
-    """Rows of one number: what remains is the bias."""
-    width = sketch.choice((128, 256))  # powers of two: the mean is exact however it is computed
+    """Rows of one number: only the bias remains."""
+    width = sketch.choice((128, 256))  # powers of two: the mean is exact in any computation
     x = sketch.tensor((3, width), values=("among", (sketch.choice((3.0, -0.5, 1024.0)),)), layouts=False)
     weight = sketch.tensor((width,), values=("uniform", 0.5, 1.5), constant=True)
     bias = sketch.tensor((width,), values=("uniform", 1.0, 2.0), constant=True)
@@ -442,7 +442,7 @@ def _gather_far(sketch: HurtfulSketch, name: str) -> Recipe:
 
 
 def _places(count: int) -> Values:
-    """Rows of a table: the first ones, the last ones, and those about where 14 bits end."""
+    """Rows of a table: the first ones, the last ones, and those around 2**14."""
     return ("among", (0, 1, 8191, 16383, 16384, 16385, count // 2, count - 2, count - 1))
 
 
@@ -458,7 +458,7 @@ def _all_magnitudes(sketch: HurtfulSketch, name: str) -> Recipe:
     steep = name.split(".")[1] in STEEP
 
     def called(sketch: HurtfulSketch, power: int, sign: int) -> Ref:
-        # Not at random: what is determined alone is so beside others.
+        # Not at random: determined alone is determined beside others.
         numbers = tuple(math.ldexp(sign * (1 + 0.1173 * place), power) for place in range(9))
         return sketch.call(name, sketch.tensor((9,), values=("literal", numbers), layouts=False))
 
@@ -488,7 +488,7 @@ def _paired_magnitudes(sketch: HurtfulSketch, name: str) -> Recipe:
     return sketch.recipe(*made)
 
 
-#: Numbers that are none with the least and the largest bits, of either sign, beside infinities and ordinary ones.
+#: NaN with the least and the largest bits, of either sign, beside infinities and ordinary ones.
 _NONE = (0x3F800000, 0x7F800001, 0xC0000000, 0x40400000, 0xFF800001, 0x7F800000, 0x7FFFFFFF, 0xFFFFFFFF)
 _CHOOSING: Mapping[str, tuple[Any, ...]] = {
     "aten.argmax.default": (1,),
@@ -506,7 +506,7 @@ _CHOOSING: Mapping[str, tuple[Any, ...]] = {
 
 @row(*_CHOOSING)
 def _none_of_all_kinds(sketch: HurtfulSketch, name: str) -> Recipe:
-    """What is no number, with other bits than arithmetic gives it: for those who compare and choose by bits."""
+    """NaN with other bits than those of arithmetic: for backends that compare and choose by bits."""
     made = [
         sketch.call(name, sketch.tensor((4, 2), values=("bits", order)), *_CHOOSING[name])
         for order in (_NONE, _NONE[::-1], _NONE[2:] + _NONE[:2])
@@ -598,8 +598,8 @@ def _far_powers(sketch: HurtfulSketch, name: str) -> Recipe:
     return sketch.recipe(*powers, depth=4)
 
 
-#: Sizes before and after, whose quotient in single or double precision, times the first, is below the second: who
-#: computes the size of the result by it has one pixel less.
+#: Sizes before and after, whose quotient in single or double precision, times the first, is below the second: code that
+#: uses it for the size of the result has one pixel less.
 _LOST_PIXELS = ((11, 13), (11, 26), (19, 27), (11, 15), (13, 15))
 
 
@@ -620,7 +620,7 @@ def _other_sizes(sketch: HurtfulSketch, name: str) -> Recipe:
 
 @row("aten.scaled_dot_product_attention.default")
 def _attention_far(sketch: HurtfulSketch, name: str) -> Recipe:
-    """Scores far from zero: all keys have one large component in common, which no query tells apart."""
+    """Scores far from zero: all keys have one large component in common, which affects all scores alike."""
     keys, width = sketch.choice((129, 197)), sketch.choice((17, 65))
     q = sketch.tensor((1, 2, 5, width), values=("integers", 3, 3))
     k = sketch.tensor((1, 2, keys, width), values=("among", (8.0, 8.0, 8.0)))

@@ -1,8 +1,8 @@
-"""The sketch that draws sizes and numbers that hurt, for the strategies of operators as they are.
+"""The sketch that draws extreme sizes and numbers, for the strategies of operators as they are.
 
 Where a strategy asks for a shape or a size, one of them becomes a size of a pool; where it asks for an integer it may
 get one of its ends; where it makes a tensor, that may hold huge, tiny or equal numbers, or some far from zero. All else
-that the strategy computes from these, its facts about accuracy too, follows by itself.
+that the strategy computes from these, its facts about accuracy too, follows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FAR = 16384
 
 @dataclass(frozen=True)
 class Theme:
-    """What hurts in an example.
+    """The extreme property of an example.
 
     `sizes` are the pool of the one size that is large; `place` says which dimension of a shape it is: "last",
     "channels" (the second, if there is one) or "any". With `ends`, integers are mostly one of their ends. `numbers`
@@ -65,7 +65,7 @@ OFFSET = Theme("numbers far from zero", numbers="offset")
 
 
 class Unsuitable(Exception):  # noqa: N818  it ends an attempt
-    """Ends an example that a strategy, or what is known of it, rules out."""
+    """Ends an example that a strategy, or its accuracy facts, rule out."""
 
 
 class HurtfulSketch(Sketch):
@@ -93,9 +93,9 @@ class HurtfulSketch(Sketch):
         self._largest = largest
         self._elements = elements
         self._long: int | None = None
-        #: Whether the integers are sizes of one shape.
+        #: True if the integers are sizes of one shape.
         self._sizing = False
-        #: How many requests could have got a size of the pool.
+        #: Number of requests that could have got a size of the pool.
         self.levers = 0
 
     # Choices
@@ -190,7 +190,7 @@ class HurtfulSketch(Sketch):
     ) -> Ref:
         """A tensor of the example, whose numbers may be changed by the theme."""
         self.require(len(shape) <= RANK and 0 < _elements(shape) <= self._elements and len(self._tensors) < _PARTS)
-        # NaN and infinities are what the operators' own cases are about.
+        # NaN and infinities are for the operators' own cases.
         ref = super().tensor(shape, dtype, values=_finite(values), constant=constant, layouts=layouts)
         name, made = self._tensors[-1]
         self._tensors[-1] = (name, replace(made, values=self._hurt(made)))
@@ -242,13 +242,13 @@ class HurtfulSketch(Sketch):
         return made.values
 
 
-#: Dtype -> how many elements of "distinct" are numbers of their own in it.
+#: Dtype -> number of elements of "distinct" that are different in it.
 _DISTINCT = {"float32": 1 << 22, "float64": 1 << 22, "float16": 4096, "bfloat16": 512}
 _DISTINCT |= {"int64": 1 << 31, "int32": 1 << 31, "int16": 1 << 16, "int8": 256, "uint8": 0, "bool": 0}
 
 
 def _finite(values: Values | None) -> Values | None:
-    """How to make the numbers without those that are none."""
+    """The kind of values, without NaN and infinities."""
     if values is not None and values[0] == "special":
         return ("integers", *values[1:]) if len(values) > 1 else ("normal",)
     if values is not None and values[0] == "among":

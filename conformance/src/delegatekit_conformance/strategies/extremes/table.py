@@ -1,4 +1,4 @@
-"""The table of extremes: for each operator that has a strategy, numbered examples that hurt."""
+"""The table of extremes: for each operator that has a strategy, numbered extreme examples."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from .sketch import (
     Unsuitable,
 )
 
-#: How often an example is drawn anew that its numbers do not determine.
+#: Number of times that an undetermined example is drawn anew.
 _ATTEMPTS = 6
 #: Themes in the order in which they are tried, for floats and for others.
 _FLOAT_THEMES = (ODD, FAR, LONG, ENDS)
 _NUMBERS = (HUGE, TINY, EQUAL, OFFSET, ZERO)
 _WHOLE_THEMES = (ODD, FAR, ENDS, LONG)
 
-#: Which dimension of a tensor is the one that grows, in turns.
+#: Dimension of a tensor that grows, in turns.
 _PLACES = ("last", "any", "channels")
 
 #: Elements of one tensor of a written example, of which some are about large weights.
@@ -105,7 +105,7 @@ class Extremes:
         return chosen or own[:1]
 
     def recipe(self, dtype: str, number: int, seed: int = 0) -> Recipe | None:
-        """Example `number`, the same for the same seed; None if nothing that was drawn is determined."""
+        """Example `number`, the same for the same seed; None if no draw is determined."""
         rows = rows_of(self.operator, dtype)
         for attempt in range(_ATTEMPTS):
             key = f"{self.operator} {dtype} {number} {seed} {attempt}"
@@ -188,12 +188,12 @@ class Extremes:
         return (*_FLOAT_THEMES[:2], numbers, *_FLOAT_THEMES[2:])
 
     def written(self, dtype: str) -> int:
-        """How many of the numbered examples are rows of their own; they come first."""
+        """The number of numbered examples that are rows of their own; they come first."""
         return len(rows_of(self.operator, dtype))
 
 
 def _is_beyond(recipe: Recipe) -> bool:
-    """Whether all results are finite, and one has numbers beyond float16 and others."""
+    """True if all results are finite, and one has numbers beyond float16 and others."""
     with torch.no_grad():
         results = torch.utils._pytree.tree_leaves(recipe.module()(*recipe.inputs()))
     sizes = [value.abs() for value in results if value.dtype is torch.float32]
