@@ -60,7 +60,7 @@ InstallSeeded = Callable[..., None]
 
 @pytest.fixture(scope="module")
 def quick_garbage_collection() -> Iterator[None]:
-    """What is there already is not looked through again: torch has a million objects, and rules collect garbage."""
+    """Excludes present objects from garbage collection: torch has a million, and rules collect garbage."""
     gc.collect()
     gc.freeze()
     yield

@@ -38,7 +38,7 @@ def unused(x):
 
 @dataclass(frozen=True)
 class Sum(Case):
-    """A function of the plugin gives what is right."""
+    """A function of the plugin gives the right results."""
 
     name: str
     right: Callable[[int], int]
@@ -57,7 +57,7 @@ class Sum(Case):
 
 @dataclass(frozen=True)
 class Busy(Sum):
-    """It takes 50 ms. In one that takes no time, whatever the function gives is right."""
+    """It takes 50 ms. In one that takes no time, any result of the function is right."""
 
     seconds: float = 0.05
 
@@ -139,7 +139,7 @@ def in_two_parts(context: Context) -> Mapping[str, Case]:
 
 
 def with_more_in_default(context: Context) -> Mapping[str, Case]:
-    """Two with a further example in later profiles; that of the second is faulty whatever the plugin does."""
+    """Two with a further example in later profiles; that of the second is always faulty."""
     quick = context.profile.name == "quick"
     numbers, others = ((2,), (0,)) if quick else ((2, 7), (9,))
     cases = (Sum("sums/double", twice, numbers), Sum("wrong/double", nothing, others))
@@ -147,14 +147,14 @@ def with_more_in_default(context: Context) -> Mapping[str, Case]:
 
 
 def with_one_that_finds_it_among_others(context: Context) -> Mapping[str, Case]:
-    """Two of which only the one that takes time looks at the result."""
+    """Two, of which only the slow one checks the result."""
     cases = (Busy("strict/double", twice, (8,)), Busy("sums/double", twice, (7,), seconds=0.0))
     return {case.name: case for case in cases}
 
 
 @dataclass(frozen=True)
 class Work(Case):
-    """Two operator calls in delegates of so many operators."""
+    """Two operator calls in delegates of this many operators."""
 
     name: str
     operators: int
@@ -170,7 +170,7 @@ class Work(Case):
 
 
 def working(context: Context) -> Mapping[str, Case]:
-    """One in which there is as much to do as there are calls, one with more, and one with three refused damages."""
+    """One with as many operators as calls, one with more, and one with three refused damages."""
     cases = (Work("sums/double", 2), Work("sums/working", 3), Work("sums/careful", 2))
     return {case.name: case for case in cases}
 

@@ -26,7 +26,7 @@ sys.path.remove(str(FAULTY))
 
 @dataclass(frozen=True)
 class Finding:
-    """The first case that finds a fault, and what it says."""
+    """The first case that finds a fault, and its words."""
 
     case: str
     outcome: Outcome

@@ -1,4 +1,4 @@
-"""What must hold for every operator's strategy; the tests of each family call these."""
+"""Properties of every operator's strategy; the tests of each family call these."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def check_operator(name: str, *, first: int = 8, others: int = 2, exported: int 
 
 
 def check_shrinks(name: str, *, count: int = 4) -> None:
-    """What fails always shrinks to a small example."""
+    """Any failing example shrinks to a small one."""
     entry = load_operators()[name]
     strategy = entry.recipes(entry.dtypes[0])
     examples = draw(strategy, count, 0)
@@ -94,12 +94,12 @@ def layouts(recipes: Iterable[Recipe]) -> set[str]:
 
 
 def has_empty(recipes: Iterable[Recipe]) -> bool:
-    """Whether some tensor has no elements."""
+    """True if some tensor has no elements."""
     return any(0 in tensor.shape for recipe in recipes for _, tensor in recipe.tensors)
 
 
 def has_special(recipes: Iterable[Recipe]) -> bool:
-    """Whether some input holds NaN."""
+    """True if some input holds NaN."""
     return any(bool(value.isnan().any()) for recipe in recipes for value in recipe.inputs())
 
 

@@ -1,4 +1,4 @@
-"""What every case has in common: how an example is tried."""
+"""Common behavior of all cases: the trial of an example."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from delegatekit_conformance.outcome import Outcome, Verdict
 
 
 class _Device:
-    """Something of which a process can have one; it refers to itself, as what an exception has seen does."""
+    """A resource of which a process can have one; it refers to itself, as objects held by an exception do."""
 
     def __init__(self) -> None:
         self.itself = self

@@ -1,4 +1,4 @@
-"""Checkers: what a vendor's file may say, and what is made of what they print."""
+"""Checkers: valid contents of a vendor's file, and the handling of their output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delegatekit_conformance.context import Context
 from delegatekit_conformance.errors import InputError
 
 CONTEXT = Context("reference", stock=False)
-#: Python itself tells of each import.
+#: Python itself prints each import.
 ENTRY = """
 [[checker]]
 name = "Python's eye"
@@ -24,7 +24,7 @@ complaint = '''{complaint}'''
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, *found: Checker, prints: str | None = None) -> str:
-    """What the rule says where the vendor names these; of a process that prints something, or of real ones."""
+    """The rule's verdict where the vendor names these; for a process that prints something, or for real ones."""
     monkeypatch.setattr(checkers, "checkers_of", lambda backend: found)
     monkeypatch.setattr(checkers, "_GRAPHS", 1)
     monkeypatch.setattr(checkers, "_RECIPES", (DYNAMIC,))
@@ -35,7 +35,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, *found: Checker, prints: str | None 
 
 
 def checker(present: str = r"\| delegatekit$", complaint: str = "no such module") -> Checker:
-    """One that watches, and has nothing to complain of, unless other words are given."""
+    """One that watches, and complains of nothing, unless other words are given."""
     (found,) = parse(ENTRY.format(present=present, complaint=complaint))
     return found
 

@@ -1,4 +1,4 @@
-"""`delegatekit conform`: exit codes, messages, files; the workers are real in a few tests and played in the others."""
+"""`delegatekit conform`: exit codes, messages, files; the workers are real in a few tests, simulated in others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Play = Callable[..., list[str]]
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch, install_seeded: InstallSeeded) -> Play:
-    """Plays verdicts by case (DELEGATED for others, an exception is raised); returns the list of the cases run."""
+    """Simulates verdicts by case (DELEGATED for others, an exception is raised); returns the list of the cases run."""
     install_seeded()
 
     def start(**verdicts: Verdict | type[BaseException]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The contract: a sound backend keeps every rule, and each rule finds the fault that it is there for."""
+"""The contract: a sound backend keeps every rule, and each rule finds its fault."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("quick_garbage_collection")
 
 @pytest.fixture(autouse=True)
 def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two programs and a few questions are enough for faults that show in any."""
+    """Two programs and a few questions are enough for faults that occur in any."""
     programs = {name: specimens.SPECIMENS[name] for name in ("arithmetic", "linear")}
     monkeypatch.setattr(specimens, "SPECIMENS", programs)
     few = ("convolution", "several results", "bytes", "branches")
@@ -761,7 +761,7 @@ def test_a_fresh_process_has_folders_of_its_own() -> None:
     assert not fresh.orphans
 
 
-# What there is nothing to try with
+# Without anything to try
 
 
 def test_a_backend_without_runtime_is_not_asked_to_run(install: Install) -> None:

@@ -1,4 +1,4 @@
-"""Blobs that are crossed with each other: which words are exchanged, and what a backend makes of it."""
+"""Blobs that are crossed with each other: the exchanged words, and a backend's reaction."""
 
 from __future__ import annotations
 

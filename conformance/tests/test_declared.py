@@ -1,4 +1,4 @@
-"""Declarations: their limits, what is measured of them, and layers beside a textbook's."""
+"""Declarations: their limits, their measurements, and layers beside a textbook's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backend says of itself, and how that of two runs differs."""
+"""A backend's description of itself, and differences between those of two runs."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def operators_of(name: str, count: int) -> frozenset[str]:
 
 
 def strangers(found: Iterable[str]) -> list[str]:
-    """What is not in the set, or only where a backend asks for it whole."""
+    """Operators outside the set, or only in it where a backend keeps them whole."""
     return [name for name in found if name not in dialect_operators() or dialect_operators()[name].group == "whole"]
 
 

@@ -1,4 +1,4 @@
-"""Drafts of expectations: one entry for each kind of fault, which is refused until somebody gave its reason."""
+"""Drafts of expectations: one entry for each kind of fault, which is refused until it has a reason."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_cases_of_one_operator_with_the_same_words_are_one_entry() -> None:
 def test_a_draft_is_refused_until_it_has_reasons_and_then_excuses_what_it_was_made_of() -> None:
     result = faulty("operators/aten.exp.default/float32")
     text = drafted(run_of(result))
-    with pytest.raises(InputError, match="nobody has said yet why"):
+    with pytest.raises(InputError, match="it does not say yet why"):
         parse(text)
     known = parse(re.sub(r"TODO: say why\. ", "exp is a table. ", text))
     assert known.mark(result).expected is not None

@@ -28,7 +28,7 @@ def test_no_example_comes_twice_and_the_simplest_is_there() -> None:
 
 
 def test_each_example_is_drawn_anew() -> None:
-    """What is rare in one is rare in all: no example is a variation of the one before."""
+    """A rare value in one is rare in all: no example is a variation of the one before."""
     dice = st.tuples(*[st.integers(0, 11)] * 6)
     for seed in range(4):
         found = draw(dice, 150, seed)

@@ -36,7 +36,7 @@ def test_sizes_go_down_and_up_and_come_again(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["cond", "cond-nested", "while-loop"])
 def test_branches_give_different_results(name: str) -> None:
-    """Otherwise a wrong choice would not show."""
+    """Otherwise a wrong choice would not be visible."""
     subject = flow.cases[name].subject()
     flags = [tuple(value.item() for value in inputs if value.dim() == 0) for inputs in subject.calls]
     assert len(set(flags)) > 1
@@ -59,7 +59,7 @@ def test_an_output_of_an_earlier_call_is_seen(monkeypatch: pytest.MonkeyPatch) -
         def run(self, inputs: tuple[torch.Tensor, ...]) -> object:
             key = tuple(value.shape for value in inputs)
             if key not in self.known:
-                # Copies: what `run` returns is overwritten by the next call.
+                # Copies: the result of `run` is overwritten by the next call.
                 self.known[key] = [value.clone() for value in self.method.run(inputs)]  # type: ignore[attr-defined]
             return self.known[key]
 

@@ -1,4 +1,4 @@
-"""Values of options that act as the default are told, and lost when they acted before."""
+"""Values of options that act as the default are reported, and count as lost if they had an effect before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vendor's file of known faults: what it excuses, what it does not, and which mistakes in it are refused."""
+"""The vendor's file of known faults: excused and other faults, and refused mistakes in the file."""
 
 from __future__ import annotations
 

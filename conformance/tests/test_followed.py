@@ -1,4 +1,4 @@
-"""Recipes with an operator more, and which cases try such: those of what a backend takes only in company."""
+"""Recipes with one more operator, which only cases of passengers try."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The room `foreign`: files of stock's compilers in the backend's runtime, and why there are none."""
+"""The room `foreign`: files of stock's compilers in the backend's runtime, and reasons for missing ones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _sines() -> Built:
 
 
 def _dilated() -> Built:
-    """What stock's compiler refuses."""
+    """A module that stock's compiler refuses."""
     return nn.MaxPool2d(3, 2, 1, 2), [(torch.randn(2, 3, 9, 8),)]
 
 
@@ -171,7 +171,7 @@ def test_a_broken_kernel_is_found(
     both = trial.try_program(program(Module(_sines), *tried.pieces), CONTEXT)
     assert both.verdict is Verdict.MISMATCH and both.blame == "backend"
     assert both.example == tried.describe()
-    # What stock wrote goes with the program, so that no compiler is asked for what a mutant is tried with.
+    # Stock's file travels with the program, so that trying a mutant calls no compiler.
     kept = pickle.loads(pickle.dumps(tried))
     monkeypatch.setattr(stock, "elsewhere", lambda *args: pytest.fail("is lowered again"))
     assert trial.try_program(kept, CONTEXT).verdict is Verdict.MISMATCH

@@ -1,4 +1,4 @@
-"""Workers are forked from a warm server that knows nothing of a backend, and that no thread can have left a lock in."""
+"""Workers are forked from a warm server that has loaded no backend, and in which no thread can have left a lock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delegatekit_conformance.runner import fork
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are spawned elsewhere")
 
-#: What a worker must have at once, and what no server may have: a worker that loads it finds it as a user does.
+#: Modules that a worker must have at once, and those that no server may have: a worker loads them as a user does.
 COMMON = (
     "torch",
     "torch.export",
@@ -25,7 +25,7 @@ PLUGINS = ("delegatekit_xnnpack", "delegatekit_reference", "delegatekit_ethosu",
 
 
 def _tell(path: str) -> None:
-    """What a forked process has: runs in it."""
+    """Print the modules of a forked process: runs in it."""
     modules = [name for name in (*COMMON, *PLUGINS) if name in sys.modules]
     facts = {
         "modules": modules,

@@ -1,4 +1,4 @@
-"""Programs that are given quantized: what is tried, and what is found."""
+"""Programs that are given quantized: their trials, and the faults found."""
 
 from __future__ import annotations
 

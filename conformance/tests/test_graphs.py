@@ -1,4 +1,4 @@
-"""Random graphs: what is drawn, that it is tame and shrinks, and that the rules of partitioning see what is broken."""
+"""Random graphs: they are well conditioned and shrink, and the rules of partitioning find faults."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_pins_leave_some_nodes_to_others() -> None:
 
 
 def test_a_fault_shrinks_to_few_steps() -> None:
-    """Whatever has a tanh counts as a fault."""
+    """Any graph with a tanh counts as a fault."""
     case = GraphCase(ARRANGEMENTS[0], 0)
     context = replace(CONTEXT, profile=replace(PROFILES["quick"], graphs=1200))
 
@@ -153,7 +153,7 @@ def test_a_fault_shrinks_to_few_steps() -> None:
 
 
 def test_a_large_graph_shrinks_to_the_two_operators_of_its_fault_in_few_tries() -> None:
-    """Whatever rectifies what another operator made counts as a fault."""
+    """Any graph that rectifies another operator's result counts as a fault."""
     case = GraphCase(ARRANGEMENTS[0], 0)
     context = replace(CONTEXT, profile=replace(PROFILES["quick"], graphs=1200))
     tries = 0

@@ -1,4 +1,4 @@
-"""Cost that grows: what a sound backend needs settles, and what rises is told by how much, and of what."""
+"""Cost that grows: a sound backend's needs settle, and growth is reported with its rate and cause."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def repeat(name: str, context: Context = CONTEXT) -> Outcome:
 
 
 def grown(act: Callable[[int], None], seconds: float = 0.3, **more: object) -> str:
-    """What the series says about an action; empty if nothing."""
+    """The report of the series on an action; empty if there is none."""
     found, _ = growth(History("call", {"it": act}, **more), seconds, 10.0)  # type: ignore[arg-type]
     return found.detail if found else ""
 
@@ -110,7 +110,7 @@ def test_what_a_cache_holds_is_not_growth() -> None:
     assert units == len(kept)
 
 
-#: History -> a line that is put before one of the backend's, and a word of what is said about it.
+#: History -> a line that is put before one of the backend's, and a word of the report.
 LEAKS = [
     ("calls", EXECUTE, "        KEPT.append(bytearray(2048))\n", "bytes of native memory"),
     ("sizes", EXECUTE, "        KEPT.append((inputs[0].shape, bytes(3000)))\n", "a size"),

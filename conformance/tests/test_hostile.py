@@ -1,4 +1,4 @@
-"""Hostile text: it is put wherever a payload has text, with the right checksum, and what it does is heard."""
+"""Hostile text: it replaces each text of a payload, with the right checksum, and its effects are recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that look like identities: where they are found, and what is none."""
+"""Texts that look like identities: their places, and texts that are none."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_words_and_numbers_are_none(text: str) -> None:
 
 
 def _tried(monkeypatch: pytest.MonkeyPatch, make: Any) -> str:
-    """The rule's answer about a backend whose blobs `make` makes of the reference's."""
+    """The rule's verdict on a backend whose blobs `make` derives from the reference's."""
     original = identities.preprocess
 
     def preprocess(*given: Any) -> PreprocessResult:

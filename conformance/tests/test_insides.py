@@ -1,4 +1,4 @@
-"""What is inside a compiled delegate."""
+"""The inside of a compiled delegate."""
 
 from __future__ import annotations
 

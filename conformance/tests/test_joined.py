@@ -1,4 +1,4 @@
-"""Joined programs: each part is judged by itself, and what only the whole gets wrong is seen."""
+"""Joined programs: each part is judged by itself, and faults of the whole only are found."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_part_that_nobody_runs_does_not_hide_the_others(
 
 
 class Case(RecipeCase):
-    """Shrinks to what it is told fails; its strategy draws nothing that does."""
+    """Shrinks to given failures; its strategy draws nothing that fails."""
 
     name = "operators/any/float32"
 

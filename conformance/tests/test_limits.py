@@ -1,4 +1,4 @@
-"""Limits: the line that a backend draws is found by asking, told, and tried on this side."""
+"""Limits: a backend's largest size is found by queries, reported, and tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each kind of change gives what it says: a program, and another one; texts for people stay."""
+"""Each kind of change gives the expected program, different from the source; texts for people stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of one program: what a vendor's file may say, and what is a fault."""
+"""Options of one program: valid entries of a vendor's file, and faults."""
 
 from __future__ import annotations
 

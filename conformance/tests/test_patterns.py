@@ -63,7 +63,7 @@ def test_a_builder_that_fails_is_not_exportable() -> None:
 
 
 def test_a_wrong_result_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GELU by tanh instead of the exact one, 5e-4 apart, is not a rounding."""
+    """GELU by tanh instead of the exact one, 5e-4 apart, is no rounding error."""
     from delegatekit_conformance import trial
 
     case = pattern.cases["linear-gelu"]

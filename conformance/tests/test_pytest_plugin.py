@@ -17,7 +17,7 @@ QUICK = ("--backend", "seeded", "--conformance-profile", "quick", "-k", CHOICE, 
 
 
 def run(folder: Path, *arguments: str, suite: bool = True) -> tuple[int, str]:
-    """Exit code and output of a pytest run in a folder, as somebody would start it who has configured nothing."""
+    """Exit code and output of a pytest run in a folder, without any configuration."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(

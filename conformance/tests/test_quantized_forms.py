@@ -1,4 +1,4 @@
-"""Forms of quantized programs: what each backend's targets make of them, and that faults of one target are found."""
+"""Forms of quantized programs: their results on each backend's targets, and faults of one target are found."""
 
 from __future__ import annotations
 

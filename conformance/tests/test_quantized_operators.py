@@ -1,4 +1,4 @@
-"""Quantized operators: which schemes are tried with which, what is drawn, and what is found."""
+"""Quantized operators: schemes tried with each, drawn examples, and faults found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes: the same numbers everywhere, and Python that shows the same without the suite."""
+"""Recipes: the same numbers everywhere, and Python code that reproduces them without the suite."""
 
 from __future__ import annotations
 

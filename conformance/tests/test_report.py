@@ -24,7 +24,7 @@ from delegatekit_conformance.run import BackendFacts, Run
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
 
-#: What compilers print: colors, a NUL, half of a surrogate pair, markup of every format.
+#: Output of compilers: colors, a NUL, half of a surrogate pair, markup of every format.
 NASTY = "\x1b[31merror\x1b[0m \x00\ud800 [bold]x[/] <b>|`y`|</b> ]]> & \uffff\nline two"
 
 
@@ -50,7 +50,7 @@ def fault(verdict: Verdict, detail: str = NASTY) -> Outcome:
 
 @pytest.fixture
 def run() -> Run:
-    """Each verdict once as an operator case, and what else can be in a run."""
+    """Each verdict once as an operator case, and other parts of a run."""
     results = [
         operator(
             f"aten.op{number}.default", "float32", {verdict: 3}, faults=(fault(verdict),) if verdict.is_fault else ()

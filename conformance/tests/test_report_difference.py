@@ -1,4 +1,4 @@
-"""What changed between two runs of a backend."""
+"""Changes between two runs of a backend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def case(verdict: Verdict | None, name: str = "operators/a/float32", **fields: A
 
 
 def calls(delegated: int, fallback: int, size: int = 0, work: int = 0) -> CaseResult:
-    """A partly delegated case with so many operator calls in delegates of so many bytes and operators."""
+    """A partly delegated case with this many operator calls in delegates of this many bytes and operators."""
     return CaseResult(
         "operators/a/float32",
         {"room": "operators"},
@@ -40,12 +40,12 @@ def told(*lines: str) -> CaseResult:
 
 
 def damage(refused: int, size: int = 1000) -> CaseResult:
-    """A case of damaged delegates of so many bytes, so many of which were refused."""
+    """A case of damaged delegates of this many bytes, with the number of refused ones."""
     return case(Verdict.PASSED, "robustness/a/replaced", delegate_bytes=size, damages_refused=refused)
 
 
 def named(count: int, delegated: int = 9) -> CaseResult:
-    """A case with so many delegated operators, of which debug handles name so many."""
+    """A case with this many delegated operators, of which debug handles name `count`."""
     return case(Verdict.DELEGATED, delegated_nodes=delegated, named_nodes=count)
 
 

@@ -1,4 +1,4 @@
-"""Who judged how much, what nothing reached, and what is right without the backend: in every form of report."""
+"""Coverage of each judge, unreached rows, and results that are right without the backend: in every form of report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: what it says, that it needs nothing beside itself, its colors, and how it behaves in a real browser."""
+"""The page: its content, its self-containedness, its colors, and its behavior in a real browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from delegatekit_conformance.run import BackendFacts, Run
 
 DTYPES = ("float32", "float16", "bfloat16", "int32", "int64", "int8", "uint8", "bool")
 OPERATORS = 230
-#: What a message may hold to break a page.
+#: Text of a message that could break a page.
 NASTY = "</script><script>alert(1)</script><img src=http://example.org/x onerror=alert(1)> \x1b[31m\x00" + "long" * 60
 SNIPPET = "import torch\n" + "x = torch.ones(1)  # " + "a long line " * 20 + "\n" + "print(x)\n" * 20
 

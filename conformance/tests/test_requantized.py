@@ -1,4 +1,4 @@
-"""Forms of quantized numbers that a scheme would not have chosen: the rewritten programs, and what is found."""
+"""Forms of quantized numbers that a scheme would not have chosen: the rewritten programs, and the faults found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged blobs: a sound backend stands them, and each fault is told from the others."""
+"""Damaged blobs: a sound backend withstands them, and faults are distinguished."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_the_reference_backend_withstands_all_damage(program: str) -> None:
             assert not outcome.verdict.is_fault, outcome.detail
 
 
-# Which damage is done
+# Damages
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if isinstance(case, DamageCase)])
@@ -201,7 +201,7 @@ def test_damages_are_the_same_everywhere_and_favour_the_beginning(name: str) -> 
     assert isinstance(case, DamageCase)
     context = Context("seeded")
     examples = case.examples(context)
-    # Nobody needs the backend for the list: it is not installed here.
+    # The list does not need the backend: it is not installed here.
     assert examples == case.examples(context) == pickle.loads(pickle.dumps(examples))
     assert len(examples) == case.count(context)
     places = [example.place for example in examples]

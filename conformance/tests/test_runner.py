@@ -41,7 +41,7 @@ def toys(toy_folder: Path) -> Iterator[Toys]:
 
 
 def gone(process: int) -> bool:
-    """Whether a process has ended (a zombie, too, has ended)."""
+    """True if a process has ended (a zombie, too, has ended)."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Who tests the suite: it finds every seeded fault at its default settings, and nothing where nothing is wrong."""
+"""Tests of the suite: it finds every seeded fault at its default settings, and nothing where nothing is wrong."""
 
 from __future__ import annotations
 

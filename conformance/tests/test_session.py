@@ -1,4 +1,4 @@
-"""A run as a Python call: settings are checked, results come marked, and an interrupt keeps what is there."""
+"""A run as a Python call: settings are checked, results come marked, and an interrupt keeps finished results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def session(toy_folder: Path, install_seeded: InstallSeeded) -> Callable[..., Se
 
 
 class Record(Listener):
-    """Writes down what it is told."""
+    """Records its events."""
 
     def __init__(self) -> None:
         self.events: list[str] = []

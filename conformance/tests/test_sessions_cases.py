@@ -1,4 +1,4 @@
-"""Sequences over sessions: what they find, what they leave alone, how they become short, and their scripts."""
+"""Sequences over sessions: faults found, sound behavior, shrinking, and their scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a declared special value explains of a wrong result, and what not."""
+"""Wrong results that a declared special value explains, and others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def judged(subject: Subject, device: Device) -> Outcome:
 def explanation(
     divisors: tuple[float, ...], device: Device, monkeypatch: pytest.MonkeyPatch, backend: str = "reference"
 ) -> str:
-    """What explains the fault of a device that declares to have no infinity."""
+    """The explanation of the fault of a device that declares to have no infinity."""
     tensors = {"x": ("literal", (1.0, 2.0, -3.0)), "y": ("literal", divisors)}
     drawn = {name: tensor_of(3, values=values) for name, values in tensors.items()}
     recipe = recipe_of(drawn, ("q", "aten.div.Tensor", Ref("x"), Ref("y")))

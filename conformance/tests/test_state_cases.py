@@ -1,4 +1,4 @@
-"""Cases with state: they agree with eager over several calls, and a forgotten write shows."""
+"""Cases with state: they agree with eager over several calls, and a missing write is found."""
 
 from __future__ import annotations
 

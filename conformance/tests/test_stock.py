@@ -1,4 +1,4 @@
-"""The stock runtime as second judge: why it is not asked, and by which precision it is judged."""
+"""The stock runtime as second judge: reasons not to use it, and the precision by which it is judged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reference() -> Any:
 
 @pytest.fixture
 def described(reference: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Changes what the reference backend says of itself."""
+    """Changes the reference backend's description of itself."""
 
     def change(**facts: Any) -> None:
         monkeypatch.setattr(reference, "description", replace(reference.description, **facts))
@@ -82,7 +82,7 @@ def test_an_option_that_makes_the_host_coarser_makes_the_device_as_coarse() -> N
     assert stock.device_precision(backend, {"precision": "float16"}) == "bfloat16"
 
 
-# Why it is not asked
+# Reasons not to use it
 
 
 def unjudged(context: Context = CONTEXT) -> str:
@@ -94,7 +94,7 @@ def unjudged(context: Context = CONTEXT) -> str:
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Puts a process in place of the one that runs stock files: the wheel in it says what is given."""
+    """Puts a process in place of the one that runs stock files: its wheel gives the given answers."""
 
     def put(fault: str = "", known: frozenset[str] = frozenset(), answer: str = "") -> None:
         made = stock._Process(SimpleNamespace(), stock.os.getpid(), fault, known, 0)  # type: ignore[arg-type]

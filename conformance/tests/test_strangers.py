@@ -1,4 +1,4 @@
-"""Faults that readers of the plugins' sources alone have made: which of them the quick profile finds."""
+"""Faults by readers of the plugins' sources alone, and those that the quick profile finds."""
 
 from __future__ import annotations
 

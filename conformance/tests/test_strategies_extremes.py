@@ -1,4 +1,4 @@
-"""Extremes: every operator has examples with sizes and numbers that hurt, and eager itself passes them."""
+"""Extremes: every operator has examples with extreme sizes and numbers, and eager itself passes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies of layers: every example is valid, and they reach what they promise."""
+"""Strategies of layers: every example is valid, and they cover the declared forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The strategies of reductions and of sorting: their examples are valid and cover what they promise."""
+"""The strategies of reductions and of sorting: their examples are valid and cover the declared forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The watch over a process' settings: it must not disturb what it watches."""
+"""The watch over a process' settings: it must not disturb the process."""
 
 from __future__ import annotations
 

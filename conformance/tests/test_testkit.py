@@ -1,4 +1,4 @@
-"""The kit for backends' tests: what is equal passes on both engines, and what is not, does not."""
+"""The kit for backends' tests: equal results pass on both engines, and others fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of a delegate is compared with what its operators become by themselves."""
+"""Reported operators of a delegate are compared with the lowerings of its operators by themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes that vary: which of an ordinary recipe's sizes may change, and what its calls are then."""
+"""Sizes that vary: the sizes of an ordinary recipe that may change, and its calls then."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def _spin() -> None:
 
 
 def _late(example: int, folder: Path) -> None:
-    """Comes to no end the first time only."""
+    """Hangs the first time only."""
     if example == 1 and not (folder / "late").exists():
         (folder / "late").touch()
         _spin()
@@ -137,7 +137,7 @@ def _count(example: int, folder: Path) -> None:
 
 
 def _steady(example: int, folder: Path) -> None:
-    """Takes a while, and writes down what was begun."""
+    """Takes a while, and records the begun example."""
     with (folder / "begun").open("a") as file:
         file.write(f"{os.getpid()}:{example}\n")
     (folder / "worker").write_text(str(os.getpid()))
@@ -145,7 +145,7 @@ def _steady(example: int, folder: Path) -> None:
 
 
 def _held(example: int, folder: Path) -> None:
-    """Writes down what was begun, and comes no further than number 1 until a worker was lost."""
+    """Records the begun example, and stops at number 1 until a worker was lost."""
     with (folder / "begun").open("a") as file:
         file.write(f"{os.getpid()}:{example}\n")
     while example and not (folder / "lost").exists():

@@ -1,4 +1,4 @@
-"""Faults in the numbers: an operator computes something a little different, as kernels do that were never compared."""
+"""Faults in the numbers: an operator computes something a little different, as kernels without comparison tests do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _addmm_ignores_beta(name: str, args: list[Any], kwargs: dict[str, Any], soun
 
 @wrong("aten.elu.default")
 def _elu_ignores_alpha(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """The slope of elu is 1, whatever alpha is."""
+    """The slope of elu is 1, for any alpha."""
     return sound(args[0], 1.0, *args[2:], **{key: value for key, value in kwargs.items() if key != "alpha"})
 
 
@@ -259,7 +259,7 @@ def _slice_starts_one_late(name: str, args: list[Any], kwargs: dict[str, Any], s
     "operators/aten.layer_norm*",
 )
 def _layer_norm_ignores_eps(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """Layer norm adds 1e-5 to the variance, whatever eps is."""
+    """Layer norm adds 1e-5 to the variance, for any eps."""
     return sound(*args[:4], 1e-5, *args[5:], **kwargs)
 
 

@@ -24,7 +24,7 @@ def _offsets_have_sixteen_bits(name: str, args: list[Any], kwargs: dict[str, Any
 
 @wrong(_POINTWISE)
 def _the_rest_of_a_vector_is_left_out(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """What remains of a row of more than sixteen elements after whole vectors of sixteen is zero."""
+    """The remainder of a row of more than sixteen elements after whole vectors of sixteen is zero."""
     result = sound(*args, **kwargs)
     width = result.shape[-1] if result.dim() else 0
     if width > 16 and width % 16:

@@ -1,4 +1,4 @@
-"""Faults of what a backend declares and tells: limits, precision, quantization, special values, times, options."""
+"""Faults of a backend's declarations and reports: limits, precision, quantization, special values, times, options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _schemes(*select: str) -> Callable[[Callable[[Any], Any]], Callable[[Any], A
 
 
 def _with_tensors(scheme: Any, change: Callable[[str, Any], Any]) -> Any:
-    """The scheme with other quantized tensors; `change` gets "input", "weight" or "output" and what is there."""
+    """The scheme with other quantized tensors; `change` gets "input", "weight" or "output" and the present one."""
     rules = []
     for rule in scheme.rules:
         names = [name for name in ("input", "weight", "output") if getattr(rule, name) is not None]
@@ -85,7 +85,7 @@ def _a_megabyte_is_read_beyond_the_end(sound: Any) -> Any:
 
 @fault("precision", "options/decompose=true")
 def _half_precision_for_nothing(sound: Any) -> Any:
-    """With an option, float16 is declared for what is computed in float32."""
+    """With an option, float16 is declared for computation in float32."""
     return lambda options: "float16" if options.decompose else sound(options)
 
 
@@ -149,7 +149,7 @@ def _results_are_one_step_too_large(sound: Any) -> Any:
 
 @_schemes("quality/linear-layers")
 def _all_activations_have_one_range(scheme: Any) -> Any:
-    """Activations get the range from -8 to 8, whatever their numbers are."""
+    """Activations get the range from -8 to 8, for any numbers."""
     if scheme.kind != "static":
         return scheme
     return _with_tensors(
@@ -160,7 +160,7 @@ def _all_activations_have_one_range(scheme: Any) -> Any:
 
 @fault("runtime", "quality/*", native=True)
 def _channels_without_weights_are_nan(sound: Any) -> Any:
-    """Where all numbers of a channel are the same, their range is zero, and the result is divided by it."""
+    """The range of a channel whose numbers are all the same is zero, and the result is divided by it."""
 
     class Runtime(Wrapped):
         def execute(self, handle: Any, inputs: Any, outputs: Any) -> None:
@@ -213,7 +213,7 @@ _GIVEN = "quality/given-range-*"
 
 @wrong(_CUT, _GIVEN)
 def _ranges_are_those_of_the_type(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """Quantized numbers are cut off at the ends of their type, whatever range the program gives."""
+    """Quantized numbers are cut off at the ends of their type, for any range of the program."""
     return sound(args[0], -128 if args[1] < 0 else 0, 127 if args[1] < 0 else 255)
 
 
@@ -288,7 +288,7 @@ def _nan_is_dropped_by_operators_that_declare_nothing(sound: Any, part: str) -> 
 
 @fault("partitioner and runtime", "operators/aten.max.default/*", "operators/aten.min.default/*")
 def _special_values_in_no_words(sound: Any, part: str) -> Any:
-    """NaN becomes zero, and what is declared of it is blank."""
+    """NaN becomes zero, and its declaration is blank."""
     if part == "partitioner":
         return _with_words(lambda call: "  ")(sound)
     return _outputs_changed(lambda value: value.nan_to_num(0.0, float("inf"), float("-inf")))(sound)
@@ -322,7 +322,7 @@ def _narrowing_excuses_small_numbers(sound: Any, part: str) -> Any:
 
 
 def _profiles(*select: str) -> Callable[[Callable[[list[Any]], Any]], Callable[[list[Any]], Any]]:
-    """Register a change of the times that a profiled call tells."""
+    """Register a change of the times that a profiled call reports."""
 
     def register(change: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
         def part(sound: Any) -> Any:
@@ -347,7 +347,7 @@ def _times_are_milliseconds(times: list[Any]) -> Any:
 
 @_profiles("declared/times-add-up")
 def _times_are_thousands_of_seconds(times: list[Any]) -> Any:
-    """Times of operators are a thousandth of what they are."""
+    """Times of operators are a thousandth of the real ones."""
     return [dataclasses.replace(item, seconds=item.seconds / 1e3) for item in times]
 
 
@@ -407,7 +407,7 @@ def _estimates_do_not_know_the_batch(elements: int, stored: int) -> Any:
 
 @_estimating("declared/estimates-grow")
 def _estimates_are_milliseconds(elements: int, stored: int) -> Any:
-    """Estimated latencies are a million times what they are."""
+    """Estimated latencies are a million times the real ones."""
     sound = _estimate(elements, stored)
     return dataclasses.replace(sound, latency=sound.latency * 1e6)
 
@@ -420,13 +420,13 @@ def _estimates_forget_the_weights(elements: int, stored: int) -> Any:
 
 @_estimating("declared/estimates-grow")
 def _estimates_forget_the_results(elements: int, stored: int) -> Any:
-    """The estimated memory is that of a row, as if the rest lay elsewhere."""
+    """The estimated memory is that of a row, as if the rest were elsewhere."""
     return dataclasses.replace(_estimate(elements, stored), memory={"sram": 64 * 4})
 
 
 @fault("operators of blobs", "declared/blob-operators-are-those-lowered")
 def _the_first_blob_is_told_of_all(sound: Any) -> Any:
-    """The operators of the first blob are told of all others."""
+    """The operators of the first blob are reported for all others."""
     return lambda blob: _first.setdefault("told", sound(blob))
 
 
@@ -435,7 +435,7 @@ _first: dict[str, Any] = {}
 
 @fault("operators of blobs", "declared/blob-operators-are-those-lowered")
 def _operators_are_told_as_one(sound: Any) -> Any:
-    """Of a blob's operators, only the last one is told."""
+    """Of a blob's operators, only the last one is reported."""
 
     def told(blob: Any) -> Any:
         return tuple(sound(blob))[-1:]
@@ -445,7 +445,7 @@ def _operators_are_told_as_one(sound: Any) -> Any:
 
 @fault("runtime", "declared/availability-is-true")
 def _the_runtime_is_said_to_be_missing(sound: Any) -> Any:
-    """The runtime says that a library is missing, which it does not need."""
+    """The runtime reports that a library is missing, which it does not need."""
 
     class Runtime(Wrapped):
         def is_available(self) -> Any:
@@ -465,14 +465,14 @@ def _with_an_option(sound: Any, name: str, kind: Any, default: Any, choices: Any
 
     made = option(default, help="How the program is computed.", choices=choices)
     found = dataclasses.make_dataclass("Options", [(name, kind, made)], bases=(sound,), frozen=True)
-    found.__doc__ = "What a user may choose."
+    found.__doc__ = "The options of the backend."
     return found
 
 
 def _optional(
     name: str, kind: Any, default: Any, choices: Any, *select: str
 ) -> Callable[[Callable[[Any, Any], Any]], Callable[[Any, Any], Any]]:
-    """Register an option with what it does to a compiled partition: (value, result) -> result."""
+    """Register an option with its effect on a compiled partition: (value, result) -> result."""
 
     def register(change: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def part(sound: Any, where: str) -> Any:
@@ -520,7 +520,7 @@ def _an_option_is_wrong_at_its_bound(value: Any, result: Any) -> Any:
 
 @_optional("limit_of_rows", int, 7, None, "options/limit_of_rows=*")
 def _zero_is_taken_for_all(value: Any, result: Any) -> Any:
-    """At zero, an option takes the program for one of no operands."""
+    """At zero, an option treats the program as one of no operands."""
     return _first_operand_only(result) if value == 0 else result
 
 

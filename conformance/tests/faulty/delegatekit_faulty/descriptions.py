@@ -1,4 +1,4 @@
-"""Faults that show when a backend is only described: its facts and its options."""
+"""Faults visible in a backend's description alone: its facts and its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of names and bytes: one name for two things, and bytes that depend on what was compiled before or beside."""
+"""Faults of names and bytes: one name for two things, and bytes that depend on earlier or concurrent compilations."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _met: dict[str, int] = {}
 
 @fault("preprocess", "contract/same-bytes-elsewhere")
 def _the_program_before_is_in_the_blob(sound: Any) -> Any:
-    """A blob tells which operators were compiled before it."""
+    """A blob contains the operators that were compiled before it."""
 
     def preprocess(partition: Any, options: Any) -> Any:
         from .plugin import with_remark
@@ -108,7 +108,7 @@ _compiled: dict[str, Any] = {}
 
 @fault("preprocess", "contract/several-at-once")
 def _the_compiler_has_one_current_program(sound: Any) -> Any:
-    """The program that is being compiled stands in a variable that threads share."""
+    """The program that is being compiled is in a variable that threads share."""
 
     def preprocess(partition: Any, options: Any) -> Any:
         _current["program"] = partition

@@ -1,4 +1,4 @@
-"""Faults that show with sizes and numbers that hurt, and with no mild ones."""
+"""Faults that occur only with extreme sizes and numbers."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _huge_weights_are_clipped(name: str, args: list[Any], kwargs: dict[str, Any]
 
 @wrong(_CONVOLUTIONS, *_cases("aten.conv2d.default", "aten.convolution.default"))
 def _many_groups_read_the_first_channels(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """Of more than sixteen groups, those after the sixteenth read what the first ones do."""
+    """Of more than sixteen groups, those after the sixteenth read the data of the first ones."""
     x, weight = args[0], args[1]
     groups = args[8] if len(args) > 8 else args[6] if len(args) > 6 else 1
     if groups > 16:
@@ -131,7 +131,7 @@ def _many_groups_read_the_first_channels(name: str, args: list[Any], kwargs: dic
 
 @fault("runtime", *_cases("aten.relu.default", "aten.sigmoid.default", "aten.add.Tensor", "aten.softmax.int"))
 def _the_workspace_is_as_large_as_the_first_call_needs(sound: Any) -> Any:
-    """What a later call has more than 1024 elements more than the first one is not computed."""
+    """Elements of a later call beyond the first call's number by more than 1024 are not computed."""
 
     class Runtime(Wrapped):
         first: dict[int, int] = {}  # noqa: RUF012  one runtime of one process
@@ -148,7 +148,7 @@ def _the_workspace_is_as_large_as_the_first_call_needs(sound: Any) -> Any:
 
 @wrong(("aten.topk.default", "aten.sort.default"), *_cases("aten.sort.default", "aten.topk.default"))
 def _only_the_first_thousand_are_sorted(name: str, args: list[Any], kwargs: dict[str, Any], sound: Any) -> Any:
-    """Of rows longer than 1,024, the last elements are left where they are."""
+    """Of rows longer than 1,024, the last elements stay in place."""
     if not args[0].dim() or max(args[0].shape) <= 1024:
         return sound(*args, **kwargs)
     values, indices = sound(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What a seeded fault is: where it takes hold of a sound backend, and where the suite is expected to see it."""
+"""A seeded fault: the part of a sound backend that it changes, and the cases that are expected to find it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Fault:
     what: str
     part: str
     change: Callable[..., Any]
-    #: Patterns of the cases that are run to find it: those that concern what is broken.
+    #: Patterns of the cases that are run to find it: those about the broken part.
     select: tuple[str, ...]
-    #: Whether it is for a backend that runs native code; others are for the reference backend.
+    #: True if it is for a backend that runs native code; others are for the reference backend.
     native: bool = False
     #: The backend that it is for, where that is another.
     base: str = ""
@@ -50,7 +50,7 @@ _faults: dict[str, Fault] = {}
 def fault(
     part: str, *select: str, native: bool = False, base: str = ""
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function as the change of a fault, named after it; its docstring says what is wrong."""
+    """Register a function as the change of a fault, named after it; its docstring describes the fault."""
 
     def register(change: Callable[..., Any]) -> Callable[..., Any]:
         name = change.__name__.strip("_").replace("_", "-")
@@ -94,7 +94,7 @@ def all_faults() -> dict[str, Fault]:
 
 
 def description_faults() -> dict[str, Fault]:
-    """The faults that show when the backend is only described. Does not import torch, as a plugin must not then."""
+    """The faults visible in the backend's description alone. Does not import torch, as a plugin must not then."""
     from . import declared, descriptions, sessions  # noqa: F401
 
     parts = {"describe", "options", "precision"}

@@ -1,4 +1,4 @@
-"""Faults that cost more the longer a process lives: what calls, sizes, sessions and compilations leave behind."""
+"""Faults that cost more the longer a process lives: leftovers of calls, sizes, sessions and compilations."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _each_thread_gets_a_workspace(sound: Any) -> Any:
 
 @fault("runtime", "growth/sizes")
 def _a_recording_for_every_size(sound: Any) -> Any:
-    """What was recorded for a size of the inputs is kept for the next call of that size, for each size ever seen."""
+    """The recording for a size of the inputs is kept for the next call of that size, for each size ever seen."""
 
     class Runtime(Wrapped):
         recordings: ClassVar[dict[tuple[Any, ...], torch.Tensor]] = {}
@@ -154,7 +154,7 @@ def _a_session_leaves_its_thread(sound: Any) -> Any:
 
 @fault("runtime", "growth/sessions-alive")
 def _each_call_looks_through_the_living_sessions(sound: Any) -> Any:
-    """A call finds its session by going through all that live."""
+    """A call finds its session by a search of all live ones."""
 
     class Runtime(Wrapped):
         living: ClassVar[list[Any]] = []
@@ -222,7 +222,7 @@ def _the_compiler_does_not_free_its_graph(sound: Any) -> Any:
 
 @fault("preprocess", "growth/programs")
 def _every_program_stays_in_the_compiler_s_cache(sound: Any) -> Any:
-    """Blobs are kept by the digest of their weights, without an end."""
+    """Blobs are kept by the digest of their weights, without a limit."""
 
     def preprocess(partition: Any, options: Any) -> Any:
         result = sound(partition=partition, options=options)

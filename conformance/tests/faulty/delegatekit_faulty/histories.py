@@ -1,4 +1,4 @@
-"""Faults that depend on what happened before: caches with too short keys, states that survive, and threads."""
+"""Faults that depend on history: caches with too short keys, states that survive, and threads."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _the_user_is_in_the_blob(sound: Any) -> Any:
 
 @fault("preprocess", "contract/same-bytes")
 def _random_choices_are_in_the_blob(sound: Any) -> Any:
-    """Ties between equal schedules are broken by a random number, whose generator the compiler seeds by nothing."""
+    """Ties between equal schedules are broken by a random number, whose generator the compiler does not seed."""
     generator = random.SystemRandom()
 
     def preprocess(partition: Any, options: Any) -> Any:
@@ -215,7 +215,7 @@ def _destroying_one_frees_what_two_share(sound: Any) -> Any:
 
 @fault("runtime", "contract/after-a-refusal")
 def _a_refused_blob_spoils_the_next(sound: Any) -> Any:
-    """After a blob was refused, the loader keeps its error: the next sound one is refused, too."""
+    """After a blob was refused, the loader keeps its error: the next valid one is refused, too."""
 
     class Runtime(Wrapped):
         error: ClassVar[list[Exception]] = []
@@ -254,7 +254,7 @@ def _a_refused_call_spoils_the_next(sound: Any) -> Any:
 
 @fault("runtime", "contract/silent")
 def _the_end_of_the_process_crashes(sound: Any) -> Any:
-    """What the runtime cleans up at the end of the process was freed before: the process ends with a signal."""
+    """The runtime frees resources twice at the end of the process, which ends with a signal."""
 
     class Runtime(Wrapped):
         registered: ClassVar[list[int]] = []
@@ -352,7 +352,7 @@ def _two_handles_of_one_payload_are_refused(sound: Any) -> Any:
 
 @fault("runtime", "dynamic/*")
 def _the_first_call_fixes_the_sizes(sound: Any) -> Any:
-    """Workspaces are made in the first call: what is larger in a later one is not computed to its end."""
+    """Workspaces are made in the first call: larger data in a later one is not computed to its end."""
 
     class Runtime(Wrapped):
         sizes: ClassVar[dict[int, tuple[Any, list[int]]]] = {}
@@ -369,7 +369,7 @@ def _the_first_call_fixes_the_sizes(sound: Any) -> Any:
 
 @fault("runtime", "contract/results-stay")
 def _outputs_share_memory_with_the_runtime(sound: Any) -> Any:
-    """Outputs are made to show the runtime's own memory, which the next call overwrites."""
+    """Outputs alias the runtime's own memory, which the next call overwrites."""
 
     class Runtime(Wrapped):
         arena: ClassVar[dict[tuple[Any, ...], torch.Tensor]] = {}

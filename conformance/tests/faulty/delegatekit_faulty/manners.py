@@ -1,4 +1,4 @@
-"""Faults in manners: what a backend leaves behind, prints, fetches, or does differently in another process."""
+"""Faults in manners: leftovers, output, downloads, and differences between processes."""
 
 from __future__ import annotations
 

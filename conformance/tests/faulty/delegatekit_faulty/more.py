@@ -1,4 +1,4 @@
-"""Faults at the edges of the interface: options, methods, alignment, slots, and what differs between processes."""
+"""Faults at the edges of the interface: options, methods, alignment, slots, and differences between processes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _an_option_changes_the_numbers(sound: Any) -> Any:
 
 @fault("preprocess and runtime", "contract/named-data-anywhere")
 def _needs_more_alignment_than_it_says(sound: Any, part: str) -> Any:
-    """Named data is said to need no alignment, but the runtime refuses what is not on a multiple of 64 bytes."""
+    """Named data is said to need no alignment, but the runtime refuses data that is not on a multiple of 64 bytes."""
     if part == "preprocess":
 
         def preprocess(partition: Any, options: Any) -> Any:
@@ -143,7 +143,7 @@ def _debug_handles_in_the_order_of_a_set(sound: Any) -> Any:
 
 @fault("partitioner", "contract/same-bytes-elsewhere")
 def _reasons_in_the_order_of_a_set(sound: Any) -> Any:
-    """The reason of a refusal lists what is supported in the order of a set: no two processes say the same."""
+    """The reason of a refusal lists the supported dtypes in the order of a set: it differs between processes."""
 
     class Partitioner(Wrapped):
         def check(self, call: Any) -> Verdict:
@@ -156,7 +156,7 @@ def _reasons_in_the_order_of_a_set(sound: Any) -> Any:
 
 @fault("runtime", "contract/second-destroy-later")
 def _a_slot_is_freed_twice(sound: Any) -> Any:
-    """Handles are slots that are used again: a second destroy frees what another handle has there by then."""
+    """Handles are slots that are used again: a second destroy frees the data of the slot's next handle."""
 
     class Runtime(Wrapped):
         slots: ClassVar[list[Any]] = []

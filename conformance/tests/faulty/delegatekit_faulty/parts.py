@@ -172,7 +172,7 @@ def _writes_to_its_input(sound: Any) -> Any:
 
 @fault("runtime", "operators/aten.add.Tensor/*", "contract/*")
 def _last_element_is_not_written(sound: Any) -> Any:
-    """The last element of an output keeps what was in memory."""
+    """The last element of an output keeps the former content of memory."""
 
     class Runtime(Wrapped):
         def execute(self, handle: Any, inputs: Any, outputs: Any) -> None:
@@ -379,7 +379,7 @@ def _exchanges_inputs(sound: Any) -> Any:
     return Runtime(sound)
 
 
-# What the suite looked at, but not closely enough
+# Parts that the suite once checked too loosely
 
 
 @fault("preprocess", "contract/same-bytes-elsewhere")
@@ -413,7 +413,7 @@ def _debug_handles_of_another_operator(sound: Any) -> Any:
 
 @fault("partitioner", "contract/options-stay-apart")
 def _options_of_one_lowering_leak(sound: Any) -> Any:
-    """What the user left out of one lowering is left out of all that follow."""
+    """Operators that the user left out of one lowering are left out of all later ones."""
 
     class Partitioner(Wrapped):
         def check(self, call: Any) -> Verdict:

@@ -57,7 +57,7 @@ def preprocess(partition: Any, options: Any) -> PreprocessResult:
 
 @hookimpl
 def compiler_version(options: Any) -> str | None:
-    """The base's, if it tells one."""
+    """The base's, if it has one."""
     return _part("version", getattr(BASE, "compiler_version", lambda options: None)(options=options))  # type: ignore[no-any-return]
 
 
@@ -121,7 +121,7 @@ def _intercepted(fault: Fault, operator: str, compute: Callable[..., Any], *args
 
 
 def with_remark(result: PreprocessResult, text: str) -> PreprocessResult:
-    """A compile spec more, with a text that the runtime does not look at."""
+    """One more compile spec, with a text that the runtime ignores."""
     return replace(result, compile_specs=(*result.compile_specs, CompileSpec("remark", text.encode())))
 
 

@@ -51,7 +51,7 @@ def _content(tensors: Any) -> bytes:
 
 
 def _skips_uploads(sound: Any, sample: Callable[[bytes], Any]) -> Any:
-    """A runtime that takes an input for the one of the last call if their samples are equal."""
+    """A runtime that treats an input as that of the last call if their samples are equal."""
 
     class Runtime(Wrapped):
         known: ClassVar[dict[Any, tuple[Any, Any, Any]]] = {}
@@ -124,7 +124,7 @@ def _recordings_are_for_eight_rows(sound: Any) -> Any:
 
 @fault("runtime", "sessions/sizes")
 def _a_size_that_comes_back_is_not_recorded_anew(sound: Any) -> Any:
-    """Two recordings are kept; the oldest is overwritten, but its size stays in the table of what is recorded."""
+    """Two recordings are kept; the oldest is overwritten, but its size stays in the table of recordings."""
 
     class Runtime(Wrapped):
         tables: ClassVar[dict[int, tuple[Any, list[Any]]]] = {}
@@ -189,7 +189,7 @@ def _the_program_that_runs_is_one_for_all_threads(sound: Any) -> Any:
 
 @fault("runtime", "sessions/state", base="vulkan")
 def _what_is_destroyed_is_used_again(sound: Any) -> Any:
-    """A destroyed delegate is kept, and given out again for the same blob: with the state that it had."""
+    """A destroyed delegate is kept, and reused for the same blob: with its old state."""
 
     class Runtime(Wrapped):
         free: ClassVar[dict[bytes, list[Any]]] = {}
@@ -304,7 +304,7 @@ def _with_other_keys(sound: Any, part: str, name: Callable[[Any, int], str]) -> 
 
 @fault("preprocess and runtime", "sessions/data")
 def _keys_are_places(sound: Any, part: str) -> Any:
-    """Named data is called after its place in the method: that of another model is taken for it."""
+    """Named data is called after its place in the method: that of another model is used for it."""
     return _with_other_keys(sound, part, lambda partition, place: f"{partition.method}-{partition.index}-{place}")
 
 
@@ -313,7 +313,7 @@ _made: list[int] = []
 
 @fault("preprocess and runtime", "sessions/compiling")
 def _keys_count_what_was_lowered(sound: Any, part: str) -> Any:
-    """Named data is numbered through in the order of lowering: its keys depend on what was lowered before."""
+    """Named data is numbered through in the order of lowering: its keys depend on earlier lowerings."""
 
     def name(partition: Any, place: int) -> str:
         _made.append(place)
@@ -324,7 +324,7 @@ def _keys_count_what_was_lowered(sound: Any, part: str) -> Any:
 
 @fault("preprocess", "sessions/compiling")
 def _the_blob_says_how_many_came_before(sound: Any) -> Any:
-    """Names inside the blob are made unique by a number that counts on over all programs of the process."""
+    """Names inside the blob are made unique by a counter over all programs of the process."""
     from .plugin import with_remark
 
     def preprocess(partition: Any, options: Any) -> Any:
@@ -342,7 +342,7 @@ def _with_a_table(sound: Any) -> Any:
 
 @fault("options and preprocess and version", "sessions/compiling")
 def _the_version_forgets_a_file(sound: Any, part: str) -> Any:
-    """The blob depends on a file that an option names; the key of the cache knows its name, but not what it holds."""
+    """The blob depends on a file that an option names; the key of the cache has its name, but not its content."""
     if part == "options":
         return _with_a_table(sound)
     if part == "version":
@@ -362,7 +362,7 @@ _by_graph: dict[Any, Any] = {}
 
 @fault("preprocess", "sessions/orders", native=True)
 def _what_was_compiled_is_kept_without_its_options(sound: Any) -> Any:
-    """Compiled programs are kept by their graph and weights: the options of the first are those of all."""
+    """Compiled programs are kept by their graph and weights: the options of the first apply to all."""
     from delegatekit_toolkit.content import content_key
 
     def preprocess(partition: Any, options: Any) -> Any:

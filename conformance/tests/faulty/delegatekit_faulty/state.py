@@ -1,4 +1,4 @@
-"""Faults that change the process of the user: what was set before a hook is called is not set any more after it."""
+"""Faults that change the process of the user: a setting from before a hook is different after it."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _takes_the_root_logger(sound: Any) -> Any:
 
 @fault("preprocess", "operators/aten.add.Tensor/float32")
 def _changes_the_umask(sound: Any) -> Any:
-    """Files that the user writes after a compilation can be read by nobody else."""
+    """Files that the user writes after a compilation are unreadable for others."""
     return _compiling(sound, lambda: os.umask(0o077))
 
 

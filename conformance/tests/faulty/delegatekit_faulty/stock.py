@@ -1,6 +1,6 @@
-"""Faults of files: the runtime in Python knows something that the blob does not say, so the stock runtime goes wrong.
+"""Faults of files: the runtime in Python knows facts that are not in the blob, so the stock runtime is wrong.
 
-Each has the sound blob in a compile spec, which only the runtime in Python looks at, and a changed one for the device.
+Each has the sound blob in a compile spec, which only the runtime in Python reads, and a changed one for the device.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults that take a text of the payload for more than a text: code, a module, a library, a file, a command."""
+"""Faults that interpret a text of the payload as more than a text: code, a module, a library, a file, a command."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _a_plan_is_unpickled(sound: Any, part: str) -> Any:
 
 @fault("preprocess and runtime", "contract/texts-are-only-text")
 def _a_module_of_the_plan_is_imported(sound: Any, part: str) -> Any:
-    """The compile spec names the module with the kernels, whatever it is."""
+    """The compile spec names the module with the kernels, without any check."""
 
     def use(text: bytes) -> None:
         with suppress(ImportError, ValueError, TypeError):
@@ -97,7 +97,7 @@ def _the_plan_names_a_library(sound: Any, part: str) -> Any:
 
 @fault("runtime", "contract/texts-are-only-text")
 def _dtypes_of_the_blob_are_evaluated(sound: Any) -> Any:
-    """The dtypes in the blob, behind its checksum, become torch's by `eval`."""
+    """The dtypes in the blob, after its checksum, become torch's by `eval`."""
 
     class Runtime(Wrapped):
         def init(self, payload: Any) -> Any:
