@@ -56,7 +56,7 @@ UNDECLARED = {
 }
 #: Packages that must stay usable without a backend and without a vendor's tools.
 NEUTRAL = frozenset(BELOW)
-#: Backends that they name all the same: the suite's partner in programs of two backends, which may be missing.
+#: Backends that they still name: the suite's partner in programs of two backends, which may be missing.
 NAMED = {"delegatekit-conformance": frozenset({"reference"})}
 #: Names of backends and vendors that must not occur in those.
 VENDORS = re.compile(r"xnnpack|core ?ml|vulkan|ethos.?u|vela|qnn|openvino|hexagon|cadence", re.IGNORECASE)

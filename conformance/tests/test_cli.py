@@ -129,7 +129,7 @@ def test_finished_cases_are_not_run_again(play: Play, tmp_path: Path) -> None:
     found = conform(*arguments)
     assert found.exit_code == 130 and "interrupted: 1 of 2 cases not run" in found.stderr
     assert run == [CASES[0]]
-    assert [case["case"] for case in strict(report)["cases"]] == [CASES[0]], "what is there is written"
+    assert [case["case"] for case in strict(report)["cases"]] == [CASES[0]], "finished cases are written"
     run = play()
     found = conform(*arguments)
     assert run == [CASES[1]] and "1 of 2 cases are finished" in found.stderr

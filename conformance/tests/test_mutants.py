@@ -319,7 +319,7 @@ def test_examples_that_make_no_difference_to_a_changed_expression_are_not_tried(
     wanted = [(one, chooser.attempts(one)) for one in (opposite, boundary, overlapping)]
     found = infection.record(toy, CONTEXT, wanted, source=mutant_cases.in_this_process)
     assert [one.name for one in found.order(opposite, wanted[0][1])] == ["sums/count_down#0"]
-    assert found.order(boundary, wanted[1][1]) == [], "nobody doubles 5"
+    assert found.order(boundary, wanted[1][1]) == [], "no example doubles 5"
     assert found.order(overlapping, wanted[2][1]) == wanted[2][1], "of what has no probe nothing is known"
 
 
@@ -329,7 +329,7 @@ def test_of_a_constant_the_expressions_count_that_read_it(toy: Plugin, tmp_path:
     reaching = chooser.attempts(higher)
     found = infection.record(toy, CONTEXT, [(higher, reaching)], source=mutant_cases.in_this_process)
     assert len(found.known[higher.name]) == 3
-    assert found.order(higher, reaching) == [], "nobody doubles 6"
+    assert found.order(higher, reaching) == [], "no example doubles 6"
 
 
 @pytest.mark.parametrize(

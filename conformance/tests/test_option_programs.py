@@ -126,8 +126,8 @@ def test_what_is_lowered_and_should_be_refused_is_a_fault() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "says no options of programs"),
-        ("[[program]]\nname = 'a'\n", "says no options of programs"),
+        ("", "has no valid options of programs"),
+        ("[[program]]\nname = 'a'\n", "has no valid options of programs"),
         ("[[program]]\nname = 'a'\nprogram = 'none'\noptions = {}\ncalls = [[1]]", "there is no program 'none'"),
         ("[[program]]\nname = 'a'\nprogram = 'dynamic'\noptions = {}\ncalls = [[1, 2]]", "1 sizes that change"),
         ("[[program]]\nname = 'a'\nprogram = 'dynamic'\noptions = {}", "either calls"),

@@ -94,13 +94,13 @@ def test_what_sleeps_too_long_ends_with_a_traceback(toys: Toys) -> None:
     pool = toys(replace(CONTEXT, timeout=1.5), limits=Limits(patience=2.0))
     result = pool.run_case("toys/hang")
     assert counts(result) == {"DELEGATED": 4, "TIMEOUT": 1}
-    assert "no end after 3 s in " in result.faults[0].detail and "toy_cases.py" in result.faults[0].detail
+    assert "timed out after 3 s in " in result.faults[0].detail and "toy_cases.py" in result.faults[0].detail
 
 
 def test_what_sleeps_and_uses_no_cpu_time_is_not_waited_for_long(toys: Toys) -> None:
     result = toys(replace(CONTEXT, timeout=1.0), limits=Limits(patience=1000.0)).run_case("toys/hang")
     assert counts(result) == {"DELEGATED": 4, "TIMEOUT": 1}
-    assert "no end after 1 s, the last of them without any CPU use in " in result.faults[0].detail
+    assert "timed out after 1 s, the last of them without any CPU use in " in result.faults[0].detail
     assert "toy_cases.py" in result.faults[0].detail
 
 
@@ -108,7 +108,7 @@ def test_what_uses_too_much_cpu_time_ends_with_a_traceback(toys: Toys) -> None:
     context = replace(CONTEXT, timeout=0.5, profile=replace(CONTEXT.profile, shrink_seconds=1.0))
     result = toys(context, limits=Limits(patience=1000.0)).run_case("toys/spin")
     assert counts(result) == {"DELEGATED": 4, "TIMEOUT": 1}
-    assert "no end after 0.5 CPU seconds in _spin (toy_cases.py" in result.faults[0].detail
+    assert "timed out after 0.5 CPU seconds in _spin (toy_cases.py" in result.faults[0].detail
     assert result.faults[0].shrunk
 
 

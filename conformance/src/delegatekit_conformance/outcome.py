@@ -81,7 +81,7 @@ _MEANINGS: Mapping[Verdict, str] = {
     Verdict.STOCK: "right in this engine, but the stock ExecuTorch runtime refuses the file, fails, or is wrong",
     Verdict.VIOLATION: "the backend breaks a rule of the plugin interface",
     Verdict.CRASH: "the process ended by a signal or without a result",
-    Verdict.TIMEOUT: "no end within the time limit",
+    Verdict.TIMEOUT: "not finished within the time limit",
 }
 
 #: From harmless to grave: a case has the verdict of its example that comes last here.

@@ -123,7 +123,7 @@ class _Process:
             kind, *content = pickle.loads(self.connection.recv_bytes())
             if kind == "new":
                 self.child, how = content
-                raise StockError(f"no end within {_PATIENCE:.0f} s" if late else f"the process ended with {how}")
+                raise StockError(f"timed out after {_PATIENCE:.0f} s" if late else f"the process ended with {how}")
             found, fault, answer = content
             if found == number and fault:
                 raise (MissingKernel if _NO_KERNEL in fault else StockError)(fault)
@@ -299,7 +299,7 @@ def _ready(identifier: str, backend: str) -> str:
         if binding()._is_available(identifier):
             return ""
     told = next((line.strip() for line in lines if line.strip()), "") or runtime.reason
-    why = told or "it says no more; most look for a library of the vendor by an environment variable"
+    why = told or "it gives no reason; most look for a library of the vendor by an environment variable"
     return f"the wheel executorch has the delegate {identifier}, which says that it cannot run here: {why}"
 
 

@@ -29,7 +29,7 @@ def add_options(parser: pytest.Parser) -> None:
         "--conformance-profile",
         choices=("quick", "default", "thorough"),
         default="default",
-        help="how much is tried",
+        help="amount of testing",
     )
     add("--conformance-seed", type=int, default=0, metavar="N", help="the same seed gives the same examples")
     add("--conformance-timeout", type=float, default=60.0, metavar="SECONDS", help="what one example may take")

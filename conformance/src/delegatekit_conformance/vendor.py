@@ -69,4 +69,4 @@ def entries_of(text: str, where: str, table: str, made: Callable[..., _Entry], w
     try:
         return tuple(made(**{**common, **entry}) for entry in values[table])
     except (ValueError, KeyError, TypeError, AttributeError, re.error) as error:
-        raise InputError(f"says no {what}: {error}", where=where) from error
+        raise InputError(f"has no valid {what}: {error}", where=where) from error

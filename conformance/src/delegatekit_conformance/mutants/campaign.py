@@ -303,8 +303,8 @@ def line(found: Found, text: str) -> str:
         told += f"; delegates are larger in {len(found.larger)} cases" if found.larger else ""
         told += f"; more work in {len(found.work)} cases" if found.work else ""
         told += f"; other reasons in {len(found.reasons)} cases" if found.reasons else ""
-        told += f"; told otherwise in {len(found.insides)} cases" if found.insides else ""
-        told += f"; says otherwise: {found.said[0]}" if found.said else ""
+        told += f"; reported differently in {len(found.insides)} cases" if found.insides else ""
+        told += f"; changed description: {found.said[0]}" if found.said else ""
         how = f"{found.tried} of {found.possible} examples{told}"
     return f"{fate} {found.seconds:5.1f} s  {found.name}  |  {text[:100]}  |  {how}"
 

@@ -25,7 +25,7 @@ _NO_RESULT: Final = {
     Verdict.CLAIM: "a claim was not kept",
     Verdict.VIOLATION: "a rule was broken",
     Verdict.CRASH: "the process crashed",
-    Verdict.TIMEOUT: "there was no end",
+    Verdict.TIMEOUT: "it timed out",
 }
 #: Verdicts of examples that the backend compiled, all of which `verification` sees.
 _COMPILED: Final = frozenset(

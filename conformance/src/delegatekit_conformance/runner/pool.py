@@ -287,14 +287,14 @@ def _of_death(progress: Progress, death: Death, patience: float) -> Outcome:
     detail = f"{after}the process ended with {death}"
     verdict = Verdict.CRASH
     if death.late or "Timeout (" in trace[:20]:
-        verdict, detail = Verdict.TIMEOUT, f"{after}no end after {progress.limit * patience:g} s"
+        verdict, detail = Verdict.TIMEOUT, f"{after}timed out after {progress.limit * patience:g} s"
     elif death.slept:
         verdict, detail = (
             Verdict.TIMEOUT,
-            f"{after}no end after {progress.limit:g} s, the last of them without any CPU use",
+            f"{after}timed out after {progress.limit:g} s, the last of them without any CPU use",
         )
     elif death.code == -_OVER:
-        verdict, detail = Verdict.TIMEOUT, f"{after}no end after {progress.limit:g} CPU seconds"
+        verdict, detail = Verdict.TIMEOUT, f"{after}timed out after {progress.limit:g} CPU seconds"
     detail = "".join((detail, f" in {where}" if where else "", f": {words}" if words else ""))
     return Outcome(verdict, detail, example=progress.example, blame="backend", seconds=progress.elapsed())
 

@@ -399,7 +399,7 @@ def _in_threads(
     for thread in threads:
         thread.join(context.timeout)
         if thread.is_alive():
-            raise Late(f"{_THREADS} threads that compile come to no end within {context.timeout:.0f} s")
+            raise Late(f"{_THREADS} threads that compile do not finish within {context.timeout:.0f} s")
     return wrong
 
 

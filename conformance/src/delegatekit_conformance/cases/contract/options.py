@@ -144,7 +144,7 @@ def options_of_partitioners(context: Context) -> str:
         lower(SPECIMENS[name], replace(context, options={**chosen, "whole_graph": True}))
     except DelegateKitError as error:
         return f"{operator} is left out; {str(error).splitlines()[0]}"
-    raise Broken(f"{name}: with whole_graph and leave_out={operator}, it is lowered all the same")
+    raise Broken(f"{name}: with whole_graph and leave_out={operator}, it is still lowered")
 
 
 def _refuse(context: Context, name: str, value: Any) -> None:
