@@ -528,7 +528,7 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 
 def merged(new: str, old: str, measured: Sequence[str]) -> str:
-    """A page with the sections and rows of an older one that were not measured anew; `measured` are the backends.
+    """A page with the sections and rows of an older one that were not remeasured; `measured` are the backends.
 
     Raises ValueError if the tables of a task have different columns.
     """

@@ -9,7 +9,7 @@ Each measurement runs in a process of its own, one thread, one after the other; 
 with the same two samples. Latency and SRAM are what Vela says, asked in the same way for both; stock's TOSA file must
 give stock's blob, byte for byte. The ratio of signal to noise is each side's own compiled result against its own
 fake-quantized module in eager, on an input that neither has seen: ours on the host (the compiled stream for the U55,
-the TOSA program in Arm's reference model for others), stock's TOSA program in the reference model. After it stands how
+the TOSA program in Arm's reference model for others), stock's TOSA program in the reference model. Last comes how
 much two executions in eager differ, with float32 and with double precision between the integers: more cannot be asked
 for.
 """

@@ -7,7 +7,7 @@ The models are `SEMANTIC_MODELS` of the conformance package, and the tiny Llama 
 Each lowering runs in a process of its own, one after the other: CPU seconds from the exported program to the written
 file. Then both files run in the stock runtime in one process, one thread, rounds interleaved: the median CPU
 milliseconds of a round, which is each of the case's calls once (of other sizes, or other branches of the control
-flow). Each result is compared with eager. Where one side fails, its cells are "-" and the reason stands below.
+flow). Each result is compared with eager. Where one side fails, its cells are "-" and the reason is below.
 """
 
 from __future__ import annotations

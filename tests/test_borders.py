@@ -244,7 +244,7 @@ def test_what_runs_a_file_reaches_no_computer_algebra(package: Package) -> None:
 
 
 def texts(folder: Path) -> Iterator[tuple[str, str]]:
-    """Place and text of every line that was written by hand."""
+    """Place and text of every line of handwritten files."""
     for path in sorted(folder.rglob("*")):
         if path.suffix in {".py", ".toml", ".md", ".json", ".txt"} and "__pycache__" not in path.parts:
             for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):

@@ -162,7 +162,7 @@ def test_what_grows_is_found(install: Install, name: str, old: str, leak: str, w
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a process' memory in the same way")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not report a process' memory in the same way")
 def test_leaks_of_a_runtime_apart_are_found(install: Install) -> None:
     install(APART, (EXECUTE, "        KEPT.append(os.urandom(1) * 20_000)\n" + EXECUTE))
     outcome = repeat("calls")

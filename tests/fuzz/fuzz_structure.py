@@ -63,7 +63,7 @@ def worker(folder: Path, formats: Mapping[str, tuple[int, int]]) -> None:
 def _peak() -> int:
     """The most memory that this process had resident, in bytes.
 
-    `getrusage` does not tell: its figure goes on from the process that started this one, here a run of all tests.
+    `getrusage` does not help: its figure goes on from the process that started this one, here a run of all tests.
     """
     _, _, rest = Path("/proc/self/status").read_text().partition("VmHWM:")
     return int(rest.split()[0]) << 10

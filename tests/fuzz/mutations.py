@@ -215,7 +215,7 @@ def _strings(root: Table) -> list[str]:
 
 
 def _neighbours(scalar: str, root: Table) -> list[Any]:
-    """The numbers of one type that stand in a file."""
+    """The numbers of one type in a file."""
     return [
         getattr(item, field.name)
         for item in _tables(root)

@@ -395,7 +395,7 @@ def _coreml(delegate: Delegate, source: random.Random) -> Delegate:
 
 
 def _changed_directory(blob: bytes, source: random.Random) -> bytes:
-    """The directory stands at the end, its bytes in reverse order."""
+    """The directory is at the end, its bytes in reverse order."""
     directory, size = json.JSONDecoder().raw_decode(blob[::-1].decode("latin-1"))
     _change_json(directory, source)
     return blob[:-size] + json.dumps(directory).encode()[::-1]

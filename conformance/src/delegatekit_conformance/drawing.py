@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class _Found(Exception):  # noqa: N818  it is not an error
-    """Tells Hypothesis that an example fails."""
+    """Signals Hypothesis that an example fails."""
 
 
 class _Stop(BaseException):
@@ -47,7 +47,7 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def draw(strategy: SearchStrategy[T], count: int, seed: int) -> list[T]:
-    """Up to `count` different examples. The first is the simplest, and so are then those of small seeds."""
+    """Up to `count` different examples. The first is the simplest, and so are those of small seeds."""
     found: dict[Any, T] = {}
 
     @hypothesis.seed(seed)

@@ -102,7 +102,7 @@ def forgotten(rows: Sequence[Row], alone: Mapping[str, frozenset[str] | None]) -
         return ""
     told = frozenset[str]().union(*(row.operators for row in rows))
     lost = [name for name in alone if alone[name] and name not in told and not _QUANTIZING.match(name)]
-    return f"nothing that is told of has the debug handles of {lost[0]}" if lost else ""
+    return f"no reported operator has the debug handles of {lost[0]}" if lost else ""
 
 
 def traced(program: LoweredProgram, calls: Calls, context: Context) -> list[tuple[Delegate, list[Row]]]:

@@ -2,7 +2,7 @@
 
 A shader for many operators branches by these constants: most of its blocks are unreachable for any one dispatch. Blocks
 are numbered from 1, in the order of the module; sets of them are masks (bit n is block n), as those of lines are. Bit 0
-stands for the module: each dispatch has it.
+means the module: each dispatch has it.
 The words of the format: https://registry.khronos.org/SPIR-V/specs/unified1/SPIRV.html, 2.2.5 and 3.52.
 """
 

@@ -52,7 +52,7 @@ class Request:
     count: int = 150
     #: Chooses the mutants; the suite's own seed, which chooses the examples, is 0.
     seed: int = 0
-    #: Rooms of the plugin; none stands for all.
+    #: Rooms of the plugin; none means all.
     rooms: tuple[str, ...] = ()
     #: "quick", or "default": survivors of the quick profile's examples are tried with the default one's.
     profile: str = "quick"
@@ -65,7 +65,7 @@ class Request:
     scheduler: str = ""
     #: CPU seconds of examples that a mutant is tried with, for each profile.
     seconds: float = 60.0
-    #: Patterns of the cases that may be used; none stands for all.
+    #: Patterns of the cases that may be used; none means all.
     select: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
 

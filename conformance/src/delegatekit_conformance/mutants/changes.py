@@ -814,7 +814,7 @@ _DTYPE = re.compile(r"(bfloat|float|u?int|complex)\d+$|bool$")
 
 
 def _owner(node: ast.Attribute) -> str:
-    """The class whose member an attribute is, as far as its spelling tells; "torch" for dtypes. Else empty."""
+    """The class whose member an attribute is, as far as its spelling shows; "torch" for dtypes. Else empty."""
     if not isinstance(node.value, ast.Name):
         return ""
     if node.value.id in ("torch", "np", "numpy"):

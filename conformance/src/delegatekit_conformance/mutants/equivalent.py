@@ -40,7 +40,7 @@ class Mark:
 def read(plugin: Plugin) -> tuple[Mark, ...]:
     """The marks of a plugin; none if it has no such file.
 
-    Raises InputError if the file is wrong, or if a mark stands for no possible change of the plugin as it is.
+    Raises InputError if the file is wrong, or if a mark matches no possible change of the plugin as it is.
     """
     path = plugin.folder / FILE
     if not path.exists():

@@ -77,7 +77,7 @@ class Score:
     judged: tuple[Judged, ...]
     #: Number of drawn mutants that are marked as equivalent.
     equivalent: int = 0
-    #: Patterns of the cases that were used; none stands for all.
+    #: Patterns of the cases that were used; none means all.
     select: tuple[str, ...] = ()
     #: CPU seconds of examples that a mutant was tried with, for each profile; 0 if it was not kept.
     seconds: float = 0.0

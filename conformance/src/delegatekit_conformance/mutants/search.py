@@ -1,7 +1,7 @@
 """The search for a corpus: `python -m delegatekit_conformance.mutants.search BACKEND`.
 
 All expressions of a plugin that mutants would change are evaluated in all their forms, while many more recipes run than
-a profile has. Kept are those in which forms differ that the quick profile's examples do not tell apart, until each form
+a profile has. It keeps those in which forms differ that the quick profile's examples do not separate, until each form
 differs in two of the suite's examples, as far as the drawn recipes can.
 """
 

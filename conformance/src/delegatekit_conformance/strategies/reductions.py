@@ -32,7 +32,7 @@ def _dims(sketch: Sketch, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _reduced(shape: Sequence[int], dims: Sequence[int], *, keepdim: bool = False) -> tuple[int, ...]:
-    """The shape of a reduction over the dimensions; none stands for all."""
+    """The shape of a reduction over the dimensions; none means all."""
     rank = len(shape)
     gone = {dim % rank for dim in dims} if rank and dims else set(range(rank))
     kept = [1 if dim in gone else size for dim, size in enumerate(shape) if keepdim or dim not in gone]
@@ -278,7 +278,7 @@ def _any(sketch: Sketch, name: str) -> Recipe:
     if name.endswith(".dim"):
         arguments = [sketch.dim(len(shape)), *_keepdim(sketch)]
     elif name.endswith(".dims"):
-        # An empty list stands for all dimensions in eager's any and for none in its meta function: left out.
+        # An empty list means all dimensions in eager's any and none in its meta function: left out.
         arguments = [_dims(sketch, shape) or None, *_keepdim(sketch)]
         if arguments == [None] and sketch.flag():
             arguments = []

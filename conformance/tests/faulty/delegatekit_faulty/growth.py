@@ -18,7 +18,7 @@ from .fault import Wrapped, fault
 
 @fault("runtime", "growth/calls")
 def _each_call_keeps_two_kilobytes(sound: Any) -> Any:
-    """Each call keeps 2 KiB for a trace that nobody reads."""
+    """Each call keeps 2 KiB for a trace without a reader."""
 
     class Runtime(Wrapped):
         trace: ClassVar[list[bytearray]] = []

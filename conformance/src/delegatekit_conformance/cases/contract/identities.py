@@ -1,6 +1,6 @@
 """Identities: a text in a blob that looks like a digest or a UUID, by which a device recognizes it, covers all of it.
 
-A text claims to identify what a blob holds if it stands at the same place in several blobs and is another one in each
+A text claims to identify what a blob holds if it is at the same place in several blobs and differs in each
 of them. If it then stays as it is where a weight or a number changes, two models have one identity. Left alone are
 digests of parts that are the same in both, keys of named data, which have a rule of their own, and blobs in which
 another such text changes.

@@ -142,7 +142,7 @@ def profiles(context: Context) -> str:
     """A profiled call gives the same bits; its operators have names and times, and their keys are the debug map's."""
     runtime = runtime_of(context)
     if not isinstance(runtime, ProfilingRuntime):
-        raise NotApplicable("the runtime does not tell how long operators take")
+        raise NotApplicable("the runtime does not report operator times")
     told = 0
     for item in samples(context):
         with handle_of(runtime, item.payload) as handle:

@@ -106,7 +106,7 @@ def _whole(recipe: Recipe, context: Context) -> tuple[Sample, Delegate, Any]:
 def _times(item: Sample, context: Context) -> _Times:
     runtime = runs(context).create_runtime()
     if not isinstance(runtime, ProfilingRuntime):
-        raise NotApplicable("the runtime does not tell how long operators take")
+        raise NotApplicable("the runtime does not report operator times")
     handle = runtime.init(item.payload)
     try:
         inputs = [tensor.clone() for tensor in item.inputs]
@@ -122,9 +122,9 @@ def _times(item: Sample, context: Context) -> _Times:
         runtime.destroy(handle)
     kinds = {tuple((row.name, row.key) for row in call) for call in rows}
     if len(kinds) != 1:
-        raise Broken("two profiled calls with the same inputs tell of other operators, or in another order")
+        raise Broken("two profiled calls with the same inputs report other operators, or in another order")
     if not rows[0]:
-        raise NotApplicable("the runtime tells of no operator of this delegate")
+        raise NotApplicable("the runtime reports no operator of this delegate")
     seconds = [min(call[index].seconds for call in rows) for index in range(len(rows[0]))]
     return _Times([row.name for row in rows[0]], [row.key for row in rows[0]], seconds, calls, min(plain))
 
@@ -154,11 +154,11 @@ def largest_is_slowest(context: Context) -> str:
         if told is None:
             told = list(found.seconds) if len(found.seconds) == 3 else None
         if told is None:
-            raise NotApplicable("the operators that are told of cannot be traced to those of the program")
+            raise NotApplicable("the reported operators cannot be traced to those of the program")
         if any(seconds * _SLOWER > told[place] for index, seconds in enumerate(told) if index != place):
             shown = ", ".join(f"{seconds:.3g} s" for seconds in told)
             raise Broken(
-                f"of three products, number {place + 1} is a hundred times as large as the others; told, by their "
+                f"of three products, number {place + 1} is a hundred times as large as the others; reported, by their "
                 f"debug handles: {shown}"
             )
         said.append(f"{told[place]:.3g} s")
@@ -166,7 +166,7 @@ def largest_is_slowest(context: Context) -> str:
 
 
 def _of_products(found: _Times, delegate: PreprocessResult | Delegate, partition: Any) -> list[float] | None:
-    """The seconds of each of the three products, with all pieces of it; None if the debug handles tell of none."""
+    """The seconds of each of the three products, with all pieces of it; None if there are no debug handles of them."""
     nodes = [node for node in partition.exported_program.graph.nodes if node.op == "call_function"]
     names = [operator_name(node) for node in nodes]
     products = [node for node, name in zip(nodes, names, strict=True) if "linear" in name or "mm" in name]
@@ -188,7 +188,7 @@ def handles_are_those_of_the_operators(context: Context) -> str:
     """In a program of each kind, the times of a delegate have the debug handles of its own operators."""
     runtime = runs(context).create_runtime()
     if not isinstance(runtime, ProfilingRuntime):
-        raise NotApplicable("the runtime does not tell how long operators take")
+        raise NotApplicable("the runtime does not report operator times")
     told = []
     for kind in kinds(context):
         try:
@@ -328,7 +328,9 @@ def blob_operators_are_those_lowered(context: Context) -> str:
         raise Broken(f"a program of 2 operators has {len(short)} in its blob, one of 6 operators {len(long)}")
     other = _told((_SUB, _TANH), context)
     if other is not None and _kinds(other) == _kinds(short):
-        raise Broken(f"two programs without a common operator are told alike: {', '.join(_kinds(short))}")
+        raise Broken(
+            f"two programs without a common operator have the same reported operators: {', '.join(_kinds(short))}"
+        )
     unread = [name for operator in long[:-1] for name in operator.makes]
     read = {name for operator in long for name in operator.reads}
     lost = [name for name in unread if name not in read]
@@ -349,7 +351,7 @@ def _told(operators: Sequence[str], context: Context) -> Sequence[Any] | None:
     try:
         return operators_of(found[0])
     except DelegateKitError as error:
-        raise Broken(f"the operators of a sound blob cannot be told: {words(error)}") from error
+        raise Broken(f"the operators of a sound blob cannot be reported: {words(error)}") from error
 
 
 def _kinds(operators: Sequence[Any]) -> list[str]:
@@ -430,7 +432,7 @@ def versions_stay(context: Context) -> str:
     options = backend.make_options(context.options)
     first, second = backend.compiler_version(options), backend.compiler_version(options)
     if first is None:
-        raise NotApplicable("the plugin does not tell the version of its compiler")
+        raise NotApplicable("the plugin does not report the version of its compiler")
     if first != second:
         raise Broken(f"the version of its compiler is {first!r}, and then {second!r}")
     if not first.strip() or not first.isprintable():
