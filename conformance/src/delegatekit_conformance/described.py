@@ -56,7 +56,7 @@ _NUMBERS: tuple[int | float, ...] = (
 def describe(backend: LoadedBackend, options: Mapping[str, Any]) -> Description:
     """The backend's description of itself with these options.
 
-    Facts that cannot be queried are left out: the contract's rules report it.
+    Facts that cannot be queried are left out: the contract's rules report them.
     """
     found: dict[str, Facts] = {}
     parts: tuple[Callable[[LoadedBackend, Mapping[str, Any]], Iterator[tuple[str, Facts]]], ...]

@@ -127,7 +127,7 @@ def _minilm_folder() -> Path:
 
 
 def sentence_tokens(text: str) -> Inputs:
-    """The inputs of the model "minilm" for a sentence: ids and mask (1, 128). Raises ModuleNotFoundError as that."""
+    """Inputs of the model "minilm" for a sentence: ids, mask (1, 128). Raises ModuleNotFoundError as `build_model`."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(_minilm_folder(), local_files_only=True)

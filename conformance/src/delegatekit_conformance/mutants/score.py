@@ -39,8 +39,8 @@ class Judged:
     def told(self, profile: str) -> bool:
         """True if they found no fault, and the difference to a run without the change reports it.
 
-        Less is delegated, delegates are larger or have more work for the same operators, or the backend gives something
-        else of itself.
+        Less is delegated, delegates are larger or have more work for the same operators, or the backend describes
+        itself differently.
         """
         return not self.killed(profile) and any(found.told for found in self._until(profile))
 

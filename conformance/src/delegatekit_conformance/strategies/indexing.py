@@ -183,7 +183,7 @@ def _embedding_bag(sketch: Sketch, name: str) -> Recipe:
     offsets = [0, *sorted(sketch.integer(0, length) for _ in range(bags - 1)), *([length] if last else [])]
     dtype = sketch.choice(("int64", "int32"))
     weight = sketch.weight((count, features), values=summands(sketch, (bags, features), weighted=True))
-    # PyTorch 2.13 reads the memory of indices as if they were contiguous, and sums the wrong rows where they do not.
+    # PyTorch 2.13 reads the memory of indices as if they were contiguous, and sums the wrong rows if not.
     index = sketch.tensor((length,), dtype, values=("integers", 0, count - 1), layouts=False)
     starts = sketch.tensor((len(offsets),), dtype, values=("literal", tuple(offsets)), layouts=False)
     factors = None
