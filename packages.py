@@ -57,7 +57,7 @@ class Package:
 
     @property
     def is_plugin(self) -> bool:
-        """Whether it brings backends, rather than a part of DelegateKit itself."""
+        """True if it brings backends, and is no part of DelegateKit itself."""
         return bool(self.backends)
 
     @property

@@ -119,7 +119,7 @@ class Processes:
         self._stopped = Event()
 
     def run(self, command: Sequence[str], seconds: float | None, environment: Mapping[str, str]) -> Ended | None:
-        """How a command ended, stdout and stderr joined; None if all were stopped before. Arguments as of `Process`."""
+        """The ending of a command, stdout and stderr joined; None if stopped before. Arguments as of `Process`."""
         if self._stopped.is_set():
             return None
         process = Process(command, environment=environment, joined=True)

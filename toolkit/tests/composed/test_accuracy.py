@@ -109,7 +109,7 @@ WITH_INTEGERS = Dialect(
 
 
 def computed(make: Callable[..., Any], *operands: Tensor, dialect: Dialect[Tensor] = BARE, **options: Any) -> Tensor:
-    """What a composition gives for tensors."""
+    """The result of a composition for tensors."""
     result: Tensor = make(*(dialect.number(None, item) for item in operands), **options).value
     return result
 

@@ -110,7 +110,7 @@ def _examined(name: str, brings: Sequence[str]) -> InstalledDistribution:
 
 
 def _needed(distribution: Any) -> tuple[Need, ...]:
-    """What a distribution needs without extras."""
+    """The requirements of a distribution without extras."""
     asked = [Requirement(text) for text in distribution.requires or ()]
     return tuple(
         Need(item.name, f"{item.name}{item.specifier}", _version(item.name), unmet(item) or "")

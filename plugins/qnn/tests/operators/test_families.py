@@ -58,7 +58,7 @@ ORDER = torch.randperm(24, generator=torch.Generator().manual_seed(3)).reshape(4
 
 
 class Multiples(nn.Module):
-    """What becomes a multiple after a constant row was added."""
+    """A sum with a constant row, multiplied."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -137,7 +137,7 @@ def test_the_logarithm_of_a_softmax_of_numbers_far_from_zero_is_right(base: floa
 
 @pytest.mark.parametrize(("scale", "zero_point"), [(0.0392, 0), (1.9725, 0), (0.0157, 85)])
 def test_the_library_quantizes_by_a_product_of_float16(scale: float, zero_point: int, simulator: None) -> None:
-    """What `conformance.toml` says of numbers near the middle between two steps, as an equation."""
+    """The entry of `conformance.toml` on numbers near the middle between two steps, as an equation."""
 
     def rounded(x: torch.Tensor) -> torch.Tensor:
         integers = quantized_decomposed.quantize_per_tensor(x, scale, zero_point, 0, 255, torch.uint8)

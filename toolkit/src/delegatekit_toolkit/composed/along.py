@@ -153,7 +153,7 @@ def running(
     dim: int,
     join: Callable[[Sequence[Number[V]], Sequence[Number[V]]], Sequence[Number[V]]],
 ) -> list[Number[V]]:
-    """What `join` makes of all elements up to each: 1, 2, 4, ... elements are joined with as many before them."""
+    """All elements up to each, joined by `join`: 1, 2, 4, ... elements with as many before them."""
     found, axis = list(parts), axis_of(dim, len(parts[0].shape))
     size, step = found[0].shape[axis], 1
     while step < size:

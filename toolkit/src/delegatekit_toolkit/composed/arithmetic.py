@@ -68,12 +68,12 @@ def _truncated_quotient(left: Number[V], right: Term[V]) -> Number[V]:
 
 
 def remainder(left: Number[V], right: Term[V]) -> Number[V]:
-    """What a division to the next integer below leaves."""
+    """The rest of a division to the next integer below."""
     return left - floor_divide(left, right) * right
 
 
 def fmod(left: Number[V], right: Term[V]) -> Number[V]:
-    """What a division towards 0 leaves."""
+    """The rest of a division towards 0."""
     return left - _truncated_quotient(left, right) * right
 
 

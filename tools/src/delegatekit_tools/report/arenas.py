@@ -47,5 +47,5 @@ class ArenaReport:
 
     @property
     def excess(self) -> float:
-        """How much larger than the bound the planned values lie, as a share of the bound: 0.0 cannot be improved."""
+        """The excess of the planned size over the bound, as a fraction of the bound: 0.0 cannot be improved."""
         return (self.size - self.overread) / self.bound - 1.0 if self.bound else 0.0

@@ -1,4 +1,4 @@
-"""How estimates, tables and pages are written for people."""
+"""Formatting of estimates, tables and pages for people."""
 
 from __future__ import annotations
 

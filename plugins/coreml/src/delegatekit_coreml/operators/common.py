@@ -1,4 +1,4 @@
-"""What lowering functions of several families share: arithmetic on values, and constraints."""
+"""Building blocks and constraints that several families share, and the dialect of the compositions."""
 
 from __future__ import annotations
 

@@ -66,14 +66,14 @@ def weight_of(b: ProgramBuilder, call: Call) -> Var:
 
 
 def _is_packed(call: Call, data: torch.Tensor, options: CoreMLOptions) -> bool:
-    """Whether the options mean the weight of a call."""
+    """True if the options select the weight of a call."""
     is_small = data.numel() < options.unpacked_below
     is_named = any(is_inside(path, name) for path in module_paths(call) for name in options.unpacked_modules)
     return not is_small and not is_named and _kind(call) not in options.unpacked_layers
 
 
 def _kind(call: Call) -> str:
-    """Which of the kinds of layers a call is."""
+    """The kind of layer of a call."""
     if call.operator != _CONVOLUTION:
         return "linear"
     weight, groups = call["weight"].shape, call["groups"]

@@ -29,7 +29,7 @@ _INVERSE_ROOTS: Final = "the inverse root of -0 is infinity, not -infinity"
 
 
 def negative_bases(call: Call) -> str:
-    """Where powers are not PyTorch's everywhere."""
+    """Arguments whose powers are not PyTorch's on all devices."""
     exponent = call.get("exponent")
     if exponent == -0.5:
         return _INVERSE_ROOTS

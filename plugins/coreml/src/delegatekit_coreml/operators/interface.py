@@ -73,7 +73,7 @@ def states(program: ProgramView) -> dict[str, TensorType]:
 
 
 def state_fault(program: ProgramView, buffer: Node, options: CoreMLOptions) -> str | None:
-    """Why a buffer cannot be a state of Core ML's; None if it can."""
+    """The reason why a buffer cannot be a state of Core ML; None if it can."""
     state, target = program.buffers[buffer], TARGETS[options.target]
     initial = state.initial
     if not options.state:
@@ -179,13 +179,13 @@ def _check_agreement(call: Sequence[tuple[Operand, tuple[int, ...]]]) -> None:
 
 
 def _solved(size: sympy.Expr, given: int) -> dict[sympy.Symbol, int]:
-    """What the symbol of a size is where the size is given, if that follows from it."""
+    """The value of the symbol of a size, given the size, if that follows from it."""
     solutions = sympy.solve(size - given, *size.free_symbols) if _is_solvable(size) else ()
     return {symbol: int(item) for symbol in size.free_symbols for item in solutions if item.is_Integer}
 
 
 def _is_solvable(size: sympy.Expr) -> bool:
-    """Whether its one symbol follows from a size: half of a symbol, rounded, does not say whether it is odd."""
+    """True if its one symbol follows from a size: half of a symbol, rounded, does not say whether it is odd."""
     return len(size.free_symbols) == 1 and bool(size.is_polynomial())
 
 

@@ -137,7 +137,7 @@ def expanded_rows(b: ProgramBuilder, rows: Var, like: Var) -> Var:
 
 
 def _may_hide_rows(call: Call) -> bool:
-    """Whether the mask may hide all of a row: PyTorch's result is 0 there."""
+    """True if the mask may hide all of a row: PyTorch's result is 0 there."""
     known = call["attn_mask"].constant
     if known is None:
         return True

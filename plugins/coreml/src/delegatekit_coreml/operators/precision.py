@@ -1,4 +1,4 @@
-"""Which calls are computed in float32 on request, where everything else is in float16."""
+"""The calls that are computed in float32 on request, where everything else is in float16."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def is_wide(call: Call, options: CoreMLOptions) -> bool:
-    """Whether a call is; what reads unpacked constants is computed in their type."""
+    """True for such a call; readers of unpacked constants compute in their type."""
     is_named = bool(options.float32_operators & leavable_names(call.operator)) or any(
         is_inside(path, name) for path in module_paths(call) for name in options.float32_modules
     )

@@ -1,4 +1,4 @@
-"""What a lowering function is given: the MIL function under construction and the tensors of the program's calls."""
+"""The argument of lowering functions: the MIL function under construction and the tensors of the program's calls."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ProgramBuilder(PartitionBuilder[Var]):
         self._is_wide = is_wide(call, self.options)
 
     def value(self, operand: Operand) -> Var:
-        """What a tensor has become, in the type that the call is computed in."""
+        """The value of a tensor, in the type that the call is computed in."""
         data = operand.constant
         if data is not None and operand.dtype not in _INTEGERS:
             return self.constant(data, operand.node if self.program.release(operand.node) else None)
@@ -201,7 +201,7 @@ def device_array(data: torch.Tensor, datatype: DataType) -> Any:
 
 
 def _fits_half(elements: torch.Tensor) -> bool:
-    """Whether no element is beyond float16, as in nearly all constants: then no copies are made on the way."""
+    """True if no element exceeds float16, as in nearly all constants: no copies are made on the way."""
     low, high = elements.aminmax()
     return bool((low >= -HALF_MAX) & (high <= HALF_MAX))
 

@@ -54,7 +54,7 @@ def _product(b: ProgramBuilder, call: Call) -> Var:
 
 
 def _any(b: ProgramBuilder, call: Call) -> Var:
-    """Whether any elements are not 0: the largest of ones and zeros."""
+    """True if any elements are not 0: the maximum of ones and zeros."""
     x = b.cast(b.cast(tensor(b, call), DataType.BOOL), DataType.INT32)
     if x.shape:
         x = reduced(b, "reduce_max", x, _axes(call), keep=_keeps(call))

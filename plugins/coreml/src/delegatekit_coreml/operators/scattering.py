@@ -54,7 +54,7 @@ _INT32: Final = torch.iinfo(torch.int32)
 
 
 def order_of_writes(call: Call) -> str:
-    """Where results are not PyTorch's."""
+    """Arguments whose results are not PyTorch's."""
     return "of several numbers for one place, any may stay"
 
 
@@ -78,7 +78,7 @@ def _written(b: ProgramBuilder, call: Call, data: Var, source: Var, mode: str) -
 
 
 def _flat_places(b: ProgramBuilder, index: Var, shape: tuple[int, ...], axis: int) -> Var:
-    """Where the places of an index into part of a tensor are among all its elements."""
+    """The flat positions of an index into part of a tensor."""
     steps = [math.prod(shape[at + 1 :]) for at in range(len(shape))]
     base = torch.zeros(tuple(index.shape), dtype=torch.int64)
     for other, size in enumerate(index.shape):
@@ -96,7 +96,7 @@ def _flat_write(b: ProgramBuilder, data: Var, places: Var, source: Var, mode: st
 
 
 def _source(b: ProgramBuilder, call: Call) -> Var:
-    """What is written, as large as the index; it may be larger in PyTorch."""
+    """The values to write, cut to the size of the index; PyTorch accepts more."""
     value = call["src"] if call.has("src") else call["value"]
     if not isinstance(value, Operand):
         number = b.number(value, datatype_of(tensor(b, call)))
@@ -117,7 +117,7 @@ def _scatter_add(b: ProgramBuilder, call: Call) -> Var:
 
 
 def _scatter_reduce(b: ProgramBuilder, call: Call) -> Var:
-    """What is there counts with include_self only; else it stays where nothing is written."""
+    """Old values count with include_self only; else they stay where nothing is written."""
     x, source, reduce = tensor(b, call), _source(b, call), call["reduce"]
     mode, datatype = _MODES[reduce], datatype_of(x)
     if call["include_self"] and reduce != "mean":
@@ -198,7 +198,7 @@ def _index_put(b: ProgramBuilder, call: Call) -> Var:
 
 
 def _put_slice(b: ProgramBuilder, x: Var, values: Var, place: tuple[int, Operand]) -> Var:
-    """What one index names along an axis, as a row of a cache."""
+    """Overwrites the slice that one index names along an axis, as a row of a cache."""
     axis, index = place
     sizes = tuple(x.shape)
     source = expanded(b, values, (*sizes[:axis], *index.shape, *sizes[axis + 1 :]))

@@ -35,7 +35,7 @@ _SORTED: Final = types_of("self", *FLOATS, *INTEGERS, "bool")
 
 
 def place_of_nan(call: Call) -> str:
-    """Where the order is not PyTorch's."""
+    """Elements whose order is not PyTorch's."""
     floats = call["self"].dtype_name in FLOATS
     return "the place of NaN depends on the device" if floats else ""
 

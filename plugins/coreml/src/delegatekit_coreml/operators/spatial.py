@@ -85,7 +85,7 @@ def _average(b: ProgramBuilder, call: Call) -> Var:
 
 
 def _divisor(call: Call) -> int | None:
-    """What sums of windows are divided by instead of the number of elements."""
+    """The divisor of sums of windows in place of the number of elements."""
     found: int | None = call["divisor_override"] if call.has("divisor_override") else None
     return found
 

@@ -24,7 +24,7 @@ from .reductions import EQUAL, around, flag, halved, reduced, rows_of_last
 
 
 def position(b: ProgramBuilder, kind: str, x: Value, axis: int, keep: bool) -> Value:
-    """Where the largest or least number along an axis is."""
+    """The position of the maximum or minimum along an axis."""
     if kind == "Argmin" and x.tensor.datatype is DataType.INT32:
         kind, x = "Argmax", sub(b, -1, x)
     tensor = b.dense(x)

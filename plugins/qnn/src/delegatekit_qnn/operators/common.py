@@ -1,4 +1,4 @@
-"""What lowering functions of several families share: order of axes of several operands, arithmetic, constraints."""
+"""Building blocks that several families share: axis orders of several operands, arithmetic, constraints."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def lesser(b: ProgramBuilder, left: Value | float, right: Value | float) -> Valu
 
 
 def compared(b: ProgramBuilder, kind: str, left: Value, right: Value | float) -> Value:
-    """Whether a comparison holds: "Less", "Equal"."""
+    """Booleans of a comparison: "Less", "Equal"."""
     other = right if isinstance(right, Value) else Value(b.scalar(right, left.tensor), ())
     return operation(b, f"ElementWise{kind}", [left, other], DataType.BOOL)
 
@@ -252,7 +252,7 @@ def function(kind: str, **parameters: Parameter) -> Callable[[ProgramBuilder, Ca
 
 
 def overwritten_is_read(call: Call) -> str | None:
-    """What is overwritten as a whole is read by another operator, too: the library has no inputs that nothing reads."""
+    """A tensor that is overwritten as a whole has another reader: the library has no inputs without readers."""
     overwritten = call["self"]
     if "_scatter" in call.operator and math.prod(call["src"].shape) < math.prod(overwritten.shape):
         return None

@@ -116,7 +116,7 @@ def _series(b: ProgramBuilder, x: Value, *factors: float) -> Value:
 
 
 def _near(b: ProgramBuilder, x: Value, bound: float) -> tuple[Value, Value]:
-    """Whether a number is so near 0, and the number, or the bound beyond it."""
+    """True where a number is nearer to 0 than the bound, and the number clamped to it."""
     return compared(b, "Less", unary(b, "ElementWiseAbs", x), bound), lesser(b, larger(b, x, -bound), bound)
 
 

@@ -208,7 +208,7 @@ def _cast(b: ProgramBuilder, call: Call) -> Value:
 
 
 def special_conversions(call: Call) -> str:
-    """Where conversions are not PyTorch's."""
+    """Numbers whose conversions are not PyTorch's."""
     kinds = [item.dtype.is_floating_point for item in (call["self"], call.result)]
     if kinds == [False, True]:
         return "integers beyond 65504 are 65504: the processor computes in float16" if call["self"].rank else ""

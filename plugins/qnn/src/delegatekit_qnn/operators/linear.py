@@ -67,7 +67,7 @@ _MIDDLE: Final = 1 << 15
 
 
 def _is_weight(b: ProgramBuilder, operand: Operand) -> bool:
-    """Whether a matrix is constant, and in a form that a fully connected layer takes: beside integers as a weight's."""
+    """True if a matrix is constant, and in a form that a fully connected layer takes (beside integers, a weight)."""
     if not operand.is_known or not b.is_fixed:
         return operand.is_known
     return operand.integers is not None and weight_fault(operand.quantization) is None

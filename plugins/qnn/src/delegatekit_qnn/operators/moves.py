@@ -205,7 +205,7 @@ def from_front(b: ProgramBuilder, operand: Operand, size: int) -> Value:
 
 
 def rows_of(b: ProgramBuilder, x: Value, found: dict[int, Operand]) -> Value:
-    """Where PyTorch's indices point to among the rows that the axes up to the last indexed one count.
+    """The rows that PyTorch's indices name, with the axes up to the last indexed one as one axis.
 
     The result's axes are those that PyTorch has in the place of these axes.
     """

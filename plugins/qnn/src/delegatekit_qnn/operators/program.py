@@ -1,4 +1,4 @@
-"""What a lowering function is given: the graph under construction and the program's tensors in it."""
+"""The argument of lowering functions: the graph under construction and the program's tensors in it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ProgramBuilder(PartitionBuilder[Value], GraphWriter):
         self.graph.outputs.append(tensor)
 
     def _is_last(self, tensor: Tensor) -> bool:
-        """Whether a tensor is made after all outputs so far: the runtime takes outputs in the order of operations.
+        """True if a tensor is made after all outputs so far: the runtime takes outputs in the order of operations.
 
         What makes it becomes the last operation, if nothing reads what that makes.
         """
@@ -104,7 +104,7 @@ class ProgramBuilder(PartitionBuilder[Value], GraphWriter):
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the call that is lowered now reads and makes integers that stand for numbers."""
+        """True if the current call reads and makes quantized integers."""
         return self._is_fixed
 
     def _may_be_fixed(self, call: Call) -> bool:
@@ -167,13 +167,13 @@ class ProgramBuilder(PartitionBuilder[Value], GraphWriter):
 
 
 def has_fixed_form(entry: Row[Any], call: Call) -> bool:
-    """Whether the row computes such a call on integers; its fact `fixed` may be a condition that says why not."""
+    """True if the row computes such a call on integers; its fact `fixed` may be a condition with a reason."""
     found = entry.facts.get("fixed", False)
     return found(call) is None if callable(found) else bool(found)
 
 
 def _quantization(integers: Operand) -> Quantization:
-    """What integers stand for: by the quantize that makes them, or the dequantizes that read them."""
+    """The encoding of integers, from the quantize that makes them or the dequantizes that read them."""
     calls = [integers.producer, *integers.users]
     found = next((call.quantization for call in calls if call is not None and call.quantization is not None), None)
     if found is None:

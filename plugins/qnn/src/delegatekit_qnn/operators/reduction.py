@@ -57,7 +57,7 @@ def _product(b: ProgramBuilder, call: Call) -> Value:
 
 
 def _any(b: ProgramBuilder, call: Call) -> Value:
-    """Whether any are not 0: how many are not; of floats, of which there may be five axes, the largest size."""
+    """True if any are not 0: the count of those; of floats, which may have five axes, the largest absolute value."""
     x = b.floats(b.value(call["self"]))
     axes, keep = axes_of(call.get("dim"), x.rank), bool(call.get("keepdim", False))
     floats = x.tensor.datatype.is_float

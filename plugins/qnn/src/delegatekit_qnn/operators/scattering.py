@@ -30,7 +30,7 @@ _PRODUCTS: Final = ("prod", "multiply")
 
 
 def order_of_writes(call: Call) -> str:
-    """Where results are not PyTorch's."""
+    """Arguments whose results are not PyTorch's."""
     return "of several numbers for one place, any may stay"
 
 
@@ -38,7 +38,7 @@ def order_of_writes(call: Call) -> str:
 
 
 def _places(b: ProgramBuilder, call: Call, shape: tuple[int, ...]) -> Value:
-    """Where an index along an axis points to among all elements."""
+    """The flat positions of an index along an axis."""
     index, along = b.value(call["index"]), axis_of(call["dim"], len(shape))
     steps = [math.prod(shape[at + 1 :]) for at in range(len(shape))]
     base = np.zeros(index.shape, np.int32)
@@ -67,7 +67,7 @@ def _written(b: ProgramBuilder, rows: Tensor, places: Value, source: Tensor, red
 
 
 def _source(b: ProgramBuilder, call: Call, like: Value) -> Value:
-    """What is written, as large as the index; it may be larger in PyTorch."""
+    """The values to write, cut to the size of the index; PyTorch accepts more."""
     shape = call["index"].shape
     found = call["src"] if call.has("src") else call["value"]
     if not isinstance(found, Operand):
@@ -118,12 +118,12 @@ def joined_by(call: Call) -> str | None:
 
 
 def sums_of_floats(call: Call) -> str | None:
-    """What is added is float32: the processor adds integers as such, which does not tell large ones apart."""
+    """Summands are float32: the processor adds integers as floats, which does not tell large ones apart."""
     return f"{call['self'].dtype_name} is added: float32 is taken" if call["self"].dtype_name != "float32" else None
 
 
 def sums_where_added(call: Call) -> str | None:
-    """What is added is float32."""
+    """Summands are float32."""
     return sums_of_floats(call) if call["accumulate"] else None
 
 

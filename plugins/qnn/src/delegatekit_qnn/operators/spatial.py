@@ -106,7 +106,7 @@ def unused_indices(call: Call) -> str | None:
 
 
 def _counts(size: int, count: int, window: int, stride: int, pad: int) -> tuple[Array, Array]:
-    """How many elements windows along an axis have, without and with the padding."""
+    """The numbers of elements of windows along an axis, without and with the padding."""
     start = np.arange(count) * stride - pad
     end = np.minimum(start + window, size + pad)
     return np.minimum(end, size) - np.maximum(start, 0), end - start
@@ -222,7 +222,7 @@ def depth_beside_padding(call: Call) -> str | None:
 
 
 def divides(call: Call) -> bool:
-    """Whether each size of the image is a multiple of the result's."""
+    """True if each size of the image is a multiple of the result's."""
     axes = _axes(call)
     return all(
         size % count == 0 for size, count in zip(call["self"].shape[-axes:], call.result.shape[-axes:], strict=True)

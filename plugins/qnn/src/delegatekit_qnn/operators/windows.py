@@ -18,7 +18,7 @@ def setting(call: Call, name: str) -> list[int]:
 
 
 def reach(call: Call) -> list[int] | None:
-    """How far the last element of a window is from its first, for each axis; None if the call has no windows."""
+    """The distance from the first to the last element of a window, for each axis; None if the call has no windows."""
     if call.operator == "aten.convolution.default":
         sizes, dilation = call["weight"].shape[2:], setting(call, "dilation")
         return None if call["transposed"] else [(size - 1) * step for size, step in zip(sizes, dilation, strict=True)]

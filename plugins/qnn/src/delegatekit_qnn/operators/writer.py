@@ -110,7 +110,7 @@ class GraphWriter:
         return self.stored(value, identity(value.rank))
 
     def source(self, tensor: Tensor) -> Tensor:
-        """What was reshaped to make a tensor; itself if nothing was."""
+        """The tensor that was reshaped to make this one; itself if none was."""
         return self._reshaped.get(tensor, tensor)
 
     def reshaped(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
@@ -149,7 +149,7 @@ class GraphWriter:
         return made
 
     def _factors(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What is multiplied; one number beside a sum with different constants becomes a row of it.
+        """The factors of a product; one number beside a sum with different constants becomes a row of it.
 
         The library (2.49) makes (x + [a, b]) * 2 into x * 2 + [a, b].
         """
@@ -186,7 +186,7 @@ class GraphWriter:
 
 
 def _is_row(tensor: Tensor) -> bool:
-    """Whether it is a constant of several numbers."""
+    """True for a constant of several numbers."""
     return tensor.data is not None and tensor.data.size > 1
 
 

@@ -1,4 +1,4 @@
-"""What lowering functions of several families share: arithmetic on tensors of the graph, and constraints."""
+"""Building blocks and constraints that several families share, and the dialect of the compositions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def function(b: ProgramBuilder, operator: str, x: Tensor, *numbers: Argument) ->
 
 
 def flattened(shape: Sequence[Size]) -> Size:
-    """How many elements a shape has."""
+    """The number of elements of a shape."""
     count: Size = 1
     for size in shape:
         count = count * size
@@ -145,7 +145,7 @@ def concatenated(b: ProgramBuilder, parts: list[Tensor], axis: int) -> Tensor:
 
 
 def _around(x: Tensor, axis: int) -> tuple[int, int, int]:
-    """What is before an axis, the axis, what is after it."""
+    """The sizes before an axis as one, the axis, the sizes after it as one."""
     return math.prod(x.sizes[:axis]), x.sizes[axis], math.prod(x.sizes[axis + 1 :])
 
 

@@ -20,7 +20,7 @@ _FARTHEST: Final = 1 << 24
 
 
 def few_changing(name: str, where: Callable[[Call], bool], words: str) -> Constraint:
-    """Where `where` holds, the named tensor is viewed in another shape: at most one of its sizes changes."""
+    """A constraint: if `where` holds, the named tensor is viewed in another shape, and one size at most changes."""
 
     def check(call: Call) -> str | None:
         operand = call[name]
@@ -49,7 +49,7 @@ def not_scalar(name: str) -> Constraint:
 
 
 def short_loops(*loops: int) -> str | None:
-    """Why loops in one another, the outermost first, have too many rounds for one result; None if they have not."""
+    """The reason why nested loops, the outermost first, have too many rounds for one result; None if they have not."""
     count = rounds(*loops)
     return (
         f"{count} terms of one result: {MOST_ROUNDS} are the most that all drivers compute"
@@ -59,7 +59,7 @@ def short_loops(*loops: int) -> str | None:
 
 
 def far_windows(*steps: int) -> str | None:
-    """Why windows with these steps and lengths reach too far; None if they do not."""
+    """The reason why windows with these steps and lengths reach too far; None if they do not."""
     most = max(steps)
     return (
         f"windows that step or reach {most} elements: positions are computed in 32 bits" if most >= _FARTHEST else None

@@ -63,17 +63,17 @@ class _Convolution:
 
     @property
     def is_flat(self) -> bool:
-        """Whether it goes over one axis only."""
+        """True for a convolution over one axis."""
         return self.weight.dim() == 3
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether each channel of the input has its own kernels."""
+        """True if each channel of the input has its own kernels."""
         return self.inputs == 1 and self.groups > 1 and not self.transposed
 
     @property
     def is_whole(self) -> bool:
-        """Whether the runtime computes all groups at once."""
+        """True if the runtime computes all groups at once."""
         if self.groups == 1:
             return True
         if self.transposed:

@@ -50,7 +50,7 @@ def _indexed(call: Call) -> list[tuple[int, Operand]]:
 
 
 def _only_element(call: Call, axis: int) -> bool:
-    """Whether an axis of size 1 is indexed beside its neighbor, whose index has the result's axes already."""
+    """True if an axis of size 1 is indexed beside its neighbor, whose index has the result's axes already."""
     indices = call["indices"]
     found = [at for at, item in enumerate(indices) if item is not None]
     if len(found) != 2 or found[1] - found[0] != 1 or axis not in found or shape_of(call["self"])[axis] != 1:
@@ -120,7 +120,7 @@ def _gather(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def counted_from_front(call: Call) -> str:
-    """Which indices GPUs do not know."""
+    """Indices that GPUs treat otherwise."""
     found = _indexed(call)
     if len(found) > 1 or found[0][1].is_constant:
         return ""

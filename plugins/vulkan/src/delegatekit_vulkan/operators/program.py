@@ -1,4 +1,4 @@
-"""What a lowering function is given: the graph under construction and the tensors of the program's calls."""
+"""The argument of lowering functions: the graph under construction and the tensors of the program's calls."""
 
 from __future__ import annotations
 

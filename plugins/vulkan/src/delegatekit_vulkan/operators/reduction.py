@@ -63,7 +63,7 @@ def _position(operator: str) -> Lower:
 
 
 def _truth(b: ProgramBuilder, call: Call) -> Tensor:
-    """Whether any elements are not 0: the largest of ones and zeros."""
+    """True if any elements are not 0: the maximum of ones and zeros."""
     x = b.tensor(call["self"])
     if x.datatype is not DataType.BOOL:
         x = b.call("aten.ne.Scalar", [x, 0], x.shape, DataType.BOOL)

@@ -105,7 +105,7 @@ def _from_start(b: ProgramBuilder, index: Operand, found: Tensor, size: int) -> 
 
 
 def _chosen(b: ProgramBuilder, index: Tensor, column: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
-    """Whether each of the rows is kept, in the shape `column`, and which of the new ones takes its place.
+    """Booleans of the rows that are kept, in the shape `column`, and the new row for each other one.
 
     The latter is None where there is one only.
     """
@@ -134,7 +134,7 @@ def few_axes(call: Call) -> str | None:
 
 
 def same_changing_sizes(call: Call) -> str | None:
-    """What is copied is not repeated where sizes change."""
+    """The copied tensor is not repeated where sizes change."""
     source = call["src"]
     changing = call.is_dynamic and shape_of(source) != shape_of(call.result)
     return f"src {source.shape} is repeated to {call.result.shape}" if changing else None
@@ -148,7 +148,7 @@ def _copy(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def missed_rows(call: Call) -> str:
-    """What eager mode refuses."""
+    """Indices that eager mode refuses."""
     return "an index out of bounds replaces nothing, and is no error"
 
 
