@@ -36,59 +36,33 @@ if TYPE_CHECKING:
     from .plugins import backends
     from .quantization import QuantizationReport, convert_qat, load_quantized, prepare_qat, quantize
 
-#: Name -> the room of the core that has it.
+#: Room of the core -> its names here.
 _CORE = {
-    "Compiling": "compiling",
-    "LoadedProgram": "engine",
-    "LoweredModule": "pipeline",
-    "LoweredProgram": "pipeline",
-    "MemoryOptions": "emit",
-    "MemoryPlan": "emit",
-    "PlannedProgram": "pipeline",
-    "QuantizationReport": "quantization",
-    "Session": "engine",
-    "backends": "plugins",
-    "convert_qat": "quantization",
-    "load": "engine",
-    "load_quantized": "quantization",
-    "lower": "pipeline",
-    "plan": "pipeline",
-    "prepare_qat": "quantization",
-    "quantize": "quantization",
-    "to_backend": "pipeline",
+    "compiling": ("Compiling",),
+    "emit": ("MemoryOptions", "MemoryPlan"),
+    "engine": ("LoadedProgram", "Session", "load"),
+    "pipeline": ("LoweredModule", "LoweredProgram", "PlannedProgram", "lower", "plan", "to_backend"),
+    "plugins": ("backends",),
+    "quantization": ("QuantizationReport", "convert_qat", "load_quantized", "prepare_qat", "quantize"),
 }
-#: Name -> the room of `delegatekit-tools` that has it; some functions have commands of their names.
-TOOLS = {
-    "BundledProgram": "bundles",
-    "Case": "bundles",
-    "Comparison": "compare",
-    "DataInspection": "inspection",
-    "Explanation": "explanation",
-    "Inspection": "inspection",
-    "Installation": "installation",
-    "Measurements": "placement",
-    "Profile": "profile",
-    "Report": "report",
-    "Row": "sweep",
-    "Sweep": "sweep",
-    "Verification": "bundles",
-    "bundle": "bundles",
-    "compare": "compare",
-    "doctor": "installation",
-    "etrecord": "etrecord",
-    "explain": "explanation",
-    "html": "page",
-    "inspect": "inspection",
-    "inspect_data": "inspection",
-    "operators": "dialect",
-    "placement": "placement",
-    "profile": "profile",
-    "read_etdump": "profile",
-    "report": "report",
-    "sweep": "sweep",
-    "tune": "placement",
-    "verify": "bundles",
+#: Room of `delegatekit-tools` -> its names here; some functions have commands of their names.
+_TOOLS = {
+    "bundles": ("BundledProgram", "Case", "Verification", "bundle", "verify"),
+    "compare": ("Comparison", "compare"),
+    "dialect": ("operators",),
+    "etrecord": ("etrecord",),
+    "explanation": ("Explanation", "explain"),
+    "installation": ("Installation", "doctor"),
+    "inspection": ("DataInspection", "Inspection", "inspect", "inspect_data"),
+    "page": ("html",),
+    "placement": ("Measurements", "placement", "tune"),
+    "profile": ("Profile", "profile", "read_etdump"),
+    "report": ("Report", "report"),
+    "sweep": ("Row", "Sweep", "sweep"),
 }
+_ROOMS = {name: room for rooms in (_CORE, _TOOLS) for room, names in rooms.items() for name in names}
+#: The names of `delegatekit-tools`.
+TOOLS = frozenset(name for names in _TOOLS.values() for name in names)
 
 __all__ = [
     "BundledProgram",
@@ -143,12 +117,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _CORE:
-        module = import_module(f".{_CORE[name]}", __name__)
-    elif name in TOOLS:
-        module = _tool(name)
-    else:
+    if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _tool(name) if name in TOOLS else import_module(f".{_ROOMS[name]}", __name__)
     value = getattr(module, name)
     globals()[name] = value
     return value
@@ -157,7 +128,7 @@ def __getattr__(name: str) -> Any:
 def _tool(name: str) -> ModuleType:
     """The module of `delegatekit-tools` that has a name. Raises MissingToolsError where that is not installed."""
     try:
-        return import_module(f"delegatekit_tools.{TOOLS[name]}")
+        return import_module(f"delegatekit_tools.{_ROOMS[name]}")
     except ModuleNotFoundError as error:
         if error.name != "delegatekit_tools":
             raise
