@@ -11,6 +11,7 @@ import torch
 
 from delegatekit.cli.dynamic import with_dynamic_shapes
 from delegatekit.cli.places import default_place
+from delegatekit.pipeline import Source
 
 
 def test_a_file_with_its_path_is_a_model(cli: Any, tmp_path: Path) -> None:
@@ -118,15 +119,15 @@ class Two(torch.nn.Module):
         return (x + y) * scale
 
 
-def two(**more: Any) -> dict[str, Any]:
-    return {"model": Two(), "inputs": (torch.ones(1, 4), torch.ones(1, 4)), **more}
+def two(**more: Any) -> Source:
+    return Source(Two(), (torch.ones(1, 4), torch.ones(1, 4)), **more)
 
 
 def test_an_example_of_one_becomes_two() -> None:
     """torch.export takes a size of one for a constant."""
     found = with_dynamic_shapes(two(), ["x:0=n:1..8", "y:-2=n:1..8"])
-    assert [tuple(value.shape) for value in found["inputs"]] == [(2, 4), (2, 4)]
-    assert {name: sorted(axes) for name, axes in found["dynamic_shapes"].items()} == {"x": [0], "y": [0]}
+    assert [tuple(value.shape) for value in found.inputs or ()] == [(2, 4), (2, 4)]
+    assert {name: sorted(axes) for name, axes in dict(found.dynamic_shapes or {}).items()} == {"x": [0], "y": [0]}
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,12 @@ were refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from delegatekit.edge import Model
 from delegatekit.lowering import graphs_of
-from delegatekit.partition import PartitionedMethod, PartitionFunction, Selectors
-from delegatekit.passes import ProgramPassLike
-from delegatekit.pipeline import plan
+from delegatekit.partition import PartitionedMethod
+from delegatekit.pipeline import Partitioning, plan, takes
 from delegatekit_toolkit.passes import Change
 
 from .page import page
@@ -55,36 +52,13 @@ class Explanation:
         )
 
 
-def explain(
-    model: Model | Mapping[str, Model],
-    inputs: Sequence[Any] | None = None,
-    *,
-    backends: Sequence[str],
-    options: Mapping[str, Mapping[str, Any]] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
-    only: Selectors | None = None,
-    skip: Selectors | None = None,
-    partition: PartitionFunction | None = None,
-    passes: Sequence[ProgramPassLike] | None = None,
-) -> Explanation:
-    """Show for every node what would run it, and why each other backend does not take it. Compiles nothing.
+@takes(Partitioning)
+def explain(given: Partitioning) -> Explanation:
+    """Tell for every node who would run it, and why each backend that does not take it leaves it. Compiles nothing.
 
-    The arguments are those of `lower`. Raises as `lower` does; refusals of backends are in `Explanation.refused`.
+    Raises as `lower` does; what backends refuse is told in `Explanation.refused`.
     """
-    planned = plan(
-        model,
-        inputs,
-        backends=backends,
-        options=options,
-        kwargs=kwargs,
-        dynamic_shapes=dynamic_shapes,
-        only=only,
-        skip=skip,
-        partition=partition,
-        passes=passes,
-        every=True,
-    )
+    planned = plan(**vars(given), every=True)
     rows: list[ExplainRow] = []
     decomposed: list[ExplainRow] = []
     for name, method in planned.methods.items():

@@ -1,14 +1,26 @@
-"""Arguments that several commands share, and what they mean to `lower` and `explain`."""
+"""Arguments of commands: those of functions, derived from the functions' own, and those that several commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
+from ..pipeline import Source, paragraphs
+from .auto import without_auto
 from .console import usage
+from .dynamic import with_dynamic_shapes
+from .model import files_of, read_model
+from .passes import read_passes
+
+_SELECTOR: Final = ": a module path ('layers.*.attn') or operator, BACKEND=SELECTOR for one backend; repeat for more."
 
 ModelArgument = Annotated[
     str,
@@ -34,35 +46,9 @@ def split_names(given: list[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-BackendOption = Annotated[
-    list[str],
-    typer.Option(
-        "--backend",
-        "-b",
-        metavar="NAMES",
-        callback=split_names,
-        autocompletion=installed_backends,
-        help="Backends in priority order: -b first,second or -b first -b second.",
-    ),
-]
 SettingOption = Annotated[
     list[str],
     typer.Option("--option", metavar="SETTING", help="Backend option: NAME.KEY=VALUE (or KEY=VALUE with one backend)."),
-]
-OnlyOption = Annotated[
-    list[str],
-    typer.Option(
-        metavar="SELECTOR",
-        help="Module path ('layers.*.attn') or operator that backends may take, BACKEND=SELECTOR for one backend; "
-        "repeat for more.",
-    ),
-]
-SkipOption = Annotated[
-    list[str],
-    typer.Option(
-        metavar="SELECTOR",
-        help="Module path or operator that no backend takes, BACKEND=SELECTOR for one; repeat for more.",
-    ),
 ]
 TrustOption = Annotated[
     bool,
@@ -127,3 +113,120 @@ def settings(options: Sequence[str], backends: Sequence[str]) -> dict[str, dict[
             )
         found.setdefault(backend or backends[0], {})[name] = value
     return found
+
+
+@dataclass(frozen=True)
+class Form:
+    """An option that says a field of a function's arguments."""
+
+    names: tuple[str, ...]
+    #: The type of the option's value; None: that of the field's default.
+    type: Any
+    #: Makes the field's value of the option's, and of the names of the backends.
+    read: Callable[[Any, Sequence[str]], Any]
+    #: Of typer.Option; the help follows the first sentence of the field's paragraph.
+    more: Mapping[str, Any]
+
+    def parameter(self, name: str, default: Any, told: str) -> Parameter:
+        """The parameter of a command that says the field of this name, which has a default and a paragraph."""
+        default = [] if self.type == list[str] and default is not Parameter.empty else default
+        names = self.names or ((f"--{name.replace('_', '-')}",) if default is False else ())
+        text, more = re.split(r"(?<=\.) (?=[A-Z{])", told)[0], self.more.get("help", "")
+        text = text.removesuffix(".") + more if more.startswith(":") else f"{text} {more}".strip()
+        kind: Any = self.type or type(default)
+        made: Any = typer.Option(*names, **{**self.more, "help": text})
+        return _parameter(name, Annotated[kind | None if default is None else kind, made], default)
+
+
+def option(*names: str, type: Any = None, read: Any = lambda value, _: value, **more: Any) -> Form:
+    """The form of a field that one option says: `more` is for typer.Option."""
+    return Form(names, type, read, more)
+
+
+def texts(*names: str, **more: Any) -> Form:
+    """The form of a field that an option says that may be repeated."""
+    return option(*names, type=list[str], **more)
+
+
+def _parameter(name: str, hint: Any, default: Any = Parameter.empty) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=hint, default=default)
+
+
+#: The forms of fields of several functions; a command adds its own.
+_FORMS: Final = {
+    "dynamic_shapes": texts(
+        "--dynamic",
+        metavar="SIZE",
+        help=": x:0=batch:1..8 for axis 0 of the input x. Repeat for more: sizes of one name are equal.",
+    ),
+    "backends": texts(
+        *("--backend", "-b"),
+        metavar="NAMES",
+        callback=split_names,
+        autocompletion=installed_backends,
+        help=": -b first,second or -b first -b second.",
+    ),
+    "options": texts(
+        "--option", read=settings, metavar="SETTING", help=": NAME.KEY=VALUE (or KEY=VALUE with one backend)."
+    ),
+    "only": texts(read=selectors, metavar="SELECTOR", help=_SELECTOR),
+    "skip": texts(read=selectors, metavar="SELECTOR", help=_SELECTOR),
+    "passes": texts(
+        "--pass",
+        read=lambda given, _: read_passes(given),
+        metavar="MODULE:NAME",
+        help=": package.module:NAME or path/file.py:NAME of a pass, its class, or a list of passes. Repeat for more.",
+    ),
+}
+
+
+class Said:
+    """What a command line says of a function's arguments."""
+
+    def __init__(self, forms: Mapping[str, Form], given: Mapping[str, Any]) -> None:
+        self._forms, self._given = forms, given
+        #: The MODEL argument.
+        self.model: str = given["model"]
+        self.trust: bool = given["trust"]
+        self.backends: list[str] = given.get("backends") or [given["backend"]]
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that the model may be read from."""
+        return files_of(self.model)
+
+    def source(self) -> Source:
+        """The model, with the sizes that may change."""
+        return with_dynamic_shapes(read_model(self.model, trust=self.trust), self._given["dynamic_shapes"])
+
+    def settings(self) -> dict[str, Any]:
+        """The other arguments. Ends the command for what cannot be read."""
+        names = without_auto([*self.backends, *self._given.get("against", ())])
+        forms = self._forms.items()
+        return {name: form.read(self._given[name], names) for name, form in forms if name != "dynamic_shapes"}
+
+
+def command(kind: type[Any], **own: Form) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that say a function's arguments: `own` has the forms of fields that few have.
+
+    The command gets a `Said` first. Fields without a form are not on the command line.
+    """
+    fields, told, known = inspect.signature(kind).parameters, paragraphs(kind), {**_FORMS, **own}
+    forms = {name: known[name] for name in fields if name in known}
+    said = [form.parameter(name, fields[name].default, told[name]) for name, form in forms.items()]
+    said = [_parameter("model", ModelArgument), *said, _parameter("trust", TrustOption, default=False)]
+
+    def made(function: Callable[..., None]) -> Callable[..., None]:
+        _, *rest = inspect.signature(function, eval_str=True).parameters.values()
+
+        @wraps(function)
+        def run(**given: Any) -> None:
+            function(Said(forms, given), **{item.name: given[item.name] for item in rest})
+
+        whole: Any = run
+        parameters = [*said, *(item.replace(kind=Parameter.KEYWORD_ONLY) for item in rest)]
+        whole.__signature__ = inspect.Signature(parameters)
+        whole.__annotations__ = {item.name: item.annotation for item in parameters}
+        return run
+
+    return made

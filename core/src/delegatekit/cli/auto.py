@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from ..pipeline import Source
 from ..plugins.discovery import AUTO
 from .console import remark
 
@@ -18,7 +19,7 @@ def without_auto(backends: Sequence[str]) -> list[str]:
     return [name for name in backends if name != AUTO]
 
 
-def tuned(model: Mapping[str, Any], backends: Sequence[str], **more: Any) -> Measurements:
+def tuned(model: Source, backends: Sequence[str], **more: Any) -> Measurements:
     """What `delegatekit.tune` measures on the named backends; tells on stderr what it does, and how long it took.
 
     Raises MissingToolsError where the tools are not installed.
@@ -26,6 +27,6 @@ def tuned(model: Mapping[str, Any], backends: Sequence[str], **more: Any) -> Mea
     from .. import tune
 
     start = monotonic()
-    found = tune(**model, backends=without_auto(backends), say=lambda text: remark(text, "dim"), **more)
+    found = tune(**vars(model), backends=without_auto(backends), say=lambda text: remark(text, "dim"), **more)
     remark(f"tuned in {monotonic() - start:.1f} s", "dim")
     return found

@@ -5,22 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-import typer
-
+from ..pipeline import Source
 from .console import usage
-
-DynamicOption = Annotated[
-    list[str],
-    typer.Option(
-        "--dynamic",
-        metavar="SIZE",
-        help="A size that may change from call to call: x:0=batch:1..8 for axis 0 of the input x. Repeat for more: "
-        "sizes of one name are equal.",
-    ),
-]
 
 _FORM: Final = re.compile(r"(\w+):(-?\d+)=([A-Za-z_]\w*):(\d+)\.\.(\d+)")
 #: Sizes have 32 bits in the file.
@@ -40,23 +29,23 @@ class _Change:
     most: int
 
 
-def with_dynamic_shapes(model: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
-    """The first arguments of `lower` with the `dynamic_shapes` that `texts` ask for.
+def with_dynamic_shapes(model: Source, texts: Sequence[str]) -> Source:
+    """The model with the `dynamic_shapes` that `texts` ask for.
 
     An example that has one element along such an axis gets two: torch.export takes a one for a constant.
     """
     from torch.nn import Module
 
     if not texts:
-        return dict(model)
-    if not isinstance(model["model"], Module):
+        return model
+    if not isinstance(model.model, Module):
         usage("--dynamic is for modules: this program is exported already, and its sizes are settled", _EXPORT)
-    if model.get("dynamic_shapes") is not None:
+    if model.dynamic_shapes is not None:
         usage("--dynamic and dynamic_shapes are both given: the model's function returns its own", "choose one of them")
     changes = [_parse(text) for text in texts]
     _check_names(changes)
-    inputs, kwargs = tuple(model.get("inputs") or ()), dict(model.get("kwargs") or {})
-    arguments = _arguments(model["model"], inputs, kwargs)
+    inputs, kwargs = tuple(model.inputs or ()), dict(model.kwargs or {})
+    arguments = _arguments(model.model, inputs, kwargs)
     shapes: dict[str, Any] = dict.fromkeys(arguments)
     for change in changes:
         axis, known = _axis(change, arguments), shapes.get(change.argument) or {}
@@ -64,11 +53,12 @@ def with_dynamic_shapes(model: Mapping[str, Any], texts: Sequence[str]) -> dict[
             usage(f"--dynamic {change.text!r}: axis {axis} of {change.argument} is given twice", "keep one of them")
         shapes[change.argument] = known | {axis: _dimension(change)}
     stretched = _stretched(arguments, shapes)
-    return dict(model) | {
-        "inputs": tuple(stretched.get(id(value), value) for value in inputs),
-        "kwargs": {name: stretched.get(id(value), value) for name, value in kwargs.items()} or None,
-        "dynamic_shapes": shapes,
-    }
+    return replace(
+        model,
+        inputs=tuple(stretched.get(id(value), value) for value in inputs),
+        kwargs={name: stretched.get(id(value), value) for name, value in kwargs.items()} or None,
+        dynamic_shapes=shapes,
+    )
 
 
 _EXPORT: Final = "give dynamic_shapes to torch.export.export"

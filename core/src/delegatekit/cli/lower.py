@@ -14,23 +14,11 @@ import typer
 from delegatekit_toolkit.json_text import to_json
 
 from ..errors.misuse import MissingToolsError
+from ..pipeline import Lowering, Source
 from ..plugins.discovery import AUTO
-from .arguments import (
-    BackendOption,
-    JsonOption,
-    ModelArgument,
-    OnlyOption,
-    SettingOption,
-    SkipOption,
-    TrustOption,
-    selectors,
-    settings,
-)
+from .arguments import JsonOption, Said, command, option, texts
 from .auto import tuned, without_auto
 from .console import is_narrow, print_json, progress, say, show, usage, warn
-from .dynamic import DynamicOption, with_dynamic_shapes
-from .model import files_of, read_model
-from .passes import PassOption, read_passes
 from .places import default_place, question_place
 
 if TYPE_CHECKING:
@@ -40,30 +28,32 @@ if TYPE_CHECKING:
 _LONGEST: Final = 40
 
 
+@command(
+    Lowering,
+    external=texts(
+        read=lambda given, _: _External(given) if given else False,
+        metavar="PATTERN",
+        help=": those whose name matches a pattern ('*', 'layers.*.weight'), in a data file; NAME=PATTERN names it. "
+        "Repeat for more: the first that matches counts.",
+    ),
+    stack_traces=option(),
+    budget=texts(
+        read=lambda given, _: _budget(given),
+        metavar="LIMIT",
+        help=": latency=20ms, sram=512KB (1024 bytes to the KB), or another memory that the backend names. Repeat for "
+        "more; what does not fit is refused.",
+    ),
+)
 def lower(
-    model: ModelArgument,
-    backend: BackendOption,
+    said: Said,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The .pte file to write. By default net.pte for net.pt2 or net:make."),
     ] = None,
-    dynamic: DynamicOption = [],  # noqa: B006
-    option: SettingOption = [],  # noqa: B006  (typer copies it)
-    only: OnlyOption = [],  # noqa: B006
-    skip: SkipOption = [],  # noqa: B006
     measurements: Annotated[
         Path | None,
         typer.Option(help="For -b auto: the file that `delegatekit tune` wrote. Without, the model is tuned first."),
     ] = None,
-    passes: PassOption = [],  # noqa: B006
-    external: Annotated[
-        list[str],
-        typer.Option(
-            metavar="PATTERN",
-            help="Keep weights whose name matches a pattern ('*', 'layers.*.weight') in a data file beside the .pte; "
-            "NAME=PATTERN names the file. Repeat for more: the first that matches counts.",
-        ),
-    ] = [],  # noqa: B006
     debug_map: Annotated[
         Path | None, typer.Option(help="Write a JSON file that leads from instructions back to source lines.")
     ] = None,
@@ -75,22 +65,11 @@ def lower(
         Path | None,
         typer.Option(help="Write a page that shows the graph, who runs what and why, memory over time, and weights."),
     ] = None,
-    stack_traces: Annotated[
-        bool, typer.Option("--stack-traces", help="Put the source lines of instructions into the file.")
-    ] = False,
     planner: Annotated[str, typer.Option(help="What plans the memory: best, greedy or best-fit.")] = "best",
     alignment: Annotated[int, typer.Option(help="Alignment of values in memory, in bytes.")] = 16,
     memory_report: Annotated[
         bool, typer.Option("--memory-report", help="Show the planned memory and what fills it.")
     ] = False,
-    budget: Annotated[
-        list[str],
-        typer.Option(
-            metavar="LIMIT",
-            help="What the delegates may take by their backends' estimates: latency=20ms, sram=512KB (1024 bytes to "
-            "the KB), or another memory that the backend names. Repeat for more; what does not fit is refused.",
-        ),
-    ] = [],  # noqa: B006
     isolate: Annotated[
         bool, typer.Option("--isolate", help="Run each backend's compiler in a process of its own.")
     ] = False,
@@ -101,47 +80,39 @@ def lower(
     compile_time: Annotated[
         float, typer.Option(min=0.0, help="Seconds that a compiler's own process may take.")
     ] = 3600.0,
-    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Lower a model to backends and write a .pte file."""
     from .. import Compiling, MemoryOptions
     from .. import lower as lower_model
 
-    place = default_place(model, ".pte") if output is None else output
-    limits, outside = _budget(budget), _External(external)
-    if measurements is not None and AUTO not in backend:
-        usage("--measurements is for -b auto", f"delegatekit lower {model} -b auto --measurements {measurements}")
-    _check_outputs(model, place, debug_map, etrecord, html, external)
-    if AUTO in backend and (only or skip or passes):
+    place = default_place(said.model, ".pte") if output is None else output
+    auto = AUTO in said.backends
+    if measurements is not None and not auto:
+        usage("--measurements is for -b auto", f"delegatekit lower {said.model} -b auto --measurements {measurements}")
+    settings = said.settings()
+    _check_outputs(said, place, debug_map, etrecord, html, settings["external"])
+    if auto and (settings["only"] or settings["skip"] or settings["passes"]):
         usage("-b auto places the whole model as measured, and --only, --skip and --passes change it", _NOT_AUTO)
     tools = _Tools(html=html, etrecord=etrecord, memory_report=memory_report, as_json=as_json)
-    wanted = read_passes(passes)
-    given = with_dynamic_shapes(read_model(model, trust=trust), dynamic)
-    options = settings(option, without_auto(backend))
-    chosen: dict[str, Any] = {"backends": backend, "options": options}
-    if AUTO in backend:
-        chosen = _placed(given, without_auto(backend), options, measurements)
+    source = said.source()
+    if auto:
+        settings |= _placed(source, without_auto(said.backends), settings["options"], measurements)
     with progress():
         program = lower_model(
-            **given,
-            **chosen,
-            only=selectors(only, backend),
-            skip=selectors(skip, backend),
-            passes=wanted,
-            external=outside.choose if external else False,
-            stack_traces=stack_traces,
+            **vars(source),
+            **settings,
             memory=MemoryOptions(planner, alignment),
-            budget=limits,
             compiling=Compiling(isolate=isolate, jobs=jobs, cache=cache, seconds=compile_time),
         )
-        outside.check_used()
+        if isinstance(settings["external"], _External):
+            settings["external"].check_used()
         beside = tools.beside(program, place)
         if debug_map is not None:
             beside[debug_map] = to_json(program.debug_map())
         written = program.save(place, beside=beside)
     # Measurements may well leave nothing to a backend.
-    tools.show(program, idle=AUTO not in backend)
+    tools.show(program, idle=not auto)
     if not as_json:
         for path in written:
             say(f"wrote {path} ({path.stat().st_size:,} bytes)")
@@ -151,7 +122,7 @@ _NOT_AUTO: Final = "name the backends instead; `delegatekit tune` tells which on
 
 
 def _placed(
-    model: Mapping[str, Any], backends: Sequence[str], options: Mapping[str, Mapping[str, Any]], file: Path | None
+    model: Source, backends: Sequence[str], options: Mapping[str, Mapping[str, Any]], file: Path | None
 ) -> dict[str, Any]:
     """The arguments of `lower` that measurements give: those of a file, or of the model, which is tuned now."""
     from .. import placement
@@ -160,7 +131,7 @@ def _placed(
     if file is None:
         warn("the model is tuned first; `delegatekit tune` writes measurements that `--measurements` reads")
         measurements = tuned(model, backends, options=options)
-    return placement(**model, measurements=measurements, backends=backends, options=options)
+    return placement(**vars(model), measurements=measurements, backends=backends, options=options)
 
 
 class _Tools:
@@ -213,31 +184,31 @@ class _Tools:
             show(found, type(found).memory, narrow=is_narrow())
 
 
-def _budget(limits: Sequence[str]) -> dict[str, str]:
+def _budget(limits: Sequence[str]) -> dict[str, str] | None:
     pairs = [text.partition("=") for text in limits]
     wrong = next((text for text, (name, _, limit) in zip(limits, pairs, strict=True) if not name or not limit), None)
     if wrong is not None:
         usage(f"--budget {wrong!r} is not of the form NAME=LIMIT")
-    return {name: limit for name, _, limit in pairs}
+    return {name: limit for name, _, limit in pairs} or None
 
 
 def _check_outputs(
-    model: str,
+    said: Said,
     output: Path,
     debug_map: Path | None,
     etrecord: Path | None,
     html: Path | None,
-    external: Sequence[str],
+    external: _External | bool,
 ) -> None:
     """Try all files that may be written, before the work begins."""
     from ..files import ETRECORD, HTML, JSON, PTE, check_outputs
     from ..pte.writer import data_paths
 
-    names = dict.fromkeys(text.partition("=")[0] if "=" in text else "" for text in external)
+    names = external.files if isinstance(external, _External) else ()
     wrong = next((name for name in names if name.startswith(".") or re.search(r"[/\\\0]", name)), None)
     if wrong is not None:
         usage(f"--external {wrong}=...: {wrong!r} is not the name of a file", "it is written beside the .pte")
-    check_outputs(output, debug_map, etrecord, html, *data_paths(output, names), inputs=files_of(model))
+    check_outputs(output, debug_map, etrecord, html, *data_paths(output, names), inputs=said.files)
     question_place("--output", output, PTE)
     question_place("--debug-map", debug_map, JSON)
     question_place("--etrecord", etrecord, ETRECORD)
@@ -249,23 +220,25 @@ class _External:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         pairs = [text.split("=", 1) if "=" in text else ["", text] for text in patterns]
-        self._files = {text: (file, pattern) for text, (file, pattern) in zip(patterns, pairs, strict=True)}
+        self._patterns = {text: (file, pattern) for text, (file, pattern) in zip(patterns, pairs, strict=True)}
+        #: The names of the data files, "" for that of the .pte.
+        self.files = dict.fromkeys(file for file, _ in pairs)
         self._unused = set(patterns)
         self._names: list[str] = []
 
-    def choose(self, name: str, data: Any) -> bool | str:
+    def __call__(self, name: str, data: Any) -> bool | str:
         """Where a weight is kept, as `lower` asks for it."""
         self._names.append(name)
-        matching = [text for text, (_, pattern) in self._files.items() if fnmatchcase(name, pattern)]
+        matching = [text for text, (_, pattern) in self._patterns.items() if fnmatchcase(name, pattern)]
         self._unused.difference_update(matching)
-        return self._files[matching[0]][0] or True if matching else False
+        return self._patterns[matching[0]][0] or True if matching else False
 
     def check_used(self) -> None:
         """End the command if a pattern matches no weight."""
-        text = next((text for text in self._files if text in self._unused), None)
+        text = next((text for text in self._patterns if text in self._unused), None)
         if text is None:
             return
-        close = get_close_matches(self._files[text][1], self._names, n=5, cutoff=0.3) or sorted(self._names)[:5]
+        close = get_close_matches(self._patterns[text][1], self._names, n=5, cutoff=0.3) or sorted(self._names)[:5]
         close = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in close]
         rest = f" and {len(self._names) - len(close)} more" if len(close) < len(self._names) else ""
         names = (

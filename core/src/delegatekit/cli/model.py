@@ -6,19 +6,20 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+from ..pipeline import Source
 from .console import usage
 from .imported import attribute_of, call_users, module_of
 
 _HINT: Final = "give FILE.pt2, package.module:callable or path/file.py:callable"
 
 
-def read_model(text: str, *, trust: bool = False) -> dict[str, Any]:
-    """The first arguments of `lower` for a MODEL argument: model, and inputs and kwargs for a module.
+def read_model(text: str, *, trust: bool = False) -> Source:
+    """The model of a MODEL argument, with example inputs for a module.
 
     A .pt2 file that can run code while it is loaded is refused unless `trust` is given.
     """
     if text.endswith(".pt2"):
-        return {"model": load_exported(Path(text), trust=trust)}
+        return Source(load_exported(Path(text), trust=trust))
     source, _, attribute = text.rpartition(":")
     if not source or not re.fullmatch(r"[\w.]+", attribute):
         _explain_form(text)
@@ -31,9 +32,9 @@ def read_model(text: str, *, trust: bool = False) -> dict[str, Any]:
     is_program = isinstance(given, ExportedProgram) or not callable(given)
     result = given if is_program else call_users(what, given)
     if isinstance(result, ExportedProgram | dict):
-        return {"model": result}
+        return Source(result)
     if isinstance(result, tuple) and len(result) in (2, 3, 4):
-        return dict(zip(("model", "inputs", "kwargs", "dynamic_shapes"), result, strict=False))
+        return Source(*result[:2], **dict(zip(("kwargs", "dynamic_shapes"), result[2:], strict=False)))
     return usage(
         f"MODEL {text}: {attribute} {'is' if is_program else 'returned'} {_kind(result)}",
         "a MODEL is (module, inputs[, kwargs[, dynamic_shapes]]), an ExportedProgram or a dict of ExportedPrograms by "

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from .console import usage
 from .imported import attribute_of, module_of, run_users
-
-PassOption = Annotated[
-    list[str],
-    typer.Option(
-        "--pass",
-        metavar="MODULE:NAME",
-        help="A pass that changes the program before backends are asked about it: package.module:NAME or "
-        "path/file.py:NAME of a pass, its class, or a list of passes. Repeat for more: they run in order.",
-    ),
-]
 
 
 def read_passes(texts: Sequence[str]) -> list[Any] | None:

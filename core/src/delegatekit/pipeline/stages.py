@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-
-from torch.export import ExportedProgram
 
 from delegatekit_api import LoweringError, UnsupportedError
 from delegatekit_api.observers import StageEvent
@@ -17,16 +15,16 @@ from delegatekit_toolkit.passes import Change
 
 from ..compiling import Compiling
 from ..edge import EdgeMethod, build_edge, shared_buffers
-from ..edge.export import Model, exported_programs
-from ..emit import External, FileOptions, MemoryOptions, emit
+from ..emit import FileOptions, MemoryOptions, emit
 from ..errors.foreign import UNEXPECTED, as_ours
 from ..errors.misuse import WrongArgumentError
 from ..lowering import ChosenBackend, lower_partitions, refusals
 from ..lowering.budget import Budget, check_budget
-from ..partition import Asked, PartitionedMethod, PartitionFunction, Placement, Selection, Selectors, settle
+from ..partition import Asked, PartitionedMethod, Selection, settle
 from ..passes import OwnedPass, ProgramPassLike, apply_passes, given_passes
 from ..plugins import discovery, notify
 from ..version import __version__
+from .arguments import Delegating, Lowering, Partitioning, Planning, Source, takes
 from .module import LoweredModule, check_whole
 from .program import LoweredProgram
 
@@ -37,65 +35,18 @@ _checked = as_ours(lambda fault: LoweringError(f"invalid argument: {fault}", hin
 
 
 @_checked
-def lower(
-    model: Model | Mapping[str, Model],
-    inputs: Sequence[Any] | None = None,
-    *,
-    backends: Sequence[str],
-    options: Mapping[str, Mapping[str, Any]] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
-    only: Selectors | None = None,
-    skip: Selectors | None = None,
-    partition: PartitionFunction | Placement | None = None,
-    keep: Sequence[str] | None = None,
-    passes: Sequence[ProgramPassLike] | None = None,
-    external: External = False,
-    stack_traces: bool = False,
-    memory: MemoryOptions | None = None,
-    budget: Budget | None = None,
-    compiling: Compiling | None = None,
-) -> LoweredProgram:
+@takes(Lowering)
+def lower(given: Lowering) -> LoweredProgram:
     """Lower a model to backends, in priority order; what none of them takes runs on the runtime's own operators.
 
-    `model` is a module in eval mode with example `inputs` (and `kwargs`, and `dynamic_shapes` as torch.export takes
-    them: every changing size needs an upper bound), an ExportedProgram, or a mapping of method names to
-    ExportedPrograms. `options` maps a backend's name to its options. Raises PluginError for an unknown backend,
-    OptionError for a wrong option, LoweringError, before any work, for a backend whose compiler is missing here, and
-    UnsupportedError, with the user's source line, for an operator that no backend takes and the runtime cannot run.
-
-    `only` and `skip` pin nodes: lists of module paths ("encoder.layers.*.attn", with all that is inside; "**" is any
-    number of parts), operators ("aten.linear.default", "aten.linear", "linear": as exported, or as `explain` shows
-    them) or functions of a node, for all backends or as a dict by backend. A backend gets only nodes that `only`
-    selects and none that `skip` selects. What selects nothing is refused, and so is a name that is both a module and
-    an operator: "module:linear", "operator:linear".
-    `partition` is a function that forms the partitions itself: called for each graph (and again when operators that
-    nothing runs whole were decomposed) with its ProgramView and with `ask(backend, node)`, it returns pairs of a
-    backend and the nodes of one delegate, which are checked; other nodes run on the runtime. A mapping of methods to
-    mappings of operators (names of the edge program's nodes) to backends ("" for none) only places these: partitions
-    grow as usual. `keep` names the operators that stay whole for backends that ask for them so, or backends of which
-    all such do; by default all do. What one backend wants whole, another may take in parts only.
-    `passes` change the program before the backends are asked about it, in order: see `delegatekit_toolkit.passes`.
-
-    `external` chooses the weights that live outside the .pte: a function that is called with the name and the data of
-    each constant and of each piece of named data of a backend, and answers False (inside), True (in the data file
-    that is named as the .pte is) or the name of a data file; or one of these answers for all. Names are the fully
-    qualified names of parameters and buffers; constants that were computed have names made from their content. The
-    initial values of buffers that the program updates stay inside.
-
-    With `stack_traces` the file tells for each instruction which lines of the user's source it comes from.
-    `memory` chooses the planner, the alignment and the memory spaces of the values; see `MemoryOptions`.
-    `budget` holds the backends' own estimates to limits: {"sram": "512KB", "latency": "20ms"} (or bytes and seconds);
-    what is over raises LoweringError with the figures. Only delegates are counted: see `lowering.budget.check_budget`.
-    `compiling` says how the backends' compilers run: in processes of their own, several at a time, with limits, with
-    or without the cache of what was compiled before; see `Compiling`.
+    Raises PluginError for an unknown backend, OptionError for a wrong option, LoweringError, before any work, for a
+    backend whose compiler is missing here, and UnsupportedError, with the user's source line, for an operator that no
+    backend takes and the runtime cannot run.
     """
-    clock, wanted = Clock(), given_passes(passes)
-    chosen = _able_to_compile(choose(backends, options or {}))
-    programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    partitioned = _accepted(programs, chosen, Selection(chosen, only, skip, partition, keep), clock, wanted)
-    options_of_file = FileOptions(external, stack_traces, memory or MemoryOptions())
-    return compiled(partitioned, chosen, clock, options_of_file, budget, compiling)
+    clock, chosen = Clock(), _able_to_compile(choose(given.backends, given.options or {}))
+    file = FileOptions(given.external, given.stack_traces, given.memory or MemoryOptions())
+    partitioned = _accepted(_planned(given, chosen, _selection(given, chosen), given.passes, clock))
+    return compiled(partitioned, chosen, clock, file, given.budget, given.compiling)
 
 
 def compiled(
@@ -119,28 +70,19 @@ def compiled(
 
 
 @_checked
-def to_backend(
-    model: Model,
-    inputs: Sequence[Any] | None = None,
-    *,
-    backend: str,
-    options: Mapping[str, Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
-    passes: Sequence[ProgramPassLike] | None = None,
-) -> LoweredModule:
+@takes(Delegating)
+def to_backend(given: Delegating) -> LoweredModule:
     """Compile a whole module (or ExportedProgram) into one delegate of one backend.
 
     The result is a module with the same inputs and outputs: call it, or put it into a bigger module, and export
     (`strict=False`) and lower that with any backends. Raises UnsupportedError if the backend leaves any operator, with
     its reason, and for programs that are not functional: those that update buffers.
     """
-    clock, wanted = Clock(), given_passes(passes)
-    chosen = _able_to_compile(choose([backend], {backend: options or {}}))
-    programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    partitioned = _accepted(programs, chosen, Selection(chosen), clock, wanted)
+    clock = Clock()
+    chosen = _able_to_compile(choose([given.backend], {given.backend: given.options or {}}))
+    partitioned = _accepted(_planned(given, chosen, Selection(chosen), given.passes, clock))
     for method in partitioned.values():
-        check_whole(method, backend)
+        check_whole(method, given.backend)
     return LoweredModule(compiled(partitioned, chosen, clock))
 
 
@@ -156,32 +98,18 @@ class PlannedProgram:
 
 
 @_checked
-def plan(
-    model: Model | Mapping[str, Model],
-    inputs: Sequence[Any] | None = None,
-    *,
-    backends: Sequence[str],
-    options: Mapping[str, Mapping[str, Any]] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
-    only: Selectors | None = None,
-    skip: Selectors | None = None,
-    partition: PartitionFunction | Placement | None = None,
-    keep: Sequence[str] | None = None,
-    passes: Sequence[ProgramPassLike] | None = None,
-    every: bool = False,
-) -> PlannedProgram:
+@takes(Planning)
+def plan(given: Planning) -> PlannedProgram:
     """Partition a model as `lower` does with the same arguments, and compile nothing: no compiler need be there.
 
-    With `every`, each backend is asked about each node, also about those that another one takes: `verdicts` of a plan
-    has all answers. Raises as `lower` does, except for what backends refuse, which is told in `PlannedProgram.refused`.
+    Raises as `lower` does, except for what backends refuse, which is told in `PlannedProgram.refused`.
     """
-    clock, wanted = Clock(), given_passes(passes)
-    chosen = choose(backends, options or {})
-    programs = exported_programs(model, inputs, kwargs, dynamic_shapes, clock.stage("export", "forward"))
-    selection = Selection(chosen, only, skip, partition, keep)
-    partitioned, refused = _partitioned(programs, chosen, selection, clock, wanted, every=every)
-    return PlannedProgram(partitioned, chosen, tuple(refused))
+    chosen = choose(given.backends, given.options or {})
+    return _planned(given, chosen, _selection(given, chosen), given.passes, Clock(), every=given.every)
+
+
+def _selection(given: Partitioning, backends: Collection[str]) -> Selection:
+    return Selection(backends, given.only, given.skip, given.partition, given.keep)
 
 
 def choose(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> dict[str, ChosenBackend]:
@@ -210,38 +138,28 @@ def _able_to_compile(chosen: dict[str, ChosenBackend]) -> dict[str, ChosenBacken
     return chosen
 
 
-def _accepted(
-    programs: Mapping[str, ExportedProgram],
-    chosen: Mapping[str, ChosenBackend],
-    selection: Selection,
-    clock: Clock,
-    passes: Sequence[OwnedPass],
-) -> dict[str, PartitionedMethod]:
-    """The programs, partitioned. Raises UnsupportedError if a backend refuses them as they are planned."""
-    found, refused = _partitioned(programs, chosen, selection, clock, passes)
-    for error in refused:
+def _accepted(planned: PlannedProgram) -> Mapping[str, PartitionedMethod]:
+    """The partitioned methods. Raises UnsupportedError if a backend refuses them as they are planned."""
+    for error in planned.refused:
         raise error
-    return found
+    return planned.methods
 
 
-def _partitioned(
-    programs: Mapping[str, ExportedProgram],
+def _planned(
+    source: Source,
     chosen: Mapping[str, ChosenBackend],
     selection: Selection,
+    passes: Sequence[ProgramPassLike] | None,
     clock: Clock,
-    passes: Sequence[OwnedPass],
     *,
     every: bool = False,
-) -> tuple[dict[str, PartitionedMethod], list[UnsupportedError]]:
-    """The programs in the edge dialect, partitioned, and what backends say that refuse them so.
-
-    With `every`, each backend is asked about each node.
-    """
+) -> PlannedProgram:
+    """The programs in the edge dialect, partitioned. With `every`, each backend is asked about each node."""
+    run = (*given_passes(passes), *_passes_of(chosen))
     edges: dict[str, EdgeMethod] = {}
     asked: dict[str, Asked] = {}
     changes: dict[str, tuple[Change, ...]] = {}
-    passes = (*passes, *_passes_of(chosen))
-    for name, program in programs.items():
+    for name, program in source.programs(clock.stage("export", "forward")).items():
         partitioners = {
             backend: choice.backend.create_partitioner(choice.options) for backend, choice in chosen.items()
         }
@@ -249,7 +167,7 @@ def _partitioned(
         asked[name] = Asked.of(partitioners, descriptions, selection, every=every)
         with clock.stage("edge", name):
             edges[name] = build_edge(program, keep=asked[name].keep, method=name).verified()
-            edges[name], changes[name] = apply_passes(edges[name], passes, asked[name].keep)
+            edges[name], changes[name] = apply_passes(edges[name], run, asked[name].keep)
     shared = shared_buffers(edges.values())
     found = {
         name: replace(
@@ -259,7 +177,7 @@ def _partitioned(
     }
     selection.check_used()
     refused = [error for name, method in found.items() for error in refusals(method, asked[name].partitioners)]
-    return found, refused
+    return PlannedProgram(found, chosen, tuple(refused))
 
 
 def _passes_of(chosen: Mapping[str, ChosenBackend]) -> Iterator[OwnedPass]:

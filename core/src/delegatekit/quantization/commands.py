@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delegatekit_api import LoweringError, QuantizationError
+
+from ..pipeline import Source
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def quantize_model(
-    model: Mapping[str, Any],
+    model: Source,
     *,
     calibration: Path | None,
     random: int | None,
@@ -24,29 +26,28 @@ def quantize_model(
     trust: bool = False,
     **settings: Any,
 ) -> QuantizationReport:
-    """Quantize the program of the MODEL argument (the first arguments of `lower`) and write a .pt2 file.
+    """Quantize what the MODEL argument gave and write a .pt2 file.
 
     `trust` is for the calibration file, see `read_calibration`.
     """
     import torch
 
-    from ..edge.export import exported_programs
     from ..files import shielded, write_files
     from .flow import quantize
     from .samples import read_calibration
 
-    program, given, dynamic_shapes = model["model"], model.get("inputs"), model.get("dynamic_shapes")
-    if isinstance(program, dict):
+    program, dynamic_shapes = model.model, model.dynamic_shapes
+    if isinstance(program, Mapping):
         raise QuantizationError(f"the model has {len(program)} methods", hint="quantize each method alone")
-    if model.get("kwargs"):
+    if model.kwargs:
         raise QuantizationError("the model takes keyword arguments", hint="wrap it in a module that takes none")
-    example = _example(program, given)
+    example = _example(program, model.inputs)
     inputs = _random(example, random) if calibration is None else read_calibration(calibration, example, trust=trust)
     with _naming(calibration, inputs, example):
         quantized: Any = quantize(program, inputs, dynamic_shapes=dynamic_shapes, **settings)
     if isinstance(program, torch.export.ExportedProgram):
         dynamic_shapes = _shapes(program)
-    exported = exported_programs(quantized, example, None, dynamic_shapes, nullcontext())["forward"]
+    exported = Source(quantized, example, dynamic_shapes=dynamic_shapes).programs()["forward"]
     write_files({output: shielded(lambda file: torch.export.save(exported, file))})
     report: QuantizationReport = quantized.quantization
     return report

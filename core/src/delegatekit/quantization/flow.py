@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from delegatekit_api import BackendOptions, LoweringError, OptionError, PluginError, QuantizationError
 from delegatekit_api.quantization import QuantizationScheme
 
-from ..edge.export import exported_programs
 from ..errors.foreign import UNEXPECTED, as_ours
+from ..pipeline import Quantizing, Source, Training, takes
 from ..plugins import LoadedBackend, blaming, warn
 from . import torchao
 from .bias import correct_biases
@@ -38,54 +38,31 @@ _checked = as_ours(lambda fault: QuantizationError(fault, where="quantization", 
 
 
 @_checked
-def quantize(
-    model: torch.nn.Module | ExportedProgram,
-    calibration: Iterable[Any],
-    *,
-    backend: str,
-    scheme: str | None = None,
-    keep_float: Sequence[str | Callable[[Node], bool]] = (),
-    keep_worst_float: int = 0,
-    measure: bool = False,
-    correct_bias: bool = False,
-    group_size: int | None = None,
-    options: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
-    progress: bool | None = None,
-) -> torch.nn.Module:
+@takes(Quantizing)
+def quantize(given: Quantizing) -> torch.nn.Module:
     """Quantize a model for a backend, after training.
 
-    `model` is a module in eval mode or an ExportedProgram; it is not changed. `calibration` is an iterable of inputs,
-    each a tuple (or one tensor); the first is also the example for torch.export, with `dynamic_shapes`. `scheme` is one
-    of the backend's (`delegatekit schemes`), the first without a name.
-
-    `keep_float` names layers that stay in float, as `only` and `skip` of `lower` do: module paths ("encoder.layers.0",
-    with everything inside), operators ("aten.add.Tensor", "add") or functions of a node. `keep_worst_float` keeps this
-    many more: those with the least signal to noise ratio of their own. `measure` adds the ratios to the report.
-    `correct_bias` subtracts the mean errors of convolutions and linear layers, over the calibration inputs, from their
-    biases. `group_size` replaces the size of the weights' groups, if the scheme has groups. `options` are the
-    backend's, as for `lower`: a target may quantize more than another.
-
-    Returns a module that computes the quantized model in eager mode, and that `lower` and torch.export accept.
-    Its attribute `quantization` is a QuantizationReport. `progress` shows a bar on stderr (None: on a terminal).
+    Returns a module that computes the quantized model's numbers in eager mode, and that `lower` and torch.export take.
+    Its attribute `quantization` is a QuantizationReport.
 
     Raises PluginError for an unknown backend, OptionError for an unknown scheme or option, LoweringError where
     torch.export refuses the model, and QuantizationError for other wrong input, or if the scheme quantizes nothing.
     """
-    loaded, chosen = choose_scheme(backend, scheme, options, group_size)
-    _warn_without_compiler(loaded, options)
-    if keep_worst_float < 0:
-        raise QuantizationError(f"keep_worst_float={keep_worst_float} is negative")
-    _check_model(model)
-    measured = measure or keep_worst_float > 0
-    data = Calibration(calibration, repeatable=measured or correct_bias, progress=progress)
-    program = _export(model, data.example, dynamic_shapes)
-    order = _Order(program, data, loaded, chosen, KeptInFloat(keep_float), options, measured, correct_bias)
+    loaded, chosen = choose_scheme(given.backend, given.scheme, given.options, given.group_size)
+    _warn_without_compiler(loaded, given.options)
+    worst = given.keep_worst_float
+    if worst < 0:
+        raise QuantizationError(f"keep_worst_float={worst} is negative")
+    _check_model(given.model)
+    measured = given.measure or worst > 0
+    data = Calibration(given.calibration, repeatable=measured or given.correct_bias, progress=given.progress)
+    program = _export(given.model, data.example, given.dynamic_shapes)
+    kept = KeptInFloat(given.keep_float)
+    order = _Order(program, data, loaded, chosen, kept, given.options, measured, given.correct_bias)
     run = _weights if chosen.rules and _is_weight_scheme(chosen) else _static
     result: Any = run(order)
-    if keep_worst_float:
-        worst = _worst(result.quantization, keep_worst_float)
-        kept = order.kept.with_nodes(worst, f"one of the {keep_worst_float} worst layers")
+    if worst:
+        kept = kept.with_nodes(_worst(result.quantization, worst), f"one of the {worst} worst layers")
         result = run(replace(order, kept=kept))
     quantized: torch.nn.Module = result
     return quantized
@@ -126,37 +103,29 @@ class _Order:
 
 
 @_checked
-def prepare_qat(
-    model: torch.nn.Module,
-    example: Sequence[Any],
-    *,
-    backend: str,
-    scheme: str | None = None,
-    keep_float: Sequence[str | Callable[[Node], bool]] = (),
-    options: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
-) -> GraphModule:
-    """A module to train with quantization in the forward pass; `convert_qat` converts it to the quantized module.
+@takes(Training)
+def prepare_qat(given: Training) -> GraphModule:
+    """A module to train with quantization in the forward pass; `convert_qat` makes the quantized module of it.
 
-    `model` is a module in training mode, `example` its inputs. The result has parameters of its own. Call `train()` and
-    `eval()` on it as usual. Raises as `quantize` does, and OptionError if the scheme does not offer training.
+    The result has parameters of its own. Call `train()` and `eval()` on it as usual. Raises as `quantize` does, and
+    OptionError if the scheme does not offer training.
     """
-    loaded, chosen = choose_scheme(backend, scheme, options)
+    loaded, chosen = choose_scheme(given.backend, given.scheme, given.options)
     if not chosen.qat:
-        checked = loaded.make_options(options or {})
+        checked = loaded.make_options(given.options or {})
         offered = [found.name for found in loaded.quantization_schemes(checked) if found.qat]
         raise OptionError(
             f"scheme {chosen.name} does not offer training",
-            where=f"backend {backend}",
+            where=f"backend {given.backend}",
             hint=f"schemes with training: {', '.join(offered) or 'none'}",
         )
-    if not model.training:
+    if not given.model.training:
         raise QuantizationError("the model is in eval mode", hint="model.train(), or `quantize` without training")
     pt2e = torchao.load("quantization.pt2e.quantize_pt2e")
-    data = Calibration([tuple(example)], repeatable=True, progress=False)
-    kept = KeptInFloat(keep_float)
-    captured = _export(copy.deepcopy(model), data.example, dynamic_shapes).module(check_guards=False)
-    quantizer, make_report = _quantizer(loaded, chosen, kept, options, qat=True)
+    data = Calibration([tuple(given.example)], repeatable=True, progress=False)
+    kept = KeptInFloat(given.keep_float)
+    captured = _export(copy.deepcopy(given.model), data.example, given.dynamic_shapes).module(check_guards=False)
+    quantizer, make_report = _quantizer(loaded, chosen, kept, given.options, qat=True)
     with _blaming_quantizer(loaded, chosen):
         prepared: GraphModule = pt2e.prepare_qat_pt2e(captured, quantizer)
     kept.check()
@@ -202,7 +171,7 @@ def _export(model: torch.nn.Module | ExportedProgram, example: tuple[Any, ...], 
             raise QuantizationError("an ExportedProgram has its shapes already", hint="drop dynamic_shapes")
         return model
     try:
-        return exported_programs(model, example, None, dynamic_shapes, nullcontext())["forward"]
+        return Source(model, example, dynamic_shapes=dynamic_shapes).programs()["forward"]
     except LoweringError as error:
         error.hint = error.hint or "the first calibration input is the example"
         raise

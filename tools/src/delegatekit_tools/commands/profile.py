@@ -8,25 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delegatekit.cli import (
-    DataOption,
-    InputsArgument,
-    IsolateOption,
-    JsonOption,
-    RunnerOption,
-    SeedOption,
-    TimeLimitOption,
-    TrustOption,
-    apart,
-    ended_after,
-    inputs_for,
-    print_json,
-    question_place,
-    results_alone,
-    say,
-    show,
-    usage,
-)
+from delegatekit import cli
 
 if TYPE_CHECKING:
     from delegatekit.engine import LoadedProgram, Method
@@ -34,21 +16,21 @@ if TYPE_CHECKING:
     from ..profile import Profile
 
 
-@results_alone
+@cli.results_alone
 def profile(
     file: Annotated[
         Path | None, typer.Argument(help="A .pte file, or a .bpte with one in it; with --etdump it may be left out.")
     ] = None,
-    inputs: InputsArgument = [],  # noqa: B006
+    inputs: cli.InputsArgument = [],  # noqa: B006
     method: Annotated[
         str | None, typer.Option(help="The method, by default forward; with --etdump the one that ran.")
     ] = None,
-    data: DataOption = [],  # noqa: B006
-    backend: RunnerOption = [],  # noqa: B006
-    isolate: IsolateOption = [],  # noqa: B006
-    seed: SeedOption = 0,
-    runs: Annotated[int, typer.Option(min=1, max=100_000, help="Measured calls, of each kind.")] = 20,
-    warm_up: Annotated[int, typer.Option(min=0, max=100_000, help="Warm-up calls, reported separately.")] = 3,
+    data: cli.DataOption = [],  # noqa: B006
+    backend: cli.RunnerOption = [],  # noqa: B006
+    isolate: cli.IsolateOption = [],  # noqa: B006
+    seed: cli.SeedOption = 0,
+    runs: Annotated[int, typer.Option(min=1, max=100_000, help="Calls that are measured, of each kind.")] = 20,
+    warm_up: Annotated[int, typer.Option(min=0, max=100_000, help="Calls before them, reported apart.")] = 3,
     debug_map: Annotated[
         Path | None, typer.Option(help="The JSON that `lower --debug-map` wrote: shows modules and source lines.")
     ] = None,
@@ -63,9 +45,9 @@ def profile(
     in_order: Annotated[bool, typer.Option("--in-order", help="In execution order, not the longest first.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto to this .json file.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write a table to this .csv file.")] = None,
-    time_limit: TimeLimitOption = None,
-    trust: TrustOption = False,
-    as_json: JsonOption = False,
+    time_limit: cli.TimeLimitOption = None,
+    trust: cli.TrustOption = False,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Show the time of a method by instruction, delegate, operator and source line, here or on a device."""
     from delegatekit.files import CSV, JSON, check_outputs, write_files
@@ -74,27 +56,27 @@ def profile(
 
     given = [path for path in (file, debug_map, etdump) if path is not None]
     check_outputs(trace, csv, inputs=[*given, *data, *inputs])
-    question_place("--trace", trace, JSON)
-    question_place("--csv", csv, CSV)
+    cli.question_place("--trace", trace, JSON)
+    cli.question_place("--csv", csv, CSV)
     known = None if debug_map is None else _read(debug_map)
     if etdump is not None:
         if inputs or data or backend or isolate:
-            usage("--etdump runs nothing: no inputs, data files or backends are needed", "leave them out")
+            cli.usage("--etdump runs nothing: no inputs, data files or backends are needed", "leave them out")
         found = _told(etdump, file, method, known, warm_up, ticks)
     elif file is None:
-        usage("Missing argument 'FILE'", "give a .pte file, or --etdump")
+        cli.usage("Missing argument 'FILE'", "give a .pte file, or --etdump")
     else:
         loaded = _loaded(file, data, backend, isolate, time_limit)[method or "forward"]
-        values = inputs_for(loaded, inputs, seed=seed, trust=trust)
+        values = cli.inputs_for(loaded, inputs, seed=seed, trust=trust)
         found = _measured(loaded, values, runs, warm_up, known, time_limit)
     texts = {path: text(found) for path, text in ((trace, files.trace), (csv, files.table)) if path is not None}
     write_files({path: _writer(text) for path, text in texts.items()})
     if as_json:
-        print_json(found)
+        cli.print_json(found)
         return
-    show(found, type(found).text, rows=rows or None, in_order=in_order)
+    cli.show(found, type(found).text, rows=rows or None, in_order=in_order)
     for path in texts:
-        say(f"wrote {path}")
+        cli.say(f"wrote {path}")
 
 
 def _told(
@@ -110,7 +92,7 @@ def _loaded(
 ) -> LoadedProgram:
     from delegatekit import load
 
-    return load(file, data=data, backends=backend, time_limit=time_limit, isolate=apart(isolate))
+    return load(file, data=data, backends=backend, time_limit=time_limit, isolate=cli.apart(isolate))
 
 
 def _measured(
@@ -125,7 +107,7 @@ def _measured(
 
     # The limit applies to each call; a call that only a signal can end is ended by one.
     whole = None if time_limit is None else time_limit * (3 * runs + warm_up)
-    with ended_after(whole, f"method {method.name}"):
+    with cli.ended_after(whole, f"method {method.name}"):
         return measure(method, values, runs=runs, warm_up=warm_up, debug_map=known)
 
 

@@ -7,33 +7,20 @@ from typing import Annotated
 
 import typer
 
-from delegatekit.cli import (
-    BackendOption,
-    DynamicOption,
-    JsonOption,
-    ModelArgument,
-    SettingOption,
-    TrustOption,
-    default_place,
-    files_of,
-    print_json,
-    question_place,
-    read_model,
-    results_alone,
-    say,
-    settings,
-    show,
-    tuned,
-    usage,
-    with_dynamic_shapes,
-    without_auto,
+from delegatekit import cli
+
+from ..arguments import Measuring
+
+
+@cli.results_alone
+@cli.command(
+    Measuring,
+    runs=cli.option(min=1, max=100_000),
+    warm_up=cli.option(min=0, max=100_000),
+    clock=cli.option(),
 )
-
-
-@results_alone
 def tune(
-    model: ModelArgument,
-    backend: BackendOption,
+    said: cli.Said,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -43,41 +30,27 @@ def tune(
             "net-measurements.json for net.pt2 or net:make.",
         ),
     ] = None,
-    dynamic: DynamicOption = [],  # noqa: B006
-    option: SettingOption = [],  # noqa: B006
-    runs: Annotated[int, typer.Option(min=1, max=100_000, help="Timed calls, of which the median is used.")] = 20,
-    warm_up: Annotated[int, typer.Option(min=0, max=100_000, help="Warm-up calls.")] = 3,
-    clock: Annotated[
-        str, typer.Option(help="wall, or CPU: the CPU time of this process, for machines with other work.")
-    ] = "wall",
-    units: Annotated[bool, typer.Option("--units", help="Show the time of each operator on each backend.")] = False,
-    trust: TrustOption = False,
-    as_json: JsonOption = False,
+    units: Annotated[bool, typer.Option("--units", help="Show what each operator takes on each backend.")] = False,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Time a model's operators on backends that run here (-b auto: all), for `lower -b auto --measurements FILE`."""
     from delegatekit.files import JSON, check_outputs
 
     from ..placement import CLOCKS, Measurements
 
-    place = default_place(model, "-measurements.json") if output is None else output
-    check_outputs(place, inputs=files_of(model))
-    question_place("--output", place, JSON)
+    place = cli.default_place(said.model, "-measurements.json") if output is None else output
+    check_outputs(place, inputs=said.files)
+    cli.question_place("--output", place, JSON)
     known = Measurements.load(place) if place.is_file() else None
-    if clock not in CLOCKS:
-        usage(f"--clock {clock!r} is neither {' nor '.join(CLOCKS)}")
-    found = tuned(
-        with_dynamic_shapes(read_model(model, trust=trust), dynamic),
-        backend,
-        options=settings(option, without_auto(backend)),
-        runs=runs,
-        warm_up=warm_up,
-        clock=clock,
-    )
+    settings = said.settings()
+    if settings["clock"] not in CLOCKS:
+        cli.usage(f"--clock {settings['clock']!r} is neither {' nor '.join(CLOCKS)}")
+    found = cli.tuned(said.source(), **settings)
     (found if known is None else known.joined(found)).save(place)
     if as_json:
-        print_json(found)
+        cli.print_json(found)
         return
-    show(found, str)
+    cli.show(found, str)
     if units:
-        show(found, Measurements.units_text)
-    say(f"wrote {place}")
+        cli.show(found, Measurements.units_text)
+    cli.say(f"wrote {place}")

@@ -7,31 +7,20 @@ from typing import Annotated
 
 import typer
 
-from delegatekit.cli import (
-    DataOption,
-    IsolateOption,
-    JsonOption,
-    RunnerOption,
-    TimeLimitOption,
-    apart,
-    ended_after,
-    print_json,
-    results_alone,
-    show,
-)
+from delegatekit import cli
 
 
-@results_alone
+@cli.results_alone
 def verify(
     file: Annotated[Path, typer.Argument(help="A .bpte file.")],
     method: Annotated[list[str], typer.Option(help="A method whose cases are run, by default all; repeat.")] = [],  # noqa: B006
-    rtol: Annotated[float, typer.Option(min=0.0, help="Relative tolerance of floats.")] = 1e-3,
-    atol: Annotated[float, typer.Option(min=0.0, help="Absolute tolerance of floats and integers.")] = 1e-5,
-    data: DataOption = [],  # noqa: B006
-    backend: RunnerOption = [],  # noqa: B006
-    isolate: IsolateOption = [],  # noqa: B006
-    time_limit: TimeLimitOption = None,
-    as_json: JsonOption = False,
+    rtol: Annotated[float, typer.Option(min=0.0, help="Floats may differ by so much of what is expected ...")] = 1e-3,
+    atol: Annotated[float, typer.Option(min=0.0, help="... and by so much more; integers by this alone.")] = 1e-5,
+    data: cli.DataOption = [],  # noqa: B006
+    backend: cli.RunnerOption = [],  # noqa: B006
+    isolate: cli.IsolateOption = [],  # noqa: B006
+    time_limit: cli.TimeLimitOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Run the cases of a bundled program (.bpte) on the Python engine and compare; exit code 1 if one differs."""
     from delegatekit import verify as run_cases
@@ -41,7 +30,7 @@ def verify(
 
     with naming(file):
         count = sum(map(len, read_bundle(file).cases.values()))
-    with ended_after(None if time_limit is None else time_limit * max(1, count), f"cases of {file}"):
+    with cli.ended_after(None if time_limit is None else time_limit * max(1, count), f"cases of {file}"):
         found = run_cases(
             file,
             methods=method,
@@ -49,12 +38,12 @@ def verify(
             atol=atol,
             data=data,
             backends=backend,
-            isolate=apart(isolate),
+            isolate=cli.apart(isolate),
             time_limit=time_limit,
         )
     if as_json:
-        print_json(found)
+        cli.print_json(found)
     else:
-        show(found, str)
+        cli.show(found, str)
     if not found.passes:
         raise typer.Exit(1)

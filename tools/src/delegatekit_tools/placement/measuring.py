@@ -13,6 +13,7 @@ from delegatekit.pipeline import LoweredProgram
 from delegatekit.plugins import LoadedBackend, backends, get_backend
 from delegatekit_api import DelegateKitError, LoweringError
 
+from ..arguments import Measuring
 from ..digest import program_digest
 from .clock import EngineMeasurer
 from .measurements import Measurements, Tuned, check_fitting, machine_facts, version_of
@@ -26,18 +27,10 @@ Lower = Callable[..., LoweredProgram]
 _Options = Mapping[str, Mapping[str, Any]]
 
 
-def measure(
-    programs: Mapping[str, ExportedProgram],
-    lower: Lower,
-    names: Sequence[str] | None,
-    options: _Options,
-    *,
-    runs: int = 20,
-    warm_up: int = 3,
-    clock: str = "wall",
-    say: Callable[[str], None] = lambda text: None,
-) -> Measurements:
-    """Measure programs; `lower` lowers them, the other arguments are those of `delegatekit.tune`."""
+def measure(given: Measuring, lower: Lower) -> Measurements:
+    """Measure what is given to `tune`; `lower` lowers it."""
+    programs, names, options = given.programs(), given.backends, given.options or {}
+    runs, warm_up, clock = given.runs, given.warm_up, given.clock
     if clock not in CLOCKS or runs < 1 or warm_up < 0:
         raise WrongArgumentError(
             f"clock={clock!r}, runs={runs}, warm_up={warm_up}",
@@ -58,7 +51,7 @@ def measure(
 
     measurer = EngineMeasurer(example_inputs(programs), runs=runs, warm_up=warm_up, cpu=clock == "CPU")
     wishes = keep_operators({name: backend.create_partitioner(chosen[name]) for name, backend in loaded.items()})
-    tuning = Tuning(lower_with, list(loaded), measurer, wishes, say)
+    tuning = Tuning(lower_with, list(loaded), measurer, wishes, given.say)
     found = tuning.run(
         {name: version_of(backend) for name, backend in loaded.items()},
         {name: item.to_mapping() for name, item in chosen.items()},

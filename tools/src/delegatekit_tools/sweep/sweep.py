@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from delegatekit.edge import Model, exported_programs
 from delegatekit.errors import UNEXPECTED, WrongArgumentError, as_ours
+from delegatekit.pipeline import takes
 from delegatekit_api import LoweringError
 
+from ..arguments import Sweeping
 from ..digest import program_digest, values_digest
 from .jobs import planned
 from .material import Material
@@ -40,68 +40,47 @@ class Sweep:
         return page(self.rows, title)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Watched(Sweeping):
+    """The arguments of `sweep` in Python.
+
+    Args:
+        each: Called with each row as it comes.
+    """
+
+    each: Callable[[Row], None] = lambda row: None
+
+
 @as_ours(lambda fault: LoweringError(fault, where="sweep", hint=UNEXPECTED))
-def sweep(
-    model: Model | Mapping[str, Model],
-    inputs: Sequence[Any] | None = None,
-    *,
-    backends: Sequence[str],
-    targets: Sequence[str] = (),
-    options: Mapping[str, Mapping[str, Any]] | None = None,
-    schemes: Sequence[str] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
-    samples: Sequence[Sequence[Any]] | None = None,
-    calibration: Sequence[Sequence[Any]] | None = None,
-    runs: int = 10,
-    results: str | Path | None = None,
-    retry: bool = False,
-    jobs: int | None = None,
-    scheduler: str = "",
-    time_limit: float = 600.0,
-    each: Callable[[Row], None] = lambda row: None,
-) -> Sweep:
+@takes(_Watched)
+def sweep(given: _Watched) -> Sweep:
     """Lower a model for the targets of several backends, run what runs here, and compare it with eager.
-
-    `model`, `inputs`, `options`, `kwargs` and `dynamic_shapes` are as for `lower`. `targets` are names of targets,
-    "BACKEND=NAME", or "all"; a backend without one compiles for its default. `schemes` are "NAME" or
-    "BACKEND=NAME", each a row: a scheme of the backend, "float", or "auto" (the default): the backend's first scheme
-    if it takes nothing of the model in float.
-
-    `samples` are inputs on which outputs are compared with eager, each a tuple; by default the example inputs.
-    `calibration` are the inputs of calibration, by default the samples. `runs` calls are timed, fewer
-    if they take long.
-
-    Each row is made in a process of its own, `jobs` at a time (None: one for each CPU), or on the Dask cluster at
-    `scheduler`, on workers with a resource named after the backend; one that takes more than `time_limit` seconds, or
-    crashes, is a failed row. Rows that are in the file `results` are not made again, unless they failed and `retry`
-    is given; others are added to it as they come, so that an interrupted sweep resumes. `each` is called
-    with each row as it comes.
 
     Raises PluginError for an unknown backend, OptionError for unknown options and schemes, LoweringError for unknown
     targets and where torch.export refuses the model, and FormatError for a file that does not hold results.
     """
+    runs, jobs, time_limit = given.runs, given.jobs, given.time_limit
     if runs < 1 or time_limit <= 0 or (jobs is not None and jobs < 1):
         raise WrongArgumentError(f"runs={runs}, jobs={jobs}, time_limit={time_limit}", hint="each is at least 1")
-    programs = exported_programs(model, inputs, kwargs, dynamic_shapes, nullcontext())
-    material = _material(programs, samples, calibration)
+    programs = given.programs()
+    material = _material(programs, given.samples, given.calibration)
     content = f"{program_digest(programs)} {values_digest([material.samples, list(material.calibration)])}"
-    wanted, broken = planned(backends, targets, options or {}, schemes, content, runs)
-    known = Results(None if results is None else Path(results))
-    missing = [job for job in wanted if job.key not in known.rows or (retry and known.rows[job.key].is_fault)]
+    wanted, broken = planned(given.backends, given.targets, given.options or {}, given.schemes, content, runs)
+    known = Results(None if given.results is None else Path(given.results))
+    missing = [job for job in wanted if job.key not in known.rows or (given.retry and known.rows[job.key].is_fault)]
     if missing:
         files = material.files()
-        if scheduler:
-            made = run_on_cluster(missing, files, time_limit, scheduler)
+        if given.scheduler:
+            made = run_on_cluster(missing, files, time_limit, given.scheduler)
         else:
             made = run_here(missing, files, time_limit, jobs)
         for row in made:
             known.add(row)
-            each(row)
+            given.each(row)
     rows = {row.backend: [row] for row in broken}
     for job in wanted:
         rows.setdefault(job.backend, []).append(known.rows[job.key])
-    return Sweep(tuple(row for name in dict.fromkeys(backends) for row in rows.get(name, ())))
+    return Sweep(tuple(row for name in dict.fromkeys(given.backends) for row in rows.get(name, ())))
 
 
 def _material(

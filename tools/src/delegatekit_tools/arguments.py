@@ -1,0 +1,98 @@
+"""The arguments of `compare`, `sweep` and `tune`, declared as those of `delegatekit.pipeline` are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from delegatekit.pipeline import Selecting, Source
+
+if TYPE_CHECKING:
+    from delegatekit.compiling import Compiling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparing(Selecting):
+    """The arguments of `compare`.
+
+    Args:
+        against: Other backends, in priority order: name the first operator that is wrong on either. Within their bounds
+            on both, results cannot be further apart than both bounds together.
+        scheme: Quantize first, by this scheme of the first backend ('' is its first), and compare with the
+            fake-quantized model. The inputs are the calibration.
+        method: The method to compare, of several.
+        values: Inputs of the call, flat. Without them the example inputs, or random ones where a program has none.
+        seed: Seed of random inputs, for a program without examples.
+        tighten: Divide the bounds by this. 1 or more.
+        thorough: Also try neighbors together where the outputs are right.
+        compiling: How the backends' compilers run.
+    """
+
+    against: Sequence[str] = ()
+    scheme: str | None = None
+    method: str | None = None
+    values: Sequence[Any] | None = None
+    seed: int = 0
+    tighten: float = 1.0
+    thorough: bool = False
+    compiling: Compiling | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweeping(Source):
+    """The arguments of `sweep`.
+
+    Args:
+        backends: Backends, in the order of the rows.
+        targets: Targets (`delegatekit targets`): "NAME", "BACKEND=NAME", or all. A backend that none is meant for
+            compiles for its default.
+        options: Options of backends, by the backends' names.
+        schemes: Schemes (`delegatekit schemes`): "NAME", "BACKEND=NAME", float, or auto (the default): the backend's
+            first scheme where it takes nothing in float. A row for each.
+        samples: Inputs on which outputs are compared with eager, each a tuple. By default the example inputs.
+        calibration: Inputs to calibrate with. By default the samples.
+        runs: Calls that are timed. Fewer where they take long.
+        results: A file that keeps the rows: an interrupted sweep goes on where it was. Rows that are in it are not made
+            again, others are added as they come.
+        retry: Make rows of the file again that failed.
+        jobs: So many rows at a time, each in a process of its own; by default the CPUs.
+        scheduler: A Dask cluster whose workers have a resource named as the backend. Its address, for rows that are
+            made there.
+        time_limit: Seconds that one row may take. One that takes more, or dies, is a row that says so.
+    """
+
+    backends: Sequence[str]
+    targets: Sequence[str] = ()
+    options: Mapping[str, Mapping[str, Any]] | None = None
+    schemes: Sequence[str] = ()
+    samples: Sequence[Sequence[Any]] | None = None
+    calibration: Sequence[Sequence[Any]] | None = None
+    runs: int = 10
+    results: str | Path | None = None
+    retry: bool = False
+    jobs: int | None = None
+    scheduler: str = ""
+    time_limit: float = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring(Source):
+    """The arguments of `tune`.
+
+    Args:
+        backends: Candidates, by default all that compile and run here.
+        options: Options of backends, by the backends' names.
+        runs: Calls that are timed; the median counts.
+        warm_up: Calls before them.
+        clock: wall, or CPU: the CPU time of this process, for machines with other work.
+        say: Told what is done next.
+    """
+
+    backends: Sequence[str] | None = None
+    options: Mapping[str, Mapping[str, Any]] | None = None
+    runs: int = 20
+    warm_up: int = 3
+    clock: str = "wall"
+    say: Callable[[str], None] = lambda text: None
