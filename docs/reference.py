@@ -7,6 +7,7 @@ Python. A module is public if it has `__all__`; a package whose face exports not
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from packages import Package, packages
+
+from delegatekit.pipeline.arguments import parsed
 
 NOTE: Final = "Written by `python docs/generate.py` from the sources. Do not edit."
 #: Signatures that would be longer are broken after each argument.
@@ -76,18 +79,18 @@ def reference(folder: Path) -> dict[Path, str]:
     for package in _documented():
         index += [f"## {package.distribution}", "", f"{package.project['description']}", ""]
         for module in _public(package):
-            pages[folder / f"{module.name}.md"] = page(package, module)
+            pages[folder / f"{module.name}.md"] = page(module)
             index.append(f"* [{module.name}]({module.name}.md): {_first(module.doc)}")
         index.append("")
     pages[folder / "README.md"] = "\n".join(index)
     return pages
 
 
-def page(package: Package, module: Module) -> str:
+def page(module: Module) -> str:
     """The page of one module. Raises ValueError for an exported name that is not found, or has no docstring."""
     lines = [f"# {module.name}", "", NOTE, "", *_text(module.doc), ""]
     names = [name for name in module.exports or [name for name, _ in module.defined()] if not name.startswith("__")]
-    found = {name: _resolve(package, module, name) for name in sorted(names, key=str.lower)}
+    found = {name: _resolve(module, name) for name in sorted(names, key=str.lower)}
     kinds: Mapping[str, tuple[type, ...]] = {
         "Modules": (ast.Module,),
         "Functions": (ast.FunctionDef, ast.AsyncFunctionDef),
@@ -110,7 +113,9 @@ def _entry(name: str, home: Module, node: ast.AST) -> list[str]:
     if isinstance(node, ast.ClassDef):
         return _class(name, home, node)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return [f"### {name}", "", *_code(_signature(home, node)), *_text(_doc(node, name)), ""]
+        told = [_told(field, text) for field, (_, text, _) in _taken(home, node).items()]
+        lines = [*_code(_signature(home, node)), *_text(_doc(node, name)), ""]
+        return [f"### {name}", "", *lines, *told, *[""] * bool(told)]
     assert isinstance(node, ast.Assign | ast.AnnAssign)
     comment = home.comment(node)
     return [f"### {name}", "", *_code(_value(home, node) or name), *([comment, ""] if comment else [])]
@@ -120,11 +125,12 @@ def _class(name: str, home: Module, node: ast.ClassDef) -> list[str]:
     bases = ", ".join(home.source(base) for base in (*node.bases, *node.keywords))
     marks = [f"@{home.source(mark)}" for mark in node.decorator_list]
     lines = [f"### {name}", "", *_code("\n".join([*marks, f"class {name}({bases})" if bases else f"class {name}"]))]
-    lines += [*_text(_doc(node, name)), ""]
+    doc = _doc(node, name)
+    told = parsed(doc)
+    lines += [*_text(doc.partition("\n\nArgs:\n")[0] if told else doc), ""]
     fields = [item for item in node.body if isinstance(item, ast.AnnAssign | ast.Assign) and _is_public(item)]
     for field in fields:
-        comment = home.comment(field)
-        lines.append(f"* `{_value(home, field)}`" + (f": {comment}" if comment else ""))
+        lines.append(_told(_value(home, field), home.comment(field) or told.get(_name(field) or "", "")))
     lines += [""] * bool(fields)
     for item in node.body:
         if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and _is_public(item):
@@ -135,14 +141,45 @@ def _class(name: str, home: Module, node: ast.ClassDef) -> list[str]:
 def _signature(home: Module, node: Function) -> str:
     """The head of a function as it is written, on one line or, if that is long, with one line for each argument."""
     marks = [f"@{home.source(mark)}" for mark in node.decorator_list if home.source(mark) != "_hookspec"]
-    marks = [mark for mark in marks if not mark.startswith("@_")]
+    marks = [mark for mark in marks if not mark.startswith(("@_", "@takes("))]
+    taken = _taken(home, node).values()
     arguments = _arguments(home, node.args)
+    if taken:
+        given = [[text for text, _, keyword in taken if keyword == wanted] for wanted in (False, True)]
+        arguments = [*given[0], "*", *given[1]]
     head = f"{'async ' * isinstance(node, ast.AsyncFunctionDef)}def {node.name}("
     tail = ")" if node.returns is None else f") -> {home.source(node.returns)}"
     line = head + ", ".join(arguments) + tail
     if len(line) > _WIDTH:
         line = "\n".join([head, *(f"    {argument}," for argument in arguments), tail])
     return "\n".join([*marks, line])
+
+
+def _taken(home: Module, node: Function) -> dict[str, tuple[str, str, bool]]:
+    """The fields that a function marked `@takes(CLASS)` has as parameters: see `_fields`."""
+    marks = [re.fullmatch(r"takes\((\w+)\)", home.source(mark)) for mark in node.decorator_list]
+    return next((_fields(home, mark[1]) for mark in marks if mark), {})
+
+
+def _fields(home: Module, name: str) -> dict[str, tuple[str, str, bool]]:
+    """Field of a dataclass and its bases -> as it is written, its paragraph, and whether it is keyword-only."""
+    home, node = _resolve(home, name)
+    assert isinstance(node, ast.ClassDef)
+    found: dict[str, tuple[str, str, bool]] = {}
+    for base in node.bases:
+        found |= _fields(home, home.source(base))
+    told, keyword = parsed(_doc(node, name)), "kw_only=True" in home.source(node.decorator_list[0])
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign):
+            field = _name(item) or ""
+            keyword = keyword or field == "_"
+            if field != "_":
+                found[field] = (home.source(item), told[field], keyword)
+    return found
+
+
+def _told(name: str, text: str) -> str:
+    return f"* `{name}`" + (f": {text}" if text else "")
 
 
 def _arguments(home: Module, given: ast.arguments) -> list[str]:
@@ -193,7 +230,7 @@ def _public(package: Package) -> list[Module]:
     return [module for module in modules if module.exports is not None]
 
 
-def _resolve(package: Package, module: Module, name: str) -> tuple[Module, ast.AST]:
+def _resolve(module: Module, name: str) -> tuple[Module, ast.AST]:
     """The module and statement that define a name of a module: imports of our packages are followed."""
     files = {name: path for other in packages() for name, path in other.modules()}
     for node in ast.walk(module.tree):
@@ -212,7 +249,7 @@ def _resolve(package: Package, module: Module, name: str) -> tuple[Module, ast.A
                 if f"{base}.{alias.name}" in files:
                     home = _module(f"{base}.{alias.name}", files[f"{base}.{alias.name}"])
                     return home, home.tree
-                return _resolve(package, _module(base, files[base]), alias.name)
+                return _resolve(_module(base, files[base]), alias.name)
     for node in module.tree.body:
         if name in _names(node):
             return module, node
@@ -276,6 +313,8 @@ def _text(doc: str) -> list[str]:
 def _block(text: str) -> list[str]:
     if text.startswith(">>> "):
         return ["```pycon", *text.splitlines(), "```"]
+    if text.startswith("Args:\n"):
+        return list(itertools.starmap(_told, parsed(f".\n\n{text}").items()))
     if text.startswith("    "):
         code = textwrap.dedent(text)
         return [f"```{'python' if _is_python(code) else 'text'}", *code.splitlines(), "```"]
