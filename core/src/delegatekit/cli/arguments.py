@@ -201,7 +201,7 @@ class Said:
 
     def settings(self) -> dict[str, Any]:
         """The other arguments. Ends the command for what cannot be read."""
-        names = without_auto([*self.backends, *self._given.get("against", ())])
+        names = list(dict.fromkeys(without_auto([*self.backends, *self._given.get("against", ())])))
         forms = self._forms.items()
         return {name: form.read(self._given[name], names) for name, form in forms if name != "dynamic_shapes"}
 

@@ -6,11 +6,17 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..pipeline import Source
 from .console import usage
 
+if TYPE_CHECKING:
+    import torch
+    from torch.export import Dim
+
+#: Axis -> its size.
+Axes: TypeAlias = "dict[int, Dim]"
 _FORM: Final = re.compile(r"(\w+):(-?\d+)=([A-Za-z_]\w*):(\d+)\.\.(\d+)")
 #: Sizes have 32 bits in the file.
 _LARGEST: Final = 2**31 - 1
@@ -46,7 +52,7 @@ def with_dynamic_shapes(model: Source, texts: Sequence[str]) -> Source:
     _check_names(changes)
     inputs, kwargs = tuple(model.inputs or ()), dict(model.kwargs or {})
     arguments = _arguments(model.model, inputs, kwargs)
-    shapes: dict[str, Any] = dict.fromkeys(arguments)
+    shapes: dict[str, Axes | None] = dict.fromkeys(arguments)
     for change in changes:
         axis, known = _axis(change, arguments), shapes.get(change.argument) or {}
         if axis in known:
@@ -88,7 +94,7 @@ def _check_names(changes: Sequence[_Change]) -> None:
             )
 
 
-def _arguments(module: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(module: torch.nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The example inputs by the names of the module's parameters."""
     try:
         return dict(inspect.signature(module.forward).bind(*inputs, **kwargs).arguments)
@@ -124,13 +130,13 @@ def _list(names: Mapping[str, Any]) -> str:
     return ", ".join(names) or "none"
 
 
-def _dimension(change: _Change) -> Any:
+def _dimension(change: _Change) -> Dim:
     from torch.export import Dim
 
     return Dim(change.name, min=change.least, max=change.most)
 
 
-def _stretched(arguments: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[int, Any]:
+def _stretched(arguments: Mapping[str, Any], shapes: Mapping[str, Axes | None]) -> dict[int, torch.Tensor]:
     """Examples in place of those with a single element along an axis that changes, by the identity of the example."""
     found = {}
     for name, axes in shapes.items():

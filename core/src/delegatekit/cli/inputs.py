@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from delegatekit_api import DelegateKitError
+from delegatekit_api import DelegateKitError, TensorSpec
 
 from .console import usage
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Takes(Protocol):
+    """A method, or the signature of one: specs of its flat inputs, and those that are no tensors by position."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec | None, ...]:
+        """Specs of the flat inputs; None for what is no tensor."""
+
+    @property
+    def fixed_inputs(self) -> Mapping[int, Any]:
+        """Position of what is no tensor -> its only value."""
 
 
 def apart(isolate: Sequence[str]) -> bool | Sequence[str]:
@@ -16,7 +31,7 @@ def apart(isolate: Sequence[str]) -> bool | Sequence[str]:
     return "all" in isolate or isolate
 
 
-def inputs_for(method: Any, paths: Sequence[str], *, seed: int, trust: bool) -> list[Any]:
+def inputs_for(method: Takes, paths: Sequence[str], *, seed: int, trust: bool) -> list[Any]:
     """What is in the files, one for each input of the method, or random inputs where there are no files.
 
     An input that is not a tensor has one value only, which the file says.
@@ -26,14 +41,14 @@ def inputs_for(method: Any, paths: Sequence[str], *, seed: int, trust: bool) -> 
     return read_inputs(method.inputs, paths, trust=trust) if paths else _random(method, seed)
 
 
-def read_inputs(specs: Sequence[Any], paths: Sequence[str], *, trust: bool) -> list[Any]:
+def read_inputs(specs: Sequence[TensorSpec | None], paths: Sequence[str], *, trust: bool) -> list[Any]:
     """What is in the files, one for each spec. Ends the command where their number is wrong, raises as `inputs_for`."""
     if len(paths) != len(specs):
         usage(f"the method takes {len(specs)} inputs, {len(paths)} files are given")
     return [read_value(Path(path), spec, trust=trust) for path, spec in zip(paths, specs, strict=True)]
 
 
-def _random(method: Any, seed: int) -> list[Any]:
+def _random(method: Takes, seed: int) -> list[Any]:
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -50,7 +65,7 @@ def _random(method: Any, seed: int) -> list[Any]:
     return values
 
 
-def read_value(path: Path, spec: Any, *, trust: bool) -> Any:
+def read_value(path: Path, spec: TensorSpec | None, *, trust: bool) -> Any:
     """What a .npy, .pt or image file has; `spec` is what an image is resized to."""
     import torch
 
@@ -72,7 +87,7 @@ def read_value(path: Path, spec: Any, *, trust: bool) -> Any:
             raise DelegateKitError(f"cannot be read: {error}", where=str(path)) from error
 
 
-def _read_image(path: Path, spec: Any) -> Any:
+def _read_image(path: Path, spec: TensorSpec | None) -> torch.Tensor:
     """An image as (1, 3, H, W) float32, resized, with the ImageNet mean and standard deviation taken out."""
     import torch
 

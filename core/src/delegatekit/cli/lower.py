@@ -22,7 +22,10 @@ from .console import is_narrow, print_json, progress, say, show, usage, warn
 from .places import default_place, question_place
 
 if TYPE_CHECKING:
-    from ..pipeline import LoweredProgram
+    import torch
+
+    from .. import Measurements, Report
+    from ..pipeline import Content, LoweredProgram
 
 #: Characters of a weight's name that are shown: backends make names of 64 from the content.
 _LONGEST: Final = 40
@@ -127,8 +130,8 @@ def _placed(
     """The arguments of `lower` that measurements give: those of a file, or of the model, which is tuned now."""
     from .. import placement
 
-    measurements: Any = file
-    if file is None:
+    measurements: Measurements | Path | None = file
+    if measurements is None:
         warn("the model is tuned first; `delegatekit tune` writes measurements that `--measurements` reads")
         measurements = tuned(model, backends, options=options)
     return placement(**vars(model), measurements=measurements, backends=backends, options=options)
@@ -142,7 +145,7 @@ class _Tools:
 
     def __init__(self, *, html: Path | None, etrecord: Path | None, memory_report: bool, as_json: bool) -> None:
         self._html, self._etrecord, self._memory, self._as_json = html, etrecord, memory_report, as_json
-        self._report: Callable[[LoweredProgram], Any] | None = None
+        self._report: Callable[[LoweredProgram], Report] | None = None
         try:
             from .. import report
         except MissingToolsError:
@@ -153,9 +156,9 @@ class _Tools:
         else:
             self._report = report
 
-    def beside(self, program: LoweredProgram, place: Path) -> dict[str | Path, Any]:
+    def beside(self, program: LoweredProgram, place: Path) -> dict[str | Path, Content]:
         """What is written beside the program."""
-        found: dict[str | Path, Any] = {}
+        found: dict[str | Path, Content] = {}
         if self._html is not None:
             from .. import html
 
@@ -226,7 +229,7 @@ class _External:
         self._unused = set(patterns)
         self._names: list[str] = []
 
-    def __call__(self, name: str, data: Any) -> bool | str:
+    def __call__(self, name: str, data: torch.Tensor | memoryview) -> bool | str:
         """Where a weight is kept, as `lower` asks for it."""
         self._names.append(name)
         matching = [text for text, (_, pattern) in self._patterns.items() if fnmatchcase(name, pattern)]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..pipeline import Source
 from .console import usage
 from .imported import attribute_of, call_users, module_of
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 _HINT: Final = "give FILE.pt2, package.module:callable or path/file.py:callable"
 
@@ -51,7 +54,7 @@ def files_of(text: str) -> list[Path]:
     return [module.with_name(f"{module.name}.py"), module / "__init__.py"]
 
 
-def load_exported(path: Path, *, trust: bool = False) -> Any:
+def load_exported(path: Path, *, trust: bool = False) -> ExportedProgram:
     """The program of a .pt2 file, with the operators that it may need known."""
     from ..edge import precompiled  # noqa: F401  (programs may call its operator)
     from ..quantization.commands import load_quantized

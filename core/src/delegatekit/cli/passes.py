@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .console import usage
 from .imported import attribute_of, module_of, run_users
 
+if TYPE_CHECKING:
+    from ..passes import ProgramPassLike
 
-def read_passes(texts: Sequence[str]) -> list[Any] | None:
+
+def read_passes(texts: Sequence[str]) -> list[ProgramPassLike] | None:
     """The passes that are named, in order; None if there are none. Ends the command for a name of none."""
     return [item for text in texts for item in _named(text)] or None
 
 
-def _named(text: str) -> list[Any]:
+def _named(text: str) -> list[ProgramPassLike]:
     source, _, name = text.rpartition(":")
     is_module = source.endswith(".py") or re.fullmatch(r"\w+(\.\w+)*", source)
     if not is_module or not re.fullmatch(r"[\w.]+", name):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Answers for the name and the data of a constant (a tensor) or of a backend's named data (a tensor or a memoryview;
 #: both have `nbytes`): False keeps it in the .pte, True puts it into the data file named like the .pte, a
 #: string into the data file of that name. One answer may be given for all.
-External: TypeAlias = bool | str | Callable[[str, Any], bool | str | None]
+External: TypeAlias = bool | str | Callable[[str, "torch.Tensor | memoryview"], bool | str | None]
 
 #: Names that torch.export generates by counting: another program has another tensor under the same name.
 _COUNTED = re.compile(r"(.*\.)?_?(lifted_tensor|lifted_tensor_constant|tensor_constant)_?\d+")
@@ -76,7 +76,7 @@ class Outside:
             for name, data in self._files.items()
         }
 
-    def _file(self, key: str, data: Any) -> str | None:
+    def _file(self, key: str, data: torch.Tensor | memoryview) -> str | None:
         """The name of the data file for a key, or None. Each key is asked about once."""
         if key not in self._answers:
             with as_ours(lambda fault: LoweringError(f"`external` failed: {fault}", where=f"external data {key}")):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -39,7 +38,7 @@ class Shared:
         self.mutable_state: list[torch.Tensor] = []
         self.blobs: list[Sequence[bytes | bytearray | memoryview]] = []
         self.named_data: list[NamedData] = []
-        self._index: dict[Any, int] = {}
+        self._index: dict[Hashable, int] = {}
 
     def place(self, table: schema.Tensor, tensor: torch.Tensor, name: str | None) -> None:
         """Put a constant into the file, or under a key into a data file, and note in its table where it is.

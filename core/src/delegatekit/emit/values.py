@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.fx import Node
 
 from delegatekit_api import LoweringError, UnsupportedError
 from delegatekit_api.nodes import describe_node
+from delegatekit_toolkit.flatbuffer import Table
 
 from ..edge.constants import Constants
 from ..edge.sizes import is_static, upper_shape
@@ -31,8 +32,8 @@ class Values:
     def __init__(self, constants: Mapping[Node, torch.Tensor], shared: Shared) -> None:
         self.table: list[schema.EValue] = []
         self.step = 0
-        self._index: dict[Any, int] = {}
-        self._storage: dict[Any, Storage] = {}
+        self._index: dict[Hashable, int] = {}
+        self._storage: dict[Hashable, Storage] = {}
         #: Value index -> memory, for values with several keys.
         self._homes: dict[int, Storage] = {}
         self._constants = Constants(constants)
@@ -42,14 +43,14 @@ class Values:
 
     # -- lookup --------------------------------------------------------------------------------------------------
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: Hashable) -> bool:
         return key in self._index
 
-    def index(self, key: Any) -> int | None:
+    def index(self, key: Hashable) -> int | None:
         """The index of a value that was written already; None if it was not. This is not a use of the value."""
         return self._index.get(key)
 
-    def storage(self, key: Any) -> Storage | None:
+    def storage(self, key: Hashable) -> Storage | None:
         """The planned memory of a value; None if it has none."""
         return self._storage.get(key)
 
@@ -57,7 +58,7 @@ class Values:
         """The planned memory of the value with this index; None if it has none."""
         return self._homes.get(index)
 
-    def is_constant(self, node: Any) -> bool:
+    def is_constant(self, node: object) -> bool:
         """True if a node is a constant of the method, or of a graph that was entered."""
         return node in self._constants
 
@@ -124,14 +125,14 @@ class Values:
             self._index[key] = self._add(kind(items))
         return self._index[key]
 
-    def number(self, value: Any, key: Any = None) -> int:
+    def number(self, value: Any, key: Hashable = None) -> int:
         """The index of a number that instructions change; registered under `key`, if given."""
         index = self._add(_literal_table(value))
         if key is not None:
             self._index[key] = index
         return index
 
-    def same(self, key: Any, other: Any) -> None:
+    def same(self, key: Hashable, other: Hashable) -> None:
         """Make a key an alias of another key's planned value."""
         self._index[key], self._storage[key] = self._index[other], self._storage[other]
 
@@ -158,7 +159,7 @@ class Values:
         yield self._loops[-1]
         self._loops.pop()
 
-    def _add(self, value: Any) -> int:
+    def _add(self, value: Table) -> int:
         self.table.append(schema.EValue(value))
         return len(self.table) - 1
 
@@ -181,7 +182,7 @@ def _tensor_table(value: torch.Tensor, key: Any) -> schema.Tensor:
     )
 
 
-def _literal_table(value: Any) -> Any:
+def _literal_table(value: object) -> Table:
     if value is None:
         return schema.Null()
     if isinstance(value, bool):

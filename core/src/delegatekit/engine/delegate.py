@@ -215,7 +215,7 @@ def _unplanned(table: Any) -> Any:
     )
 
 
-def tensor_spec(value: Any) -> TensorSpec | None:
+def tensor_spec(value: object) -> TensorSpec | None:
     """The spec of a tensor table; None for any other value."""
     if not isinstance(value, schema.Tensor):
         return None

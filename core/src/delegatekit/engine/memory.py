@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from threading import Lock
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy
 import numpy.typing
@@ -153,7 +153,7 @@ class Memory:
         return max(_COPIED, 4 * (self._file.size + outside))
 
 
-def buffer_name(table: Any) -> str | None:
+def buffer_name(table: object) -> str | None:
     """The name of a table that represents a buffer of the module; None for other values."""
     if not isinstance(table, schema.Tensor) or table.allocation_info is None or table.extra_tensor_info is None:
         return None

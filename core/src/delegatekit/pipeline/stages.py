@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -194,7 +194,7 @@ class Clock:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def stage(self, name: str, method: str) -> Iterator[Any]:
+    def stage(self, name: str, method: str) -> Iterator[Callable[[int, int], None]]:
         """Measure a stage of a method; gives a function that is told how much of how much is done."""
         start = time.process_time()
         notify(StageEvent(name, "start", method))
