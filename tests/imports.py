@@ -10,6 +10,9 @@ from pathlib import Path
 
 from packages import Package
 
+#: Functions of `delegatekit_toolkit.hooks` whose last argument is a reference to what a hook loads.
+_LAZY = frozenset({"lazy_hook", "lazy_documentation"})
+
 #: Module or room -> its imports of the same package, except itself.
 Graph = Mapping[str, frozenset[str]]
 
@@ -30,7 +33,7 @@ class Import:
 
 
 def imports(module: str, path: Path) -> Iterator[Import]:
-    """Everything that a file imports anywhere, inside functions and for type checkers, too."""
+    """Everything that a file imports anywhere, inside functions and for type checkers, too; and what its hooks load."""
     tree = ast.parse(path.read_text("utf-8"))
     for_types = {
         id(inner)
@@ -48,6 +51,8 @@ def imports(module: str, path: Path) -> Iterator[Import]:
             start = parents[: len(parents) - node.level + 1] if node.level else []
             base = ".".join([*start, *([node.module] if node.module else [])])
             names = [f"{base}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in _LAZY:
+            names = [ast.literal_eval(node.args[-1]).replace(":", ".")]
         for name in names:
             yield Import(name, node.lineno, id(node) in for_types)  # type: ignore[attr-defined]
 

@@ -48,6 +48,7 @@ ORDER = (
     "__init__",
     # For backends' own tests.
     "testkit",
+    "plugin_tests",
 )
 
 

@@ -254,6 +254,11 @@ def test_an_option_may_change_the_precision(install_plugin: Any) -> None:
             *("compiles_together", "is 1, not a bool"),
         ),
         ("def create_runtime(): return object()", "create_partitioner", "does not implement create_partitioner"),
+        (
+            "def targets(): pass\nfrom delegatekit_toolkit.hooks import lazy_hook\n"
+            "create_partitioner = lazy_hook('create_partitioner', 'delegatekit_full_plugin:Takes')",
+            *("create_partitioner", "'delegatekit_full_plugin:Takes' leads nowhere"),
+        ),
     ],
 )
 def test_a_wrong_answer_of_a_plugin_is_an_error_that_names_it(

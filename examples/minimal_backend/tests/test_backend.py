@@ -12,9 +12,15 @@ import torch
 import delegatekit
 from delegatekit.plugins import get_backend
 from delegatekit_api import DelegatePayload, ExecutionError, FormatError, TensorSpec
+from delegatekit_conformance.plugin_tests import PluginTests
 from delegatekit_toolkit.blob import Seal
 from delegatekit_toolkit.content import content_key
 from delegatekit_toolkit.testing import payload_of
+
+
+class TestPlugin(PluginTests):
+    backend, delegate_id = "demo", "DemoBackend"
+    wrong_options = ({"leave_out": "sub"}, {"leave_in": "add"})
 
 
 class Sums(torch.nn.Module):

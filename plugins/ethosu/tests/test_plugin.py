@@ -13,7 +13,8 @@ from torch import nn
 import delegatekit
 from delegatekit import pte
 from delegatekit.pte.estimates import read_estimates
-from delegatekit_api import LoweringError, OptionError
+from delegatekit_api import LoweringError
+from delegatekit_conformance.plugin_tests import PluginTests
 from delegatekit_ethosu import plugin
 from delegatekit_ethosu.blob import unpack
 from delegatekit_ethosu.compiler.vela import vela_version
@@ -32,9 +33,13 @@ def lower(model: Any, **options: Any) -> Any:
     return delegatekit.lower(*model, backends=["ethosu"], options={"ethosu": options})
 
 
-def test_the_backend_is_described() -> None:
-    description = plugin.describe_backend()
-    assert (description.name, description.delegate_id) == ("ethosu", "EthosUBackend")
+class TestPlugin(PluginTests):
+    backend, delegate_id, target_option = "ethosu", "EthosUBackend", "target"
+    tool = ("ethosu", "not installed: pip install ethos-u-vela")
+    wrong_options = ({"system_config": "Fast"}, {"memory_mode": "Large"}, {"config": "/nowhere.ini"})
+
+
+def test_all_accelerators_and_schemes_are_listed() -> None:
     assert [scheme.name for scheme in plugin.quantization_schemes()] == ["int8", "int8-per-tensor", "int16"]
     assert len(plugin.targets()) == 11
 
@@ -55,16 +60,6 @@ def test_the_reference_model_is_a_judge_where_the_option_asks_for_it() -> None:
     assert plugin.verification(EthosUOptions(verify=True)).used
     told = plugin.verification(EthosUOptions())
     assert (told.used, told.reason) == (False, "the option verify is not set")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"system_config": "Fast"}, {"memory_mode": "Large"}, {"config": "/nowhere.ini"}],
-    ids=lambda item: next(iter(item)),
-)
-def test_names_that_do_not_exist_are_refused_before_anything_is_lowered(wrong: dict[str, str]) -> None:
-    with pytest.raises(OptionError):
-        plugin.create_partitioner(EthosUOptions.from_mapping(wrong))
 
 
 def test_the_file_names_target_and_version_of_vela(model: Any) -> None:
@@ -142,7 +137,6 @@ def test_stock_executorch_without_the_npu_says_so(model: Any) -> None:
 
 def test_without_vela_the_error_says_what_to_install(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ethosu", None)
-    assert plugin.describe_backend().name == "ethosu" and plugin.targets() and plugin.quantization_schemes()
     with pytest.raises(LoweringError, match=r"cannot compile here: Vela, .* not installed: pip install ethos-u-vela"):
         lower(model)
 

@@ -7,19 +7,17 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import entry_points, version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pluggy
 import pytest
 import torch
 
 import delegatekit
 from delegatekit.plugins import PluginWarning
-from delegatekit_api import BackendSpec, LoweringError, OptionError
-from delegatekit_api.versions import API_VERSION, PROJECT, incompatibility
+from delegatekit_api import LoweringError
+from delegatekit_conformance.plugin_tests import PluginTests
 from delegatekit_qnn import plugin
 from delegatekit_qnn.blob import installation
 from delegatekit_qnn.blob.installation import Installation, Missing, find_installation
@@ -37,35 +35,10 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     installation._found.cache_clear()
 
 
-def test_the_entry_point_is_the_plugin() -> None:
-    (entry,) = entry_points(group="delegatekit.backends", name="qnn")
-    assert entry.load() is plugin
-
-
-def test_the_hooks_fit_the_specification() -> None:
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(BackendSpec)
-    manager.register(plugin)
-    manager.check_pending()
-    assert manager.hook.describe_backend().name == "qnn"
-
-
-def test_the_description_is_true() -> None:
-    description = plugin.describe_backend()
-    assert description.delegate_id == "QnnBackend"
-    assert description.version == version(description.distribution)
-    assert description.options is QnnOptions
-    assert incompatibility(description.api_version, API_VERSION) is None
-
-
-def test_the_targets_are_options() -> None:
-    for target in plugin.targets():
-        assert QnnOptions.from_mapping(target.options).soc == target.name
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
+class TestPlugin(PluginTests):
+    backend, delegate_id, target_option = "qnn", "QnnBackend", "soc"
+    heavy = PluginTests.heavy | {"onnxruntime_qnn"}
+    wrong_options = (
         {"soc": "sm1"},
         {"precision": "int8"},
         {"vtcm": -1},
@@ -75,19 +48,7 @@ def test_the_targets_are_options() -> None:
         {"leave_out": "nothing"},
         {"schematics": "folder"},
         {"schematics": "folder", "profile": "detailed"},
-    ],
-)
-def test_wrong_options_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(OptionError):
-        plugin.create_partitioner(QnnOptions.from_mapping(wrong))
-
-
-def test_describing_the_backend_imports_nothing_large() -> None:
-    code = (
-        "import sys; from delegatekit_qnn import plugin; plugin.describe_backend(); plugin.targets()\n"
-        "assert not {'torch', 'executorch', 'numpy', 'delegatekit'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # -- without the library -----------------------------------------------------------------------------------------------
@@ -154,7 +115,7 @@ def test_where_the_library_is_missing_lowering_says_why_and_what_to_do(
 ) -> None:
     change(monkeypatch)
     assert isinstance(find_installation(), Missing)
-    assert plugin.compiler_version(QnnOptions()) == "unknown"
+    assert plugin.compiler_version() == "unknown"
     availability = QnnRuntime().is_available()
     assert not availability.available
     assert hint in availability.reason

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import delegatekit
-from delegatekit_api import BackendOptions, Call, OptionError
+from delegatekit_api import Call, OptionError
 from delegatekit_reference import plugin
 from delegatekit_reference.ir.names import OPERATORS, PLAIN, VIEWS, WHOLE
 from delegatekit_reference.options import ReferenceOptions
@@ -156,11 +156,3 @@ def test_composites_are_kept_whole_unless_pieces_are_wanted(lower):
     assert lower(Net(), (x,)).operators == ["aten.conv2d.default", "aten.silu.default"]
     pieces = lower(Net(), (x,), decompose=True).operators
     assert pieces == ["aten.convolution.default", "aten.sigmoid.default", "aten.mul.Tensor"]
-
-
-def test_the_description_is_complete():
-    description = plugin.describe_backend()
-    assert (description.name, description.delegate_id) == ("reference", "ReferenceBackend")
-    assert description.supports_dynamic_shapes and not description.owns_state
-    assert issubclass(description.options, BackendOptions)
-    assert list(plugin.quantization_schemes()) == []

@@ -2,54 +2,28 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from importlib.metadata import entry_points, version
-
-import pluggy
 import pytest
 import torch
 from torch import nn
 
-from delegatekit_api import BackendSpec, OptionError, PartitionProgram, ProgramView
-from delegatekit_api.versions import API_VERSION, PROJECT, incompatibility
+from delegatekit_api import OptionError, PartitionProgram, ProgramView
+from delegatekit_conformance.plugin_tests import PluginTests
 from delegatekit_xnnpack import plugin
 from delegatekit_xnnpack.options import XnnpackOptions
 
 
-def test_the_entry_point_is_the_plugin():
-    (entry,) = entry_points(group="delegatekit.backends", name="xnnpack")
-    assert entry.load() is plugin
+class TestPlugin(PluginTests):
+    backend, delegate_id = "xnnpack", "XnnpackBackend"
+    wrong_options = ({"half_precision": "int8"}, {"block_bytes": -1}, {"leave_out": "nothing"})
 
 
-def test_the_hooks_fit_the_specification():
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(BackendSpec)
-    manager.register(plugin)
-    manager.check_pending()
-    assert manager.hook.describe_backend().name == "xnnpack"
-
-
-def test_the_description_is_true():
-    description = plugin.describe_backend()
-    assert description.delegate_id == "XnnpackBackend"
-    assert description.version == version(description.distribution)
-    assert description.options is XnnpackOptions
-    assert incompatibility(description.api_version, API_VERSION) is None
-    assert [scheme.name for scheme in plugin.quantization_schemes()][:1] == ["int8"]
+def test_the_usual_scheme_is_the_first():
+    assert plugin.quantization_schemes()[0].name == "int8"
 
 
 @pytest.mark.parametrize("weights", ["float32", "float16"])
 def test_rounded_weights_lower_the_precision(weights):
     assert plugin.compute_precision(XnnpackOptions(weights=weights)) == weights
-
-
-def test_describing_the_backend_imports_neither_torch_nor_executorch():
-    code = (
-        "import sys; from delegatekit_xnnpack import plugin; plugin.describe_backend()\n"
-        "assert not {'torch', 'executorch', 'delegatekit'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 def test_options_are_converted_and_checked():

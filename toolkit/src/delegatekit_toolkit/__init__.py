@@ -2,6 +2,7 @@
 
 | module | what it has |
 |---|---|
+| `hooks` | the usual hooks of a plugin, which load their code when they are called |
 | `support` | rows of operators, the support table that is made of them, its partitioner |
 | `constraints` | constraints that most backends need: dtypes, ranks, elements, constants, numbers |
 | `options` | options that most backends have, and checks of options' values |

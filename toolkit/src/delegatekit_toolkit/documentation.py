@@ -1,8 +1,10 @@
 """Support tables as the plain data of a backend's documentation page.
 
-@hookimpl
-def documentation() -> BackendDocumentation:
-    return BackendDocumentation(operator_table({"conditions": TABLE}))
+`delegatekit_toolkit.hooks.lazy_documentation` is the hook of a backend with one table. One with several writes it out:
+
+    @hookimpl
+    def documentation() -> BackendDocumentation:
+        return BackendDocumentation(operator_table({"small chips": SMALL, "large chips": LARGE}))
 """
 
 from __future__ import annotations

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from delegatekit_api import PreprocessResult, ProgramView
+from delegatekit_api import PartitionProgram, PreprocessResult
 
 from .blob import Program, write_blob
 from .ir import Builder
 from .support import TABLE
 
 
-def compile_partition(view: ProgramView) -> PreprocessResult:
+def compile_partition(partition: PartitionProgram) -> PreprocessResult:
     """The partition as a blob; its constants become named data, keyed by their content."""
-    b = Builder(view)
+    b = Builder(partition.view)
     b.build(TABLE)
-    program = Program(len(view.inputs), tuple(b.constants), tuple(b.steps), tuple(b.outputs))
+    program = Program(len(partition.view.inputs), tuple(b.constants), tuple(b.steps), tuple(b.outputs))
     return PreprocessResult(write_blob(program), named_data=b.store.named_data, debug_handle_map=b.handles.mapping)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING, cast
 
-from delegatekit_api import ApiVersion, BackendDescription, BackendOptions, hookimpl
+from delegatekit_api import ApiVersion, BackendDescription, hookimpl
+from delegatekit_toolkit.hooks import lazy_documentation, lazy_hook
 
 from .options import DemoOptions
-
-if TYPE_CHECKING:
-    from delegatekit_api import DelegateRuntime, Partitioner, PartitionProgram, PreprocessResult
-    from delegatekit_api.documentation import BackendDocumentation
 
 
 @hookimpl
@@ -29,38 +25,7 @@ def describe_backend() -> BackendDescription:
     )
 
 
-@hookimpl
-def create_partitioner(options: BackendOptions) -> Partitioner:
-    """The support table, less what the user leaves out."""
-    from delegatekit_toolkit.support import TablePartitioner
-
-    from .support import TABLE
-
-    return TablePartitioner(TABLE, leave_out=cast(DemoOptions, options).leave_out, backend="demo")
-
-
-@hookimpl
-def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
-    """Compile one partition."""
-    from .compile import compile_partition
-
-    return compile_partition(partition.view)
-
-
-@hookimpl
-def create_runtime() -> DelegateRuntime:
-    """The runtime of this process."""
-    from .runtime import DemoRuntime
-
-    return DemoRuntime()
-
-
-@hookimpl
-def documentation() -> BackendDocumentation:
-    """The table of operators for the documentation."""
-    from delegatekit_api.documentation import BackendDocumentation
-    from delegatekit_toolkit.documentation import operator_table
-
-    from .support import TABLE
-
-    return BackendDocumentation(operator_table({"conditions": TABLE}))
+create_partitioner = lazy_hook("create_partitioner", "delegatekit_demo.support:partitioner")
+preprocess = lazy_hook("preprocess", "delegatekit_demo.compile:compile_partition")
+create_runtime = lazy_hook("create_runtime", "delegatekit_demo.runtime:DemoRuntime")
+documentation = lazy_documentation("delegatekit_demo.support:TABLE")

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, cast
 
-from delegatekit_api import (
-    ApiVersion,
-    Availability,
-    BackendDescription,
-    BackendOptions,
-    DelegateRuntime,
-    Partitioner,
-    PartitionProgram,
-    PreprocessResult,
-    hookimpl,
-)
-from delegatekit_api.documentation import BackendDocumentation
+from delegatekit_api import ApiVersion, Availability, BackendDescription, hookimpl
+from delegatekit_toolkit.hooks import lazy_hook
+from delegatekit_toolkit.installed import installed
 
 from .options import CoreMLOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from delegatekit_api.blobs import BlobOperator
-    from delegatekit_api.devices import TargetInfo
-    from delegatekit_api.quantization import QuantizationScheme
 
 _DISTRIBUTION = "delegatekit-coreml"
 
 
 @hookimpl
 def describe_backend() -> BackendDescription:
-    """Who the backend is."""
+    """The facts about the backend."""
     return BackendDescription(
         name="coreml",
         delegate_id="CoreMLBackend",
@@ -48,29 +31,13 @@ def describe_backend() -> BackendDescription:
 
 
 @hookimpl
-def compute_precision(options: BackendOptions) -> str:
-    """What float32 is computed in."""
-    return cast(CoreMLOptions, options).precision
+def compute_precision(options: CoreMLOptions) -> str:
+    """The precision that float32 is computed in."""
+    return options.precision
 
 
 @hookimpl
-def targets() -> Sequence[TargetInfo]:
-    """Deployment targets."""
-    from .targets import list_targets
-
-    return list_targets()
-
-
-@hookimpl
-def create_partitioner(options: BackendOptions) -> Partitioner:
-    """The support table as a partitioner."""
-    from .support import CoreMLPartitioner
-
-    return CoreMLPartitioner(cast(CoreMLOptions, options))
-
-
-@hookimpl
-def compiler_version(options: BackendOptions) -> str:
+def compiler_version() -> str:
     """The version of coremltools, whose builder makes the program."""
     try:
         return f"coremltools {version('coremltools')}"
@@ -79,50 +46,15 @@ def compiler_version(options: BackendOptions) -> str:
 
 
 @hookimpl
-def compiler_availability(options: BackendOptions) -> Availability:
+def compiler_availability() -> Availability:
     """Whether coremltools is here; it is not loaded."""
-    from delegatekit_toolkit.installed import installed
-
     return installed("coremltools", "coremltools, which writes the program,", "pip install coremltools")
 
 
-@hookimpl
-def preprocess_methods(
-    methods: Mapping[str, Sequence[PartitionProgram]], options: BackendOptions
-) -> Mapping[str, Sequence[PreprocessResult]]:
-    """Compile all partitions, of which those of several methods may share weights."""
-    from .compile import compile_methods
-
-    return compile_methods(methods, cast(CoreMLOptions, options))
-
-
-@hookimpl
-def quantization_schemes(options: BackendOptions) -> Sequence[QuantizationScheme]:
-    """What the deployment target has."""
-    from .schemes import schemes
-
-    return schemes(cast(CoreMLOptions, options))
-
-
-@hookimpl
-def create_runtime() -> DelegateRuntime:
-    """The interpreter of this package."""
-    from .runtime import CoreMLRuntime
-
-    return CoreMLRuntime()
-
-
-@hookimpl
-def blob_operators(blob: memoryview, named_data: Mapping[str, memoryview]) -> Sequence[BlobOperator]:
-    """The operations of the method's function."""
-    from .blob.operators import operators
-
-    return operators(blob, named_data)
-
-
-@hookimpl
-def documentation() -> BackendDocumentation:
-    """The operators, their conditions, and the target from which on they are taken."""
-    from .support import documented_table
-
-    return BackendDocumentation(documented_table())
+targets = lazy_hook("targets", "delegatekit_coreml.targets:list_targets")
+create_partitioner = lazy_hook("create_partitioner", "delegatekit_coreml.support:CoreMLPartitioner")
+preprocess_methods = lazy_hook("preprocess_methods", "delegatekit_coreml.compile:compile_methods")
+quantization_schemes = lazy_hook("quantization_schemes", "delegatekit_coreml.schemes:schemes")
+create_runtime = lazy_hook("create_runtime", "delegatekit_coreml.runtime:CoreMLRuntime")
+blob_operators = lazy_hook("blob_operators", "delegatekit_coreml.blob.operators:operators")
+documentation = lazy_hook("documentation", "delegatekit_coreml.support:documentation")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from delegatekit_api import Call, Operand, OptionError, ProgramView, Verdict
-from delegatekit_api.documentation import OperatorTable
+from delegatekit_api.documentation import BackendDocumentation, OperatorTable
 from delegatekit_toolkit.constraints import elements, max_rank
 from delegatekit_toolkit.documentation import operator_table
 from delegatekit_toolkit.narrowing import narrow_constants
@@ -136,13 +136,13 @@ def _documented_target(operator: str) -> str:
     )
 
 
-def documented_table() -> OperatorTable:
-    """The table with a column for the targets."""
+def documentation() -> BackendDocumentation:
+    """The operators and their conditions, with a column for the targets from which on they are taken."""
     table = operator_table({"conditions": TABLE})
     entries = tuple(
         replace(entry, conditions=(*entry.conditions, _documented_target(entry.operator))) for entry in table.entries
     )
-    return OperatorTable(entries, (*table.columns, "from"), table.common)
+    return BackendDocumentation(OperatorTable(entries, (*table.columns, "from"), table.common))
 
 
 def _check_operators(names: frozenset[str]) -> None:

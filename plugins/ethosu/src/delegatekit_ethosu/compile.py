@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from delegatekit_api import Call, CompileSpec, LoweringError, NamedData, PreprocessResult, ProgramView
+from delegatekit_api import (
+    Call,
+    CompileSpec,
+    LoweringError,
+    NamedData,
+    PartitionProgram,
+    PreprocessResult,
+    ProgramView,
+)
 from delegatekit_toolkit import tosa
 from delegatekit_toolkit.units import FUNCTION, REQUANTIZE, Unit, Units
 
@@ -24,7 +32,7 @@ from .targets import TARGETS
 _TRUTH = Result(Scale(1.0, 0, tosa.DType.BOOL))
 
 
-def compile_partition(view: ProgramView, options: EthosUOptions) -> PreprocessResult:
+def compile_partition(partition: PartitionProgram, options: EthosUOptions) -> PreprocessResult:
     """Lower, compile and pack a partition.
 
     Debug ids are names of TOSA tensors, as in Vela's estimates. Raises LoweringError if Vela refuses the program.
@@ -36,7 +44,7 @@ def compile_partition(view: ProgramView, options: EthosUOptions) -> PreprocessRe
         except LoweringError:
             return None
 
-    lowered = build_graph(view, options.target, cycles)
+    lowered = build_graph(partition.view, options.target, cycles)
     program = tosa.write(lowered.graph)
     compiled = compile_program(program, options)
     wanted, found = len(lowered.graph.outputs), len(compiled.outputs)

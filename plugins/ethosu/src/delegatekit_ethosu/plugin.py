@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING, cast
 
-from delegatekit_api import (
-    ApiVersion,
-    Availability,
-    BackendDescription,
-    BackendOptions,
-    DelegateRuntime,
-    Partitioner,
-    PartitionProgram,
-    PreprocessResult,
-    hookimpl,
-)
+from delegatekit_api import ApiVersion, Availability, BackendDescription, Partitioner, hookimpl
 from delegatekit_api.devices import Verification
 from delegatekit_api.documentation import BackendDocumentation
+from delegatekit_toolkit.hooks import lazy_hook
 
 from .options import EthosUOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from delegatekit_api.blobs import BlobOperator
-    from delegatekit_api.devices import TargetInfo
-    from delegatekit_api.quantization import QuantizationScheme
 
 _DISTRIBUTION = "delegatekit-ethosu"
 _JUDGE = "Arm's TOSA reference model"
@@ -34,7 +17,7 @@ _JUDGE = "Arm's TOSA reference model"
 
 @hookimpl
 def describe_backend() -> BackendDescription:
-    """Who the backend is."""
+    """The facts about the backend."""
     return BackendDescription(
         name="ethosu",
         delegate_id="EthosUBackend",
@@ -47,86 +30,44 @@ def describe_backend() -> BackendDescription:
 
 
 @hookimpl
-def create_partitioner(options: BackendOptions) -> Partitioner:
+def create_partitioner(options: EthosUOptions) -> Partitioner:
     """The support table as a partitioner, after a look whether what the options name exists."""
     from .compiler.system import check_names
     from .support import EthosUPartitioner
 
-    chosen = cast(EthosUOptions, options)
-    check_names(chosen)
-    return EthosUPartitioner(chosen)
+    check_names(options)
+    return EthosUPartitioner(options)
 
 
 @hookimpl
-def compiler_version(options: BackendOptions) -> str:
+def compiler_version(options: EthosUOptions) -> str:
     """Vela's version, and what the configuration file says that the options name."""
     from .compiler.configuration import load_configuration
     from .compiler.vela import vela_version
 
-    chosen = cast(EthosUOptions, options)
-    if chosen.config is None:
+    if options.config is None:
         return vela_version()
-    return f"{vela_version()} {dict(load_configuration(chosen.config).sections)}"
+    return f"{vela_version()} {dict(load_configuration(options.config).sections)}"
 
 
 @hookimpl
-def compiler_availability(options: BackendOptions) -> Availability:
+def compiler_availability(options: EthosUOptions) -> Availability:
     """Whether Vela is here, and what the option `verify` needs; neither is loaded."""
     from delegatekit_toolkit.tosa.reference import installation
 
     from .compiler.vela import availability
 
     vela = availability()
-    return installation() if vela.available and cast(EthosUOptions, options).verify else vela
+    return installation() if vela.available and options.verify else vela
 
 
 @hookimpl
-def verification(options: BackendOptions) -> Verification:
+def verification(options: EthosUOptions) -> Verification:
     """Arm's reference model, if the option `verify` is set."""
-    if not cast(EthosUOptions, options).verify:
+    if not options.verify:
         return Verification(_JUDGE, False, "the option verify is not set")
     found = compiler_availability(options)
     return Verification(_JUDGE, found.available, found.reason)
-
-
-@hookimpl
-def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
-    """Lower a partition to TOSA, compile it with Vela, pack the result as ExecuTorch's runtime wants it."""
-    from .compile import compile_partition
-
-    return compile_partition(partition.view, cast(EthosUOptions, options))
-
-
-@hookimpl
-def quantization_schemes() -> Sequence[QuantizationScheme]:
-    """Static int8, and int16 with weights of int8."""
-    from .schemes import SCHEMES
-
-    return SCHEMES
-
-
-@hookimpl
-def targets() -> Sequence[TargetInfo]:
-    """The accelerators."""
-    from .targets import list_targets
-
-    return list_targets()
-
-
-@hookimpl
-def create_runtime() -> DelegateRuntime:
-    """The compiled program of a U55 on the host, or the TOSA program in Arm's reference model."""
-    from .runtime.host import EthosURuntime
-
-    return EthosURuntime()
-
-
-@hookimpl
-def blob_operators(blob: memoryview, named_data: Mapping[str, memoryview]) -> Sequence[BlobOperator]:
-    """The operations of a U55's command stream."""
-    from .runtime.stream.inside import operators
-
-    return operators(blob, named_data)
 
 
 @hookimpl
@@ -142,3 +83,10 @@ def documentation() -> BackendDocumentation:
         operator_table({"Ethos-U55 and U65": TABLE, "Ethos-U85": TABLE_U85}),
         {"Commands of the Ethos-U55 that the host executes": executed},
     )
+
+
+targets = lazy_hook("targets", "delegatekit_ethosu.targets:list_targets")
+preprocess = lazy_hook("preprocess", "delegatekit_ethosu.compile:compile_partition")
+quantization_schemes = lazy_hook("quantization_schemes", "delegatekit_ethosu.schemes:SCHEMES")
+create_runtime = lazy_hook("create_runtime", "delegatekit_ethosu.runtime.host:EthosURuntime")
+blob_operators = lazy_hook("blob_operators", "delegatekit_ethosu.runtime.stream.inside:operators")

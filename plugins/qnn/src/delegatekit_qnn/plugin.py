@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING, cast
 
-from delegatekit_api import (
-    ApiVersion,
-    Availability,
-    BackendDescription,
-    BackendOptions,
-    DelegateRuntime,
-    Partitioner,
-    PartitionProgram,
-    PreprocessResult,
-    hookimpl,
-)
-from delegatekit_api.documentation import BackendDocumentation
+from delegatekit_api import ApiVersion, BackendDescription, hookimpl
+from delegatekit_toolkit.hooks import lazy_documentation, lazy_hook
 
 from .options import QnnOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from delegatekit_api.devices import TargetInfo
-    from delegatekit_api.quantization import QuantizationScheme
 
 _DISTRIBUTION = "delegatekit-qnn"
 
 
 @hookimpl
 def describe_backend() -> BackendDescription:
-    """Who the backend is."""
+    """The facts about the backend."""
     return BackendDescription(
         name="qnn",
         delegate_id="QnnBackend",
@@ -47,23 +30,7 @@ def describe_backend() -> BackendDescription:
 
 
 @hookimpl
-def targets() -> Sequence[TargetInfo]:
-    """Chips."""
-    from .targets import list_targets
-
-    return list_targets()
-
-
-@hookimpl
-def create_partitioner(options: BackendOptions) -> Partitioner:
-    """The support table as a partitioner."""
-    from .support import QnnPartitioner
-
-    return QnnPartitioner(cast(QnnOptions, options))
-
-
-@hookimpl
-def compiler_version(options: BackendOptions) -> str:
+def compiler_version() -> str:
     """The version of Qualcomm's library."""
     from .blob.installation import Missing, find_installation
 
@@ -72,58 +39,16 @@ def compiler_version(options: BackendOptions) -> str:
 
 
 @hookimpl
-def compiler_availability(options: BackendOptions) -> Availability:
-    """Whether Qualcomm's library and ExecuTorch's binding are here and work: another process loads them."""
-    from .compiler.conversation import availability
-
-    return availability(cast(QnnOptions, options))
-
-
-@hookimpl
-def compiles_together(options: BackendOptions) -> bool:
+def compiles_together(options: QnnOptions) -> bool:
     """Only where methods share weights."""
-    return cast(QnnOptions, options).weight_sharing
+    return options.weight_sharing
 
 
-@hookimpl
-def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
-    """Compile a partition."""
-    from .compile import compile_partition
-
-    return compile_partition(partition, cast(QnnOptions, options))
-
-
-@hookimpl
-def preprocess_methods(
-    methods: Mapping[str, Sequence[PartitionProgram]], options: BackendOptions
-) -> Mapping[str, Sequence[PreprocessResult]]:
-    """Compile all partitions: those of several methods share weights."""
-    from .compile import compile_methods
-
-    return compile_methods(methods, cast(QnnOptions, options))
-
-
-@hookimpl
-def quantization_schemes(options: BackendOptions) -> Sequence[QuantizationScheme]:
-    """What the processor computes with."""
-    from .schemes import schemes
-
-    return schemes(cast(QnnOptions, options))
-
-
-@hookimpl
-def create_runtime() -> DelegateRuntime:
-    """ExecuTorch's own runtime on the vendor's simulator."""
-    from .runtime import QnnRuntime
-
-    return QnnRuntime()
-
-
-@hookimpl
-def documentation() -> BackendDocumentation:
-    """The operators and their conditions."""
-    from delegatekit_toolkit.documentation import operator_table
-
-    from .support import TABLE
-
-    return BackendDocumentation(operator_table({"conditions": TABLE}))
+targets = lazy_hook("targets", "delegatekit_qnn.targets:list_targets")
+create_partitioner = lazy_hook("create_partitioner", "delegatekit_qnn.support:QnnPartitioner")
+compiler_availability = lazy_hook("compiler_availability", "delegatekit_qnn.compiler.conversation:availability")
+preprocess = lazy_hook("preprocess", "delegatekit_qnn.compile:compile_partition")
+preprocess_methods = lazy_hook("preprocess_methods", "delegatekit_qnn.compile:compile_methods")
+quantization_schemes = lazy_hook("quantization_schemes", "delegatekit_qnn.schemes:schemes")
+create_runtime = lazy_hook("create_runtime", "delegatekit_qnn.runtime:QnnRuntime")
+documentation = lazy_documentation("delegatekit_qnn.support:TABLE")

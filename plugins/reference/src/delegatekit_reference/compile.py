@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch.fx import Node
 
-from delegatekit_api import Call, LoweringError, NamedData, PreprocessResult, ProgramView
+from delegatekit_api import Call, LoweringError, NamedData, PartitionProgram, PreprocessResult, ProgramView
 from delegatekit_toolkit.building import DebugHandles
 from delegatekit_toolkit.content import ConstantStore
 from delegatekit_toolkit.dtypes import dtype_name
@@ -31,9 +31,9 @@ class CompiledGraph:
     debug_handles: Mapping[int | str, tuple[int, ...]]
 
 
-def compile_partition(view: ProgramView) -> PreprocessResult:
+def compile_partition(partition: PartitionProgram) -> PreprocessResult:
     """The delegate of a partition. Raises LoweringError for what a blob cannot represent, naming the node."""
-    compiled = build_graph(view)
+    compiled = build_graph(partition.view)
     return PreprocessResult(
         write_blob(compiled.graph), named_data=compiled.named_data, debug_handle_map=compiled.debug_handles
     )

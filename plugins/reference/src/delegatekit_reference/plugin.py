@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from delegatekit_api import (
-    ApiVersion,
-    BackendDescription,
-    BackendOptions,
-    DelegateRuntime,
-    Partitioner,
-    PartitionProgram,
-    PreprocessResult,
-    hookimpl,
-)
-from delegatekit_api.documentation import BackendDocumentation
+from delegatekit_api import ApiVersion, BackendDescription, hookimpl
+from delegatekit_toolkit.hooks import lazy_documentation, lazy_hook
 
 from .options import ReferenceOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from delegatekit_api.blobs import BlobOperator
     from delegatekit_api.quantization import QuantizationScheme
 
 _DISTRIBUTION = "delegatekit-reference"
@@ -30,7 +19,7 @@ _DISTRIBUTION = "delegatekit-reference"
 
 @hookimpl
 def describe_backend() -> BackendDescription:
-    """Who the backend is."""
+    """The facts about the backend."""
     return BackendDescription(
         name="reference",
         delegate_id="ReferenceBackend",
@@ -45,48 +34,13 @@ def describe_backend() -> BackendDescription:
 
 
 @hookimpl
-def create_partitioner(options: BackendOptions) -> Partitioner:
-    """The list of operators as a partitioner."""
-    from .support import ReferencePartitioner
-
-    return ReferencePartitioner(cast(ReferenceOptions, options))
-
-
-@hookimpl
-def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
-    """Write the partition down as a list of steps."""
-    from .compile import compile_partition
-
-    return compile_partition(partition.view)
-
-
-@hookimpl
 def quantization_schemes() -> Sequence[QuantizationScheme]:
     """None: a quantized program runs as what it says, quantize and dequantize included, on core's own operators."""
     return ()
 
 
-@hookimpl
-def create_runtime() -> DelegateRuntime:
-    """PyTorch itself."""
-    from .runtime import ReferenceRuntime
-
-    return ReferenceRuntime()
-
-
-@hookimpl
-def blob_operators(blob: memoryview) -> Sequence[BlobOperator]:
-    """The steps."""
-    from .blob.operators import operators
-
-    return operators(blob)
-
-
-@hookimpl
-def documentation() -> BackendDocumentation:
-    """The operators."""
-    from delegatekit_toolkit.documentation import operator_table
-
-    from .support import TABLE
-
-    return BackendDocumentation(operator_table({"conditions": TABLE}))
+create_partitioner = lazy_hook("create_partitioner", "delegatekit_reference.support:ReferencePartitioner")
+preprocess = lazy_hook("preprocess", "delegatekit_reference.compile:compile_partition")
+create_runtime = lazy_hook("create_runtime", "delegatekit_reference.runtime:ReferenceRuntime")
+blob_operators = lazy_hook("blob_operators", "delegatekit_reference.blob.operators:operators")
+documentation = lazy_documentation("delegatekit_reference.support:TABLE")

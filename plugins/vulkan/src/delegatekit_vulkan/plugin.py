@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING, cast
 
-from delegatekit_api import (
-    ApiVersion,
-    BackendDescription,
-    BackendOptions,
-    DelegateRuntime,
-    Partitioner,
-    PartitionProgram,
-    PreprocessResult,
-    hookimpl,
-)
-from delegatekit_api.documentation import BackendDocumentation
+from delegatekit_api import ApiVersion, BackendDescription, hookimpl
+from delegatekit_toolkit.hooks import lazy_documentation, lazy_hook
 
 from .options import VulkanOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from delegatekit_api.blobs import BlobOperator
-    from delegatekit_api.devices import TargetInfo
-    from delegatekit_api.quantization import QuantizationScheme
 
 _DISTRIBUTION = "delegatekit-vulkan"
 
 
 @hookimpl
 def describe_backend() -> BackendDescription:
-    """Who the backend is."""
+    """The facts about the backend."""
     return BackendDescription(
         name="vulkan",
         delegate_id="VulkanBackend",
@@ -46,64 +29,15 @@ def describe_backend() -> BackendDescription:
 
 
 @hookimpl
-def compute_precision(options: BackendOptions) -> str:
+def compute_precision(options: VulkanOptions) -> str:
     """With the option fp16 the device keeps float32 as float16."""
-    return "float16" if cast(VulkanOptions, options).fp16 else "float32"
+    return "float16" if options.fp16 else "float32"
 
 
-@hookimpl
-def targets() -> Sequence[TargetInfo]:
-    """Classes of devices."""
-    from .targets import list_targets
-
-    return list_targets()
-
-
-@hookimpl
-def create_partitioner(options: BackendOptions) -> Partitioner:
-    """The support table as a partitioner."""
-    from .support import VulkanPartitioner
-
-    return VulkanPartitioner(cast(VulkanOptions, options))
-
-
-@hookimpl
-def preprocess(partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
-    """Compile a partition."""
-    from .compile import compile_partition
-
-    return compile_partition(partition, cast(VulkanOptions, options))
-
-
-@hookimpl
-def quantization_schemes() -> Sequence[QuantizationScheme]:
-    """int8, and linear layers with weights of 8 or 4 bits."""
-    from .schemes import SCHEMES
-
-    return SCHEMES
-
-
-@hookimpl
-def create_runtime() -> DelegateRuntime:
-    """The Vulkan device of this machine."""
-    from .runtime import VulkanRuntime
-
-    return VulkanRuntime()
-
-
-@hookimpl
-def blob_operators(blob: memoryview) -> Sequence[BlobOperator]:
-    """The calls of the graph."""
-    from .blob.operators import operators
-
-    return operators(blob)
-
-
-@hookimpl
-def documentation() -> BackendDocumentation:
-    """The operators and their conditions."""
-    from delegatekit_toolkit.documentation import operator_table
-
-    from .support import TABLE
-
-    return BackendDocumentation(operator_table({"conditions": TABLE}))
+targets = lazy_hook("targets", "delegatekit_vulkan.targets:list_targets")
+create_partitioner = lazy_hook("create_partitioner", "delegatekit_vulkan.support:VulkanPartitioner")
+preprocess = lazy_hook("preprocess", "delegatekit_vulkan.compile:compile_partition")
+quantization_schemes = lazy_hook("quantization_schemes", "delegatekit_vulkan.schemes:SCHEMES")
+create_runtime = lazy_hook("create_runtime", "delegatekit_vulkan.runtime:VulkanRuntime")
+blob_operators = lazy_hook("blob_operators", "delegatekit_vulkan.blob.operators:operators")
+documentation = lazy_documentation("delegatekit_vulkan.support:TABLE")
