@@ -20,6 +20,7 @@
 | `flatbuffer` | a flatbuffers codec whose schemas are dataclasses |
 | `json_text` | JSON with NaN and infinities, and JSON from outside: read within bounds, its types checked |
 | `signature` | a delegate's inputs and outputs, and the checks that its runtime must make |
+| `interpreting` | a base of runtimes that execute a delegate operator by operator |
 | `capture` | redirects the output of a vendor's library away from stdout |
 | `installed` | checks for the package of a vendor's tool without importing it |
 | `etdump` | profiling events of stock ExecuTorch |
@@ -30,5 +31,5 @@
 | `tosa` | TOSA 1.0: graphs, operators, files, numerics, Arm's reference model |
 
 Support tables and blobs belong to different halves of a backend: `content`, `blob`, `flatbuffer`, `signature` and
-`dtypes` serve both, `capture` whatever calls a library, all others lowering alone.
+`dtypes` serve both, `capture` whatever calls a library, `interpreting` running, all others lowering alone.
 """

@@ -11,6 +11,7 @@ import torch
 from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError, TensorSpec
 from delegatekit_api.profiling import OperatorTime
 from delegatekit_toolkit.dataflow import element_count
+from delegatekit_toolkit.interpreting import InterpretingRuntime
 from delegatekit_toolkit.narrowing import wide_number
 from delegatekit_toolkit.signature import Signature, aligned, check_call, store_results
 
@@ -67,7 +68,7 @@ class _Handle:
             self.known.add(key)
 
 
-class CoreMLRuntime:
+class CoreMLRuntime(InterpretingRuntime[_Handle]):
     """A `DelegateRuntime` that executes MIL programs with PyTorch, in the precision that they declare."""
 
     def is_available(self) -> Availability:
@@ -86,25 +87,14 @@ class CoreMLRuntime:
         check_types(tape, {name: feature.shape for name, feature in features.items()})
         return _Handle(tape, Signature.of_payload(payload), package.inputs, package.outputs, features)
 
-    def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
-        """Run once and write the results into `outputs`. Raises ExecutionError."""
-        self._run(handle, inputs, outputs, None)
-
-    def profile(
-        self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
-    ) -> Sequence[OperatorTime]:
-        """As `execute`, and the time of each operation in this interpreter. Raises ExecutionError."""
-        times: list[OperatorTime] = []
-        self._run(handle, inputs, outputs, times)
-        return times
-
-    def _run(
+    def run(
         self,
         handle: _Handle,
         inputs: Sequence[torch.Tensor],
         outputs: Sequence[torch.Tensor],
         times: list[OperatorTime] | None,
     ) -> None:
+        """Run once with this call's sizes; append what each operator took to `times`. Raises ExecutionError."""
         if handle.closed:
             raise ExecutionError("was destroyed", where=_WHERE)
         check_call(handle.signature, inputs, outputs, _WHERE)
@@ -158,7 +148,7 @@ def _check_input(name: str, feature: Feature, kind: TensorType, spec: TensorSpec
 def _check_output(name: str, kind: TensorType, spec: TensorSpec) -> None:
     """The caller's tensor matches the model's; one without axes has one there, or, as stock ExecuTorch writes it, none.
 
-    Sizes unknown to the model are compared at run time (`_run`).
+    Sizes unknown to the model are compared at run time (`run`).
     """
     shape = tuple(spec.shape) or (1,) * len(kind.shape[:1])
     fits = len(shape) == len(kind.shape) and all(

@@ -11,6 +11,7 @@ import torch
 from delegatekit_api import Availability, DelegatePayload, ExecutionError
 from delegatekit_api.profiling import OperatorTime
 from delegatekit_toolkit.content import load_constant
+from delegatekit_toolkit.interpreting import InterpretingRuntime
 from delegatekit_toolkit.signature import Signature, aligned, check_call, check_payload, check_tensors, store_results
 
 from ..blob import SEAL, read_blob
@@ -28,7 +29,7 @@ class Handle:
     interpreter: Interpreter | None
 
 
-class ReferenceRuntime:
+class ReferenceRuntime(InterpretingRuntime[Handle]):
     """A `DelegateRuntime` on PyTorch. Subclasses may replace `interpreter`, which makes a graph runnable."""
 
     def is_available(self) -> Availability:
@@ -51,25 +52,14 @@ class ReferenceRuntime:
         """The interpreter of a graph."""
         return Interpreter(graph, constants)
 
-    def execute(self, handle: Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
-        """Run once with this call's sizes and write the results into `outputs`. Raises ExecutionError."""
-        self._run(handle, inputs, outputs, None)
-
-    def profile(
-        self, handle: Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
-    ) -> Sequence[OperatorTime]:
-        """As `execute`, and the time of each step. Raises ExecutionError."""
-        times: list[OperatorTime] = []
-        self._run(handle, inputs, outputs, times)
-        return times
-
-    def _run(
+    def run(
         self,
         handle: Handle,
         inputs: Sequence[torch.Tensor],
         outputs: Sequence[torch.Tensor],
         times: list[OperatorTime] | None,
     ) -> None:
+        """Run once with this call's sizes; append what each operator took to `times`. Raises ExecutionError."""
         if handle.interpreter is None:
             raise ExecutionError("was destroyed", where=_WHERE)
         sizes = check_call(handle.signature, inputs, outputs, _WHERE)
