@@ -17,38 +17,50 @@ from delegatekit_toolkit.sizes import Dynamic, Size, at_most, minimum
 from .types import HALF_TYPES, DataType, Format, Shape
 
 
-class UnaryKind(str, Enum):
-    """Operators with one input and no attributes; the value is the name of the node in the blob."""
+class _Kind(str, Enum):
+    """Operators of one form; the value is the name of the node in the blob."""
 
-    ABS = "Abs"
+    #: Whether XNNPACK computes it on int8, too.
+    on_integers: bool
+
+    def __new__(cls, name: str, on_integers: bool = False) -> _Kind:
+        kind = str.__new__(cls, name)
+        kind._value_, kind.on_integers = name, on_integers
+        return kind
+
+
+class UnaryKind(_Kind):
+    """Operators with one input and no attributes."""
+
+    ABS = "Abs", True
     CEILING = "Ceiling"
     COPY = "Copy"
     COS = "Cos"
-    EXP = "Exp"
+    EXP = "Exp", True
     FLOOR = "Floor"
-    GELU = "Gelu"
-    HARDSWISH = "Hardswish"
-    LOG = "Log"
-    NEGATE = "Negate"
+    GELU = "Gelu", True
+    HARDSWISH = "Hardswish", True
+    LOG = "Log", True
+    NEGATE = "Negate", True
     RECIPROCAL_SQUARE_ROOT = "ReciprocalSquareRoot"
-    SIGMOID = "Sigmoid"
+    SIGMOID = "Sigmoid", True
     SIN = "Sin"
     SOFTMAX = "Softmax"
-    SQUARE = "Square"
-    SQUARE_ROOT = "SquareRoot"
-    TANH = "Tanh"
+    SQUARE = "Square", True
+    SQUARE_ROOT = "SquareRoot", True
+    TANH = "Tanh", True
 
 
-class BinaryKind(str, Enum):
-    """Elementwise operators with two broadcasting inputs; the value is the name of the node in the blob."""
+class BinaryKind(_Kind):
+    """Elementwise operators with two broadcasting inputs."""
 
-    ADD = "Add"
-    DIVIDE = "Div"
-    MAXIMUM = "Maximum"
-    MINIMUM = "Minimum"
-    MULTIPLY = "Multiply"
+    ADD = "Add", True
+    DIVIDE = "Div", True
+    MAXIMUM = "Maximum", True
+    MINIMUM = "Minimum", True
+    MULTIPLY = "Multiply", True
     PRELU = "PReLU"
-    SUBTRACT = "Subtract"
+    SUBTRACT = "Subtract", True
 
 
 class ConvolutionKind(str, Enum):

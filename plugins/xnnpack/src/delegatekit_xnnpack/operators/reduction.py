@@ -23,7 +23,7 @@ from ..ir.joined import reshape_obstacle
 from ..ir.layout import Tensor
 from ..ir.operators import BinaryKind, Padding, PoolKind, UnaryKind
 from ..ir.types import MAX_RANK, Shape
-from .common import EXPONENTIAL_NAN, LARGEST, POOLED_NAN, not_narrowed, not_scalar
+from .common import EXPONENTIAL_NAN, LARGEST, POOLED_NAN, TO_OWN_SCALE, not_narrowed, not_scalar
 from .precision import always
 from .program import Lower, ProgramBuilder
 
@@ -416,7 +416,7 @@ _EXPONENTIAL_SUMS: Final = (reducible(counted=True, averaged=True), few_pooled)
 _POOLED_AND_EXPONENTIAL: Final = f"{POOLED_NAN}, and {EXPONENTIAL_NAN}"
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("mean.dim", _mean_of_call, not_narrowed, reducible(averaged=True)),
+    row("mean.dim", _mean_of_call, not_narrowed, reducible(averaged=True), int8=TO_OWN_SCALE),
     row("sum.dim_IntList", _sum, not_narrowed, reducible(counted=True, averaged=True)),
     row("var.correction", _variance, enough_elements, reducible(averaged=True)),
     row("amax.default", _extreme(maximum=True), reducible(counted=True), special_values=POOLED_NAN, float16=always),

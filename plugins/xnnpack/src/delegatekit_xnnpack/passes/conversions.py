@@ -30,31 +30,6 @@ _MOST_OF_ARITHMETIC = 2.0**16
 _LARGEST_BIAS = 2**30
 _FLOAT32 = torch.finfo(torch.float32)
 
-_UNARY_ON_INTEGERS = frozenset(
-    {
-        ops.UnaryKind.ABS,
-        ops.UnaryKind.EXP,
-        ops.UnaryKind.GELU,
-        ops.UnaryKind.HARDSWISH,
-        ops.UnaryKind.LOG,
-        ops.UnaryKind.NEGATE,
-        ops.UnaryKind.SIGMOID,
-        ops.UnaryKind.SQUARE,
-        ops.UnaryKind.SQUARE_ROOT,
-        ops.UnaryKind.TANH,
-    }
-)
-_BINARY_ON_INTEGERS = frozenset(
-    {
-        ops.BinaryKind.ADD,
-        ops.BinaryKind.SUBTRACT,
-        ops.BinaryKind.MULTIPLY,
-        ops.BinaryKind.DIVIDE,
-        ops.BinaryKind.MAXIMUM,
-        ops.BinaryKind.MINIMUM,
-    }
-)
-
 
 def fold_conversions(graph: Graph) -> None:
     """Compute on integers between conversions from and to them; give weights their operator's format."""
@@ -259,12 +234,12 @@ def _leaky_relu(node: Node, target: Format) -> tuple[Value, ...] | None:
 
 def _unary(node: Node, target: Format) -> tuple[Value, ...] | None:
     kind = node.operator.kind  # type: ignore[attr-defined]
-    return _any_format(node, target) if kind in _UNARY_ON_INTEGERS else None
+    return _any_format(node, target) if kind.on_integers else None
 
 
 def _binary(node: Node, target: Format) -> tuple[Value, ...] | None:
     kind = node.operator.kind  # type: ignore[attr-defined]
-    found = [_operand(value) for value in node.inputs] if kind in _BINARY_ON_INTEGERS else [None]
+    found = [_operand(value) for value in node.inputs] if kind.on_integers else [None]
     sources = tuple(value for value in found if value is not None)
     if len(sources) < len(found) or all(value.data is not None for value in sources):
         return None
