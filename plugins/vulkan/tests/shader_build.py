@@ -1,7 +1,8 @@
 """Compiles the shaders, for developers: `make shaders`, with glslc (Debian: apt-get install glslc).
 
 A line `//! what it does` describes each shader. A line `//! variants: NAME ...` compiles a file for each, with NAME
-defined. `sources.json` has, for each compiled file, the hash of its source, which a test compares.
+defined. `numbers.glsl` has the numbers that the shaders share with the code around them (`shaders/numbers.py`), and
+`sources.json`, for each compiled file, the hash of its source, which a test compares.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from delegatekit_vulkan.shaders.numbers import header
+
 FOLDER: Final = Path(__file__).parents[1] / "src/delegatekit_vulkan/shaders"
 RECORD: Final = FOLDER / "sources.json"
+HEADER: Final = FOLDER / "numbers.glsl"
 _OPTIONS: Final = ("--target-env=vulkan1.1", "-O", "-Werror")
 
 
@@ -43,7 +47,8 @@ def compile_shader(source: Path, defines: tuple[str, ...], target: Path) -> None
 
 
 def main() -> int:
-    """Compile changed files, remove those without a source, and write the record."""
+    """Write the header, compile changed files, remove those without a source, and write the record."""
+    HEADER.write_text(header(), "utf-8")
     known = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
     record = {}
     for name, source, defines in variants():

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from delegatekit_vulkan.shaders import FOLDER, bytecode
+from delegatekit_vulkan.shaders.numbers import header
 
-from .shader_build import RECORD, compile_shader, digest, variants
+from .shader_build import HEADER, RECORD, compile_shader, digest, variants
 
 NAMES = [name for name, _, _ in variants()]
 
@@ -21,6 +22,11 @@ def test_every_shader_was_compiled_from_its_present_source() -> None:
     record = json.loads(RECORD.read_text("utf-8"))
     assert record == {name: digest(source, defines) for name, source, defines in variants()}
     assert {path.stem for path in FOLDER.glob("*.spv")} == set(NAMES)
+
+
+def test_the_header_has_the_numbers_of_the_code() -> None:
+    assert HEADER.read_text("utf-8") == header()
+    assert "#define UNARY_LEAKY_RELU 16u\n" in header()
 
 
 @pytest.mark.skipif(shutil.which("glslc") is None, reason="glslc is not installed")

@@ -19,7 +19,7 @@ from delegatekit_conformance import models
 from delegatekit_toolkit.testing import payload_of
 from delegatekit_vulkan.blob.writer import serialize
 from delegatekit_vulkan.ir.graph import PREPACK, Graph, Node, Tensor
-from delegatekit_vulkan.ir.stock import BUFFER, POINTWISE, VIEW
+from delegatekit_vulkan.ir.stock import BUFFER, VIEW, facts_of
 from delegatekit_vulkan.ir.types import DataType
 from delegatekit_vulkan.runtime import VulkanRuntime, device
 
@@ -308,8 +308,8 @@ def test_caches_stay_in_the_one_delegate_of_a_decoder(options: Any) -> None:
     kept = graph.kept()
     assert len(kept) == 4 and all((item.storage, item.memory) == (BUFFER.storage, -1) for item in kept)
     # Written in place: no copies, and the positions are computed once for all layers.
-    writers = [node.operator for node in graph.nodes if node.result in kept and node.operator != PREPACK]
-    assert set(writers) <= POINTWISE and len(writers) == 4
+    writers = [node for node in graph.nodes if node.result in kept and node.operator != PREPACK]
+    assert all(facts_of(node).pointwise for node in writers) and len(writers) == 4
     assert sum(node.operator == "aten.eq.Tensor" for node in graph.nodes) == 1
     program = delegatekit.load(buffer)
     method, other = program["forward"], program.new_session()["forward"]

@@ -82,6 +82,12 @@ class StockOperator:
     mixed: bool = False
     #: Positions of arguments with forms of their own, and these.
     apart: Mapping[int, tuple[Form, ...]] = field(default_factory=dict)
+    #: Whether each element of the result is computed from those at its own place: it may be an operand's memory.
+    pointwise: bool = False
+    #: Whether it reduces along axes, which then decide about the forms.
+    reduces: bool = False
+    #: Whether it computes on integers of 8 bits.
+    on_integers: bool = False
 
 
 def _rows(names: str, **facts: object) -> dict[str, StockOperator]:
@@ -103,10 +109,6 @@ MAX: Final = "aten.amax.default"
 MIN: Final = "aten.amin.default"
 MEAN: Final = "aten.mean.dim"
 SUM: Final = "aten.sum.dim_IntList"
-#: Each element of the result depends on those at its own position: the result may be an operand's memory.
-POINTWISE: Final = frozenset(
-    f"aten.{name}" for name in ("where.self", "add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "minimum.default")
-)
 
 # -- operators of quantized programs -----------------------------------------------------------------------------------
 
@@ -130,13 +132,6 @@ INT8_POINTWISE: Final = "et_vk.q8ta_conv2d_pw.default"
 INT8_DEPTHWISE: Final = "et_vk.q8ta_conv2d_dw.default"
 INT8_TRANSPOSED: Final = "et_vk.q8ta_conv2d_transposed.default"
 INT8_ADD: Final = "et_vk.q8ta_add.default"
-#: The operators that compute on integers.
-ON_INTEGERS: Final = frozenset(
-    (
-        *(INT8_LINEAR, INT8_LINEAR_ROW, INT8_ADD),
-        *(INT8_CONVOLUTION, INT8_POINTWISE, INT8_DEPTHWISE, INT8_TRANSPOSED),
-    )
-)
 
 #: Operator -> facts.
 STOCK: Final[dict[str, StockOperator]] = {
@@ -145,17 +140,22 @@ STOCK: Final[dict[str, StockOperator]] = {
         "neg.default relu.default sigmoid.default sin.default sqrt.default rsqrt.default tanh.default round.default "
         "leaky_relu.default log10.default clamp.default"
     ),
+    **_rows("add.Tensor sub.Tensor minimum.default mul.Tensor div.Tensor", many_axes=True, pointwise=True),
     **_rows(
-        "add.Tensor sub.Tensor minimum.default mul.Tensor div.Tensor div.Tensor_mode pow.Tensor_Tensor eq.Tensor "
-        "lt.Tensor le.Tensor gt.Tensor ge.Tensor bitwise_and.Tensor bitwise_or.Tensor bitwise_not.default "
-        "logical_and.default logical_or.default logical_not.default pow.Tensor_Scalar eq.Scalar ne.Scalar lt.Scalar "
-        "le.Scalar gt.Scalar ge.Scalar",
+        "div.Tensor_mode pow.Tensor_Tensor eq.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor bitwise_and.Tensor "
+        "bitwise_or.Tensor bitwise_not.default logical_and.default logical_or.default logical_not.default "
+        "pow.Tensor_Scalar eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar ge.Scalar",
         many_axes=True,
     ),
     **_rows("_to_copy.default", forms=ONLY_BUFFER),
-    **_rows("where.self _softmax.default _log_softmax.default native_layer_norm.default embedding.default"),
+    **_rows("where.self", pointwise=True),
+    **_rows("_softmax.default _log_softmax.default native_layer_norm.default embedding.default"),
     **_rows("mm.default bmm.default linear.default et_vk.rms_norm.default", forms=CONTIGUOUS),
-    **_rows("mean.dim sum.dim_IntList amax.default amin.default argmax.default argmin.default", many_axes=True),
+    **_rows(
+        "mean.dim sum.dim_IntList amax.default amin.default argmax.default argmin.default",
+        many_axes=True,
+        reduces=True,
+    ),
     **_rows(
         "avg_pool2d.default max_pool2d.default max_pool2d_with_indices.default convolution.default "
         "et_vk.conv_with_clamp.default",
@@ -187,27 +187,28 @@ STOCK: Final[dict[str, StockOperator]] = {
     **_rows(LINEAR_INT8, forms=CONTIGUOUS),
     **_rows(LINEAR_INT4, forms=CONTIGUOUS, resizes=False),
     **_rows(LINEAR_ROWS_INT4, forms=CONTIGUOUS, apart={1: ONLY_WIDTH, 2: ONLY_WIDTH}, resizes=False),
-    **_rows(INT8_LINEAR, forms=(INT8_ROWS,), resizes=False),
-    **_rows(INT8_LINEAR_ROW, forms=(INT8_ROW,), resizes=False),
+    **_rows(INT8_LINEAR, forms=(INT8_ROWS,), resizes=False, on_integers=True),
+    **_rows(INT8_LINEAR_ROW, forms=(INT8_ROW,), resizes=False, on_integers=True),
     **_rows(
         f"{INT8_CONVOLUTION} {INT8_DEPTHWISE} {INT8_TRANSPOSED}",
         forms=(INT8_WINDOWS,),
         results=(INT8_IMAGES,),
         resizes=False,
+        on_integers=True,
     ),
-    **_rows(INT8_POINTWISE, forms=(INT8_BLOCKS,), results=(INT8_IMAGES,), resizes=False),
-    **_rows(INT8_ADD, forms=INT8_IMAGES, mixed=True, resizes=False),
+    **_rows(INT8_POINTWISE, forms=(INT8_BLOCKS,), results=(INT8_IMAGES,), resizes=False, on_integers=True),
+    **_rows(INT8_ADD, forms=INT8_IMAGES, mixed=True, resizes=False, on_integers=True),
 }
 
+_UNKNOWN: Final = StockOperator()
 #: Packed axis, counted from the last -> form.
 _PACKED: Final = (WIDTH, HEIGHT, CHANNELS)
-_REDUCTIONS: Final = frozenset(
-    f"aten.{name}"
-    for name in ("mean.dim", "sum.dim_IntList", "amax.default", "amin.default", "argmax.default", "argmin.default")
-)
-
-
 _CONVOLUTIONS: Final = (CONVOLUTION, CLAMPED_CONVOLUTION)
+
+
+def facts_of(node: Node) -> StockOperator:
+    """The facts of a call's operator; those that hold for most where it is not in the table."""
+    return STOCK.get(node.operator, _UNKNOWN)
 
 
 def forms_of(node: Node) -> tuple[Form, ...]:
@@ -215,12 +216,13 @@ def forms_of(node: Node) -> tuple[Form, ...]:
 
     Sums of integers take images by channels, everything else by rows.
     """
-    forms = STOCK[node.operator].forms
+    facts = STOCK[node.operator]
+    forms = facts.forms
     if node.operator == INT8_ADD:
         return forms if getattr(node.arguments[0], "rank", 4) == 4 else (INT8_ROWS, INT8_ROW)
     if node.operator in _CONVOLUTIONS:
         return ONLY_HEIGHT if _takes_rows(node) else forms
-    if node.operator not in _REDUCTIONS or len(node.arguments) < 2:
+    if not facts.reduces or len(node.arguments) < 2:
         return forms
     rank, axes = getattr(node.arguments[0], "rank", 0), node.arguments[1]
     listed = axes if isinstance(axes, tuple) else (axes,)

@@ -26,11 +26,11 @@ from ..ir.stock import (
     INT8_LINEAR,
     INT8_LINEAR_ROW,
     LINEAR,
-    ON_INTEGERS,
     PAD,
     QUANTIZE,
     QUANTIZE_BLOCKS,
     VIEW,
+    facts_of,
 )
 from ..ir.weights import IntegerProduct, aligned, aligned_bias, channel_weights, holds, integer_convolution, to_numbers
 from .clamps import NO_BOUNDS, Bounds, bounds_of
@@ -66,8 +66,9 @@ def fold_integers(graph: Graph, *, half: bool, any_scale: bool) -> None:
 
 def float_reason(graph: Graph) -> str | None:
     """The reason why a quantized layer, after this pass, computes on numbers; None if it is on integers."""
-    known = (*ON_INTEGERS, QUANTIZE, DEQUANTIZE, PAD)
-    names = dict.fromkeys(node.operator for node in graph.nodes if node.operator not in known)
+    between = (QUANTIZE, DEQUANTIZE, PAD)
+    left = [node.operator for node in graph.nodes if not facts_of(node).on_integers]
+    names = [name for name in dict.fromkeys(left) if name not in between]
     return f"the runtime has no integer form of it: it computes on numbers, by {', '.join(names)}" if names else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ir.graph import Graph, Tensor
-from ..ir.stock import POINTWISE, VIEW
+from ..ir.stock import VIEW, facts_of
 
 
 def write_in_place(graph: Graph) -> None:
@@ -26,7 +26,7 @@ def write_in_place(graph: Graph) -> None:
             continue
         at = made_at[source]
         maker = graph.nodes[at]
-        if maker.operator in POINTWISE and reads.get(state, -1) <= at and _alike(source, state):
+        if facts_of(maker).pointwise and reads.get(state, -1) <= at and _alike(source, state):
             maker.result = state
             for reader in graph.nodes:
                 reader.replace(source, state)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from delegatekit_api import FormatError
 
 from ..ir.graph import PREPACK, Argument, Graph, Node, SymInt, Tensor
-from ..ir.stock import POINTWISE
+from ..ir.stock import facts_of
 from .memory import Block, Value
 from .state import kept_by
 from .tape import Tape
@@ -189,7 +189,7 @@ def write_tape(
             raise FormatError("the runtime does not know the operator", where=tape.where)
         if node.operator == PREPACK and node.result in states:
             continue  # done when the delegate was loaded
-        tape.writes_in_place = node.operator in POINTWISE or not _reads_state(tape, node)
+        tape.writes_in_place = facts_of(node).pointwise or not _reads_state(tape, node)
         kernel(tape, Reader(tape, node))
         tape.replace()
         _check_results(tape, node)

@@ -6,11 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..shaders.numbers import Limit
 from .memory import Value
 from .tape import Tape
-
-#: Axes that the shaders support (`AXES` in shaders/common.glsl).
-AXES = 8
 
 
 def strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -77,7 +75,7 @@ def joined(sizes: Sequence[int], *steps: Sequence[int]) -> tuple[list[int], list
     return kept, found
 
 
-def padded(numbers: Sequence[int], axes: int = AXES) -> list[int]:
+def padded(numbers: Sequence[int], axes: int = Limit.AXES) -> list[int]:
     """The numbers as the last of this many; shaders ignore the others."""
     return [0] * (axes - len(numbers)) + list(numbers)
 
@@ -96,7 +94,7 @@ class Walk:
     single: tuple[bool, ...]
 
 
-def walk(tape: Tape, shape: Sequence[int], *operands: Sequence[int], most: int | None = AXES) -> Walk:
+def walk(tape: Tape, shape: Sequence[int], *operands: Sequence[int], most: int | None = Limit.AXES) -> Walk:
     """The cheapest iteration over a result. Raises FormatError unless its sizes are those of the operands, broadcast,
     and for more axes than `most`.
     """
@@ -136,8 +134,8 @@ def copy(
     Every operation on strided views is such a copy. Raises FormatError for more axes than the shader has.
     """
     kept, (froms, tos) = joined(sizes, from_strides, to_strides)
-    if len(kept) > AXES:
-        raise tape_error(tape, f"moves elements along {len(kept)} axes: {AXES} are the most")
+    if len(kept) > Limit.AXES:
+        raise tape_error(tape, f"moves elements along {len(kept)} axes: {Limit.AXES} are the most")
     count = math.prod(sizes)
     # Four adjacent positions at a time; those adjacent in the source, too, are read at once.
     wide = bool(kept) and kept[-1] % 4 == 0 and tos[-1] == 1 and not any(step % 4 for step in (*tos[:-1], to_offset))

@@ -19,14 +19,13 @@ from delegatekit_toolkit.content import storage_key
 
 from ..ir.graph import SymInt, Tensor
 from ..ir.types import DataType
+from ..shaders.numbers import Limit
 from .memory import Block, Kept, Padded, Value
 from .transfer import constant_array, words_of
 
 if TYPE_CHECKING:
     import numpy as np
 
-#: Invocations in a work group of most shaders, along x (`local_size_x` in shaders/common.glsl).
-GROUP: Final = 64
 #: The limit of work groups along one axis on every device.
 _MOST_GROUPS: Final = 65535
 #: The limit of push constants in bytes on every device.
@@ -212,7 +211,7 @@ class Tape:
         `constants` is true if results are rounded to float16.
         """
         # Vulkan accepts zero groups, too; MOST_BYTES keeps both dimensions small.
-        count = -(-items // GROUP)
+        count = -(-items // Limit.GROUP)
         across = min(max(count, 1), _MOST_GROUPS)
         groups = (across, -(-count // across), 1)
         for value in buffers:

@@ -12,13 +12,13 @@ layout(push_constant) uniform Push {
     float common_zero_point;
     float low;
     float high;
-    uint sizes[AXES];
-    uint strides[AXES];
+    uint sizes[LIMIT_AXES];
+    uint strides[LIMIT_AXES];
 };
 // 0: numbers to integers, 1: integers to numbers, 2: numbers to the numbers that their integers stand for.
 layout(constant_id = 1) const uint OPERATION = 0u;
 // How many of the axes, counted from the last, are used; 0: the blocks lie as the elements do.
-layout(constant_id = 2) const uint RANK = AXES;
+layout(constant_id = 2) const uint RANK = LIMIT_AXES;
 // Whether an invocation computes four elements that lie together; then sizes and strides count these.
 layout(constant_id = 3) const bool WIDE = false;
 // Whether the four are in one block; then strides count blocks.
@@ -38,13 +38,13 @@ uint computed(uint word, uint block) {
     float scale = SCALES ? scales[block] : common_scale;
     float zero_point = ZERO_POINTS ? float(zero_points[block]) : common_zero_point;
     float found;
-    if (OPERATION == 1u) {
+    if (OPERATION == AFFINE_DEQUANTIZE) {
         found = float(int(word));
     } else {
         float inverse = SCALES ? 1.0 / scale : common_inverse;
         found = step_of(uintBitsToFloat(word), inverse, zero_point, low, high);
     }
-    return OPERATION == 0u ? uint(int(found)) : floatBitsToUint(rounded((found - zero_point) * scale));
+    return OPERATION == AFFINE_QUANTIZE ? uint(int(found)) : floatBitsToUint(rounded((found - zero_point) * scale));
 }
 
 void main() {
@@ -56,7 +56,7 @@ void main() {
     if (RANK > 0u) {
         uint rest = index;
         block = 0u;
-        for (uint axis = AXES; axis > AXES - RANK; axis--) {
+        for (uint axis = LIMIT_AXES; axis > LIMIT_AXES - RANK; axis--) {
             block += rest % sizes[axis - 1u] * strides[axis - 1u];
             rest /= sizes[axis - 1u];
         }

@@ -8,13 +8,13 @@
 layout(push_constant) uniform Push {
     uint count;
     uint factor_bits;
-    uint sizes[AXES];
-    uint left_strides[AXES];
-    uint right_strides[AXES];
+    uint sizes[LIMIT_AXES];
+    uint left_strides[LIMIT_AXES];
+    uint right_strides[LIMIT_AXES];
 };
 layout(constant_id = 1) const uint OPERATION = 0u;
 // How many of the axes, counted from the last, are used; 0: the operands lie as the result does.
-layout(constant_id = 2) const uint RANK = AXES;
+layout(constant_id = 2) const uint RANK = LIMIT_AXES;
 // Whether an invocation computes four elements that lie together; then sizes and strides count these.
 layout(constant_id = 3) const bool WIDE = false;
 // Whether an operand has one element for all four; then its strides count elements.
@@ -41,29 +41,29 @@ layout(std430, binding = 2) writeonly buffer To4 { uvec4 target4[]; };
 uint computed(NUMBER a, NUMBER b) {
     NUMBER factor = READ(factor_bits);
     switch (OPERATION) {
-    case 0u: return store(a + b * factor);
-    case 1u: return store(a - b * factor);
-    case 2u: return store(a * b);
+    case BINARY_ADD: return store(a + b * factor);
+    case BINARY_SUB: return store(a - b * factor);
+    case BINARY_MUL: return store(a * b);
 #ifdef FLOAT
-    case 3u: return store(a / b);
+    case BINARY_DIV: return store(a / b);
 #endif
-    case 4u: return store(floor_quotient(a, b));
-    case 5u: return store(truncated_quotient(a, b));
-    case 6u: return store(power(a, b));
-    case 7u: return store(least(a, b));
-    case 8u: return store(greatest(a, b));
-    case 10u: return uint(a == b);
-    case 11u: return uint(a != b);
-    case 12u: return uint(a < b);
-    case 13u: return uint(a <= b);
-    case 14u: return uint(a > b);
-    case 15u: return uint(a >= b);
+    case BINARY_FLOOR_DIV: return store(floor_quotient(a, b));
+    case BINARY_TRUNC_DIV: return store(truncated_quotient(a, b));
+    case BINARY_POW: return store(power(a, b));
+    case BINARY_MIN: return store(least(a, b));
+    case BINARY_MAX: return store(greatest(a, b));
+    case BINARY_EQ: return uint(a == b);
+    case BINARY_NE: return uint(a != b);
+    case BINARY_LT: return uint(a < b);
+    case BINARY_LE: return uint(a <= b);
+    case BINARY_GT: return uint(a > b);
+    case BINARY_GE: return uint(a >= b);
 #ifdef INT
-    case 20u: return uint(a & b);
-    case 21u: return uint(a | b);
-    case 22u: return uint(a ^ b);
-    case 23u: return uint(a != 0 && b != 0);
-    case 24u: return uint(a != 0 || b != 0);
+    case BINARY_AND: return uint(a & b);
+    case BINARY_OR: return uint(a | b);
+    case BINARY_XOR: return uint(a ^ b);
+    case BINARY_BOTH: return uint(a != 0 && b != 0);
+    case BINARY_EITHER: return uint(a != 0 || b != 0);
 #endif
     }
     return 0u;
@@ -80,7 +80,7 @@ void main() {
         uint rest = index;
         first = 0u;
         second = 0u;
-        for (uint axis = AXES; axis > AXES - RANK; axis--) {
+        for (uint axis = LIMIT_AXES; axis > LIMIT_AXES - RANK; axis--) {
             uint size = sizes[axis - 1u];
             uint place = rest % size;
             rest /= size;

@@ -7,13 +7,13 @@ layout(push_constant) uniform Push {
     uint count;
     uint from_offset;
     uint to_offset;
-    uint sizes[AXES];
-    int from_strides[AXES];
-    int to_strides[AXES];
+    uint sizes[LIMIT_AXES];
+    int from_strides[LIMIT_AXES];
+    int to_strides[LIMIT_AXES];
     int step;
 };
 // How many of the axes, counted from the last, are used.
-layout(constant_id = 1) const uint RANK = AXES;
+layout(constant_id = 1) const uint RANK = LIMIT_AXES;
 // Whether an invocation moves to four places that lie together; then the target's offset and strides count these.
 layout(constant_id = 2) const bool WIDE = false;
 // Whether the four lie together in the source, too, which then is counted likewise; else there is a `step` between them.
@@ -32,7 +32,7 @@ void main() {
     uint rest = index;
     int from = int(from_offset);
     int to = int(to_offset);
-    for (uint axis = AXES; axis > AXES - RANK; axis--) {
+    for (uint axis = LIMIT_AXES; axis > LIMIT_AXES - RANK; axis--) {
         uint size = sizes[axis - 1u];
         uint place = rest % size;
         rest /= size;

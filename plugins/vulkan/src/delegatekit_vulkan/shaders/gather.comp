@@ -9,13 +9,13 @@ layout(push_constant) uniform Push {
     uint size;
     uint axis_stride;
     // Of the result; strides of the source, 0 along the axis that is indexed.
-    uint sizes[AXES];
-    uint strides[AXES];
+    uint sizes[LIMIT_AXES];
+    uint strides[LIMIT_AXES];
     // Its number, from 1.
     uint call;
 };
 // How many of the axes, counted from the last, are used.
-layout(constant_id = 1) const uint RANK = AXES;
+layout(constant_id = 1) const uint RANK = LIMIT_AXES;
 
 layout(std430, binding = 0) readonly buffer From { uint source[]; };
 layout(std430, binding = 1) readonly buffer Index { int index_of[]; };
@@ -30,7 +30,7 @@ void main() {
     }
     uint rest = place;
     uint from = 0u;
-    for (uint axis = AXES; axis > AXES - RANK; axis--) {
+    for (uint axis = LIMIT_AXES; axis > LIMIT_AXES - RANK; axis--) {
         uint length = sizes[axis - 1u];
         from += rest % length * strides[axis - 1u];
         rest /= length;

@@ -14,11 +14,7 @@ layout(push_constant) uniform Push {
     ivec2 padding;
     ivec2 dilation;
 };
-const uint MAXIMUM = 0u;
-const uint POSITION = 1u; // maximum, and where it is
-const uint AVERAGE = 2u;
-const uint PADDED_AVERAGE = 3u; // the padding has elements that count
-layout(constant_id = 1) const uint KIND = MAXIMUM;
+layout(constant_id = 1) const uint KIND = 0u;
 
 layout(std430, binding = 0) readonly buffer Input { float source[]; };
 layout(std430, binding = 1) writeonly buffer Positions { int positions[]; };
@@ -37,7 +33,7 @@ void main() {
     ivec2 begin = first + max((dilation - 1 - first) / dilation, ivec2(0)) * dilation;
     ivec2 reach = first + kernel * dilation;
     ivec2 end = min(reach, in_size);
-    if (KIND <= POSITION) {
+    if (KIND <= POOL_POSITION) {
         float most = uintBitsToFloat(0xFF800000u);
         int where = begin.x * in_size.y + begin.y;
         for (int y = begin.x; y < end.x; y += dilation.x) {
@@ -51,7 +47,7 @@ void main() {
             }
         }
         target[index] = most;
-        if (KIND == POSITION) {
+        if (KIND == POOL_POSITION) {
             positions[index] = where;
         }
     } else {
@@ -61,7 +57,7 @@ void main() {
                 sum += source[start + y * in_size.y + x];
             }
         }
-        ivec2 taken = KIND == PADDED_AVERAGE ? min(reach, in_size + padding) - first : end - begin;
+        ivec2 taken = KIND == POOL_PADDED_AVERAGE ? min(reach, in_size + padding) - first : end - begin;
         int elements = divisor != 0 ? divisor : taken.x * taken.y;
         target[index] = begin.x < end.x && begin.y < end.y ? rounded(sum / float(elements)) : 0.0;
     }

@@ -30,15 +30,15 @@ void main() {
     float bottom = least[index] > 0.0 ? 0.0 : least[index];
     float top = largest[index] < 0.0 ? 0.0 : largest[index];
     float scale;
-    if (MAPPING == 0u) {
+    if (MAPPING == MAPPING_ASYMMETRIC) {
         scale = (top - bottom) / (high - low);
-    } else if (MAPPING == 1u) {
+    } else if (MAPPING == MAPPING_SYMMETRIC) {
         scale = max(-bottom, top) / ((high - low) / 2.0);
     } else {
         scale = max(bottom / low, top / high);
     }
     scale = scale < least_scale ? least_scale : scale;
-    float found = MAPPING == 0u ? clamp(low - roundEven(bottom / scale), low, high) : zero_point;
+    float found = MAPPING == MAPPING_ASYMMETRIC ? clamp(low - roundEven(bottom / scale), low, high) : zero_point;
     scales[index] = rounded(scale);
     zero_points[index] = int(found);
 }

@@ -20,7 +20,7 @@ layout(push_constant) uniform Push {
 // 0: sum, 1: largest, 2: least; sums of 3: the exponential of what an element is above the row's shift, 4: the square of
 // that.
 layout(constant_id = 1) const uint OPERATION = 0u;
-// What becomes of a sum: 0: nothing, 1: it is divided, 2: divided, and 1 / sqrt(that + epsilon).
+// What becomes of a sum.
 layout(constant_id = 2) const uint FINISH = 0u;
 // Whether each row has a shift; else it is 0.
 layout(constant_id = 3) const bool SHIFTED = false;
@@ -31,11 +31,11 @@ layout(std430, binding = 2) writeonly buffer To { float target[]; };
 
 bool replaces(float found, float next) {
     // The first NaN stays.
-    return !is_nan(found) && (is_nan(next) || (OPERATION == 1u ? next > found : next < found));
+    return !is_nan(found) && (is_nan(next) || (OPERATION == REDUCE_MAX ? next > found : next < found));
 }
 
 float joined(float found, float next) {
-    if (OPERATION == 1u || OPERATION == 2u) {
+    if (OPERATION == REDUCE_MAX || OPERATION == REDUCE_MIN) {
         return replaces(found, next) ? next : found;
     }
     return found + next;
@@ -43,10 +43,10 @@ float joined(float found, float next) {
 
 float element(uint place, float shift) {
     float x = source[place];
-    if (OPERATION == 3u) {
+    if (OPERATION == REDUCE_SUM_EXPONENTIALS) {
         return exponential(x - shift);
     }
-    if (OPERATION == 4u) {
+    if (OPERATION == REDUCE_SUM_SQUARES) {
         return (x - shift) * (x - shift);
     }
     return x;
@@ -65,7 +65,7 @@ void main() {
     uint start = outer * size * inner + within;
     float shift = SHIFTED ? shifts[outer * inner + within] : 0.0;
     float found = 0.0;
-    if (OPERATION == 1u || OPERATION == 2u) {
+    if (OPERATION == REDUCE_MAX || OPERATION == REDUCE_MIN) {
         found = source[start + first * inner];
     }
     // In short parts: a long sum loses small terms.
@@ -76,10 +76,10 @@ void main() {
         }
         found = joined(found, here);
     }
-    if (FINISH > 0u) {
+    if (FINISH > FINISH_NOTHING) {
         found = found / divisor;
     }
-    if (FINISH == 2u) {
+    if (FINISH == FINISH_INVERSE_ROOT) {
         found = 1.0 / sqrt(found + epsilon);
     }
     found = rounded(found);

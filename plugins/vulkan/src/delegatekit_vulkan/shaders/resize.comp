@@ -11,10 +11,7 @@ layout(push_constant) uniform Push {
     ivec2 out_size;
     vec2 scale; // pixels of the input for one of the result
 };
-const uint NEAREST = 0u;
-const uint BILINEAR = 1u;
-const uint BILINEAR_CORNERS = 2u; // the middles of the corners stay where they are
-layout(constant_id = 1) const uint KIND = NEAREST;
+layout(constant_id = 1) const uint KIND = 0u;
 
 layout(std430, binding = 0) readonly buffer Input { float source[]; };
 layout(std430, binding = 1) writeonly buffer Output { float target[]; };
@@ -30,12 +27,12 @@ void main() {
     vec2 place = vec2(number / out_size.y, number % out_size.y);
     ivec2 last = in_size - 1;
     precise vec2 from = place * scale;
-    if (KIND == NEAREST) {
+    if (KIND == RESIZE_NEAREST) {
         ivec2 at = min(ivec2(floor(from)), last);
         target[index] = source[start + at.x * in_size.y + at.y];
         return;
     }
-    if (KIND == BILINEAR) {
+    if (KIND == RESIZE_BILINEAR) {
         from = scale * (place + 0.5);
         from = max(from - 0.5, 0.0);
     }

@@ -35,11 +35,11 @@ void main() {
         return;
     }
     uint angles = (first + index / size / heads % positions) * row;
-    bool second = KIND == 2u ? at >= turned / 2u : at % 2u == 1u;
-    uint apart = KIND == 2u ? turned / 2u : 1u;
+    bool second = KIND == ROTARY_HALVES ? at >= turned / 2u : at % 2u == 1u;
+    uint apart = KIND == ROTARY_HALVES ? turned / 2u : 1u;
     float other = source[second ? index - apart : index + apart];
-    uint place = KIND == 2u ? at : at / 2u;
-    float cosine = cosines[angles + (KIND == 1u ? place * 2u : place)];
-    float sine = sines[angles + (KIND == 1u ? place * 2u + 1u : place)];
+    uint place = KIND == ROTARY_HALVES ? at : at / 2u;
+    float cosine = cosines[angles + (KIND == ROTARY_INTERLEAVED ? place * 2u : place)];
+    float sine = sines[angles + (KIND == ROTARY_INTERLEAVED ? place * 2u + 1u : place)];
     target[index] = rounded(x * cosine + (second ? other : -other) * sine);
 }

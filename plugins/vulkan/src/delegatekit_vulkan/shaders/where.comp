@@ -3,18 +3,16 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-// Three operands leave room for fewer axes (`WHERE_AXES` in kernels/elementwise.py).
-#define MOST 7u
 
 layout(push_constant) uniform Push {
     uint count;
-    uint sizes[MOST];
-    uint condition_strides[MOST];
-    uint left_strides[MOST];
-    uint right_strides[MOST];
+    uint sizes[LIMIT_WHERE_AXES];
+    uint condition_strides[LIMIT_WHERE_AXES];
+    uint left_strides[LIMIT_WHERE_AXES];
+    uint right_strides[LIMIT_WHERE_AXES];
 };
 // As in binary.comp.
-layout(constant_id = 1) const uint RANK = MOST;
+layout(constant_id = 1) const uint RANK = LIMIT_WHERE_AXES;
 layout(constant_id = 2) const bool WIDE = false;
 layout(constant_id = 3) const bool CONDITION_SINGLE = false;
 layout(constant_id = 4) const bool LEFT_SINGLE = false;
@@ -51,7 +49,7 @@ void main() {
         which = 0u;
         first = 0u;
         second = 0u;
-        for (uint axis = MOST; axis > MOST - RANK; axis--) {
+        for (uint axis = LIMIT_WHERE_AXES; axis > LIMIT_WHERE_AXES - RANK; axis--) {
             uint size = sizes[axis - 1u];
             uint place = rest % size;
             rest /= size;

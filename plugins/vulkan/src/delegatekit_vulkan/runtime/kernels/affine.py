@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ir.graph import Tensor
 from ...ir.types import DataType
+from ...shaders.numbers import Affine
 from ...targets import LEAST_SCALE
 from ..calls import Reader
 from ..memory import Value
@@ -19,8 +20,6 @@ from ..transfer import constant_array
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-#: Numbers of the operations in shaders/affine.comp.
-QUANTIZE, DEQUANTIZE, BOTH = range(3)
 #: The integers of a type for quantization.
 RANGES: Final = {DataType.INT8: (-128, 127), DataType.UINT8: (0, 255)}
 #: ExecuTorch's lowering pads constants to a multiple of 4, or of 8.
@@ -52,7 +51,12 @@ class Blocks:
 
 
 def affine(
-    tape: Tape, operation: int, source: Value, target: Value, how: Step | Blocks, bounds: tuple[int, int] = (-128, 127)
+    tape: Tape,
+    operation: Affine,
+    source: Value,
+    target: Value,
+    how: Step | Blocks,
+    bounds: tuple[int, int] = (-128, 127),
 ) -> None:
     """Dispatch the conversion from numbers to integers within bounds, back, or both."""
     elements, shape = (how.elements, how.shape) if isinstance(how, Blocks) else (source.shape, ())
@@ -102,7 +106,7 @@ def whole_numbers(tape: Tape, value: Value, zero_point: int) -> Value:
     """The integers minus their zero point, as float32: zeros around an image are 0 then, and sums of products are exact
     up to 2^24."""
     made = tape.scratch(value.shape)
-    affine(tape, DEQUANTIZE, value, made, Step(1.0, zero_point))
+    affine(tape, Affine.DEQUANTIZE, value, made, Step(1.0, zero_point))
     return made
 
 

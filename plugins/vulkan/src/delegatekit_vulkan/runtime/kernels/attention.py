@@ -6,15 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from ...shaders.numbers import Rotary
 from ..calls import Kernel, Reader
 from ..memory import Value
 from ..strided import broadcast, broadcast_strides, contiguous, copy, permuted, strides, viewed, whole_copy
 from ..tape import Tape
 from .normalization import softmax
 from .products import Bias, matrices, multiply
-
-#: Kinds of shaders/rotary.comp.
-_PAIRS, _INTERLEAVED, _HALVES = range(3)
 
 
 def _sdpa(tape: Tape, call: Reader) -> None:
@@ -129,7 +127,7 @@ def _rotary(tape: Tape, call: Reader) -> None:
         if value.shape[3] % 2 or cosines.shape != sines.shape or cosines.count != value.shape[1] * row:
             raise call.error(f"turns {value.shape} by {cosines.shape} and {sines.shape}")
         target = tape.result(result, value.shape)
-        _turn(tape, call, value, (cosines, sines), target, _PAIRS, value.shape[3], row, 0)
+        _turn(tape, call, value, (cosines, sines), target, Rotary.PAIRS, value.shape[3], row, 0)
 
 
 def _rotary_halves(tape: Tape, call: Reader) -> None:
@@ -140,7 +138,7 @@ def _rotary_halves(tape: Tape, call: Reader) -> None:
         fits = cosines.shape == sines.shape and row % 2 == 0 and row <= value.shape[3]
         if not fits or not 0 <= first <= cosines.shape[0] - value.shape[1]:
             raise call.error(f"turns {value.shape} by {cosines.shape} and {sines.shape} from {first} on")
-        _turn(tape, call, value, (cosines, sines), tape.result(result, value.shape), _HALVES, row, row, first)
+        _turn(tape, call, value, (cosines, sines), tape.result(result, value.shape), Rotary.HALVES, row, row, first)
 
 
 def _both(call: Reader) -> tuple[Value, Value]:
@@ -156,7 +154,7 @@ def _rotary_interleaved(tape: Tape, call: Reader) -> None:
         raise call.error(f"turns {value.shape} by {angles.shape}")
     whole = viewed(value, (*value.shape[:2], 1, size))
     target = tape.result(call.result, value.shape)
-    _turn(tape, call, whole, (angles, angles), target, _INTERLEAVED, size, size, 0)
+    _turn(tape, call, whole, (angles, angles), target, Rotary.INTERLEAVED, size, size, 0)
 
 
 def _turn(
@@ -165,7 +163,7 @@ def _turn(
     value: Value,
     angles: tuple[Value, Value],
     target: Value,
-    kind: int,
+    kind: Rotary,
     turned: int,
     row: int,
     first: int,

@@ -7,31 +7,23 @@ from typing import Final
 
 from ...ir.graph import Tensor
 from ...ir.types import DataType
+from ...shaders.numbers import Binary, Limit, Unary
 from ..calls import Kernel, Reader
 from ..memory import Value
 from ..strided import broadcast, contiguous, padded, tape_error, walk
 from ..tape import Tape
 
-#: Numbers of the operations in shaders/binary.comp.
-ADD, _SUB, _MUL, _DIV, _FLOOR_DIV, _TRUNC_DIV, _POW, _MIN, _MAX = range(9)
-_AND, _OR, _XOR, _BOTH, _EITHER = range(20, 25)
-#: Numbers of the operations in shaders/unary.comp.
-_ABS, _COS, _EXP, _GELU, _GELU_TANH, _HARDSHRINK, _HARDSWISH, _CLAMP, _NEG, _RELU = range(10)
-_SIGMOID, _SIN, _SQRT, _RSQRT, _TANH, _ROUND, _LEAKY_RELU, _LOG10, _POWER = range(10, 19)
-_IS_ZERO, _COMPLEMENT = 26, 27
-_TO_FLOAT, _TO_INT, _TO_BOOL = range(30, 33)
-#: Comparisons in both of them.
-_EQ, _NE, _LT, _LE, _GT, _GE = range(10, 16)
-_WITH_NUMBER: Final = 10
 #: The integer operations of shaders/unary.comp.
-_OF_INTEGERS: Final = frozenset((_ABS, _CLAMP, _NEG, _RELU, *range(20, 26), _IS_ZERO, _COMPLEMENT, _TO_FLOAT, _TO_BOOL))
+_OF_INTEGERS: Final = frozenset(
+    (Unary.ABS, Unary.CLAMP, Unary.NEG, Unary.RELU, Unary.TO_FLOAT, Unary.TO_BOOL)
+) | frozenset(item for item in Unary if Unary.EQ <= item <= Unary.COMPLEMENT)
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
 
 # -- of one tensor -----------------------------------------------------------------------------------------------------
 
 
-def unary(tape: Tape, operation: int, source: Value, target: Value, first: float = 0, second: float = 0) -> None:
+def unary(tape: Tape, operation: Unary, source: Value, target: Value, first: float = 0, second: float = 0) -> None:
     """Dispatch a function of one tensor; the numbers are of the source's kind."""
     if source.count != target.count:
         raise tape_error(tape, f"declares the result {target.shape}, computes {source.shape}")
@@ -43,7 +35,7 @@ def unary(tape: Tape, operation: int, source: Value, target: Value, first: float
     tape.dispatch(shader, (source, target), [groups, *numbers], (target.is_half, operation, 4), items=groups)
 
 
-def _function(operation: int, numbers: int = 0) -> Kernel:
+def _function(operation: Unary, numbers: int = 0) -> Kernel:
     """A function with this many numbers after the tensor."""
 
     def kernel(tape: Tape, call: Reader) -> None:
@@ -62,7 +54,7 @@ def _like(tape: Tape, call: Reader, value: Value) -> Value:
 
 
 def _gelu(tape: Tape, call: Reader) -> None:
-    operations = {"none": _GELU, "tanh": _GELU_TANH}
+    operations = {"none": Unary.GELU, "tanh": Unary.GELU_TANH}
     form = "none" if call.is_none(1) else call.raw(1)
     if not isinstance(form, str) or form not in operations:
         raise call.error(f"has the approximation {form!r:.40}")
@@ -77,19 +69,19 @@ def _clamp(tape: Tape, call: Reader) -> None:
         low, high = (float(min(max(bound, _INT_MIN), _INT_MAX)) for bound in (low, high))
         if not (low.is_integer() and high.is_integer()):
             raise call.error(f"has the bounds {low} and {high} for integers")
-    unary(tape, _CLAMP, value, _like(tape, call, value), low, high)
+    unary(tape, Unary.CLAMP, value, _like(tape, call, value), low, high)
 
 
 def _power(tape: Tape, call: Reader) -> None:
     value, exponent = call.tensor(0), call.number(1)
     target = _like(tape, call, value)
     if exponent == 2:
-        binary(tape, _MUL, value, value, target)
+        binary(tape, Binary.MUL, value, value, target)
     else:
-        unary(tape, _POWER, value, target, exponent)
+        unary(tape, Unary.POWER, value, target, exponent)
 
 
-def _compared(operation: int) -> Kernel:
+def _compared(operation: Unary) -> Kernel:
     """Each element compared with a number."""
 
     def kernel(tape: Tape, call: Reader) -> None:
@@ -98,7 +90,7 @@ def _compared(operation: int) -> Kernel:
         number = float(raw) if isinstance(raw, bool) else call.number(1)
         if not value.is_float and not (number.is_integer() and _INT_MIN <= number <= _INT_MAX):
             raise call.error(f"compares integers with {number}")
-        unary(tape, operation + _WITH_NUMBER, value, _truths(tape, call, value.shape), number)
+        unary(tape, operation, value, _truths(tape, call, value.shape), number)
 
     return kernel
 
@@ -114,14 +106,14 @@ def _truths(tape: Tape, call: Reader, shape: tuple[int, ...]) -> Value:
 def _not(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
     target = _truths(tape, call, value.shape)
-    unary(tape, _EQ + _WITH_NUMBER if value.is_float else _IS_ZERO, value, target)
+    unary(tape, Unary.EQ if value.is_float else Unary.IS_ZERO, value, target)
 
 
 def _complement(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
     if value.is_float:
         raise call.error("has no bits of floating-point numbers")
-    unary(tape, _IS_ZERO if value.datatype is DataType.BOOL else _COMPLEMENT, value, _like(tape, call, value))
+    unary(tape, Unary.IS_ZERO if value.datatype is DataType.BOOL else Unary.COMPLEMENT, value, _like(tape, call, value))
 
 
 def convert(tape: Tape, call: Reader, value: Value) -> None:
@@ -133,12 +125,12 @@ def convert(tape: Tape, call: Reader, value: Value) -> None:
     if wanted in (DataType.INT8, DataType.UINT8) and found is not wanted:
         raise call.error(f"converts {found.name} to {wanted.name}")
     if wanted is DataType.BOOL:
-        operation = None if found is DataType.BOOL else _TO_BOOL
+        operation = None if found is DataType.BOOL else Unary.TO_BOOL
     elif wanted.is_float:
         rounds = wanted is DataType.FLOAT16 and found is not wanted
-        operation = _TO_FLOAT if rounds or not value.is_float else None
+        operation = Unary.TO_FLOAT if rounds or not value.is_float else None
     else:
-        operation = _TO_INT if value.is_float else None
+        operation = Unary.TO_INT if value.is_float else None
     if operation is None:
         tape.alias(result, value, value.shape)
     else:
@@ -159,17 +151,17 @@ def _copied(tape: Tape, call: Reader) -> None:
 # -- of several --------------------------------------------------------------------------------------------------------
 
 
-def binary(tape: Tape, operation: int, left: Value, right: Value, target: Value, factor: float = 1) -> None:
+def binary(tape: Tape, operation: Binary, left: Value, right: Value, target: Value, factor: float = 1) -> None:
     """Dispatch a function of two tensors of one kind, broadcast against each other."""
     if left.is_float != right.is_float:
         raise tape_error(tape, "has operands of different kinds")
-    if left.is_float and operation >= _AND:
+    if left.is_float and operation >= Binary.AND:
         raise tape_error(tape, "is a function of integers, given floating-point numbers")
-    if not left.is_float and operation == _DIV:
+    if not left.is_float and operation == Binary.DIV:
         raise tape_error(tape, "divides integers without rounding")
-    if operation < _EQ and target.is_float != left.is_float:
+    if operation < Binary.EQ and target.is_float != left.is_float:
         raise tape_error(tape, "has a result of another kind than its operands")
-    if operation >= _EQ and target.is_float:
+    if operation >= Binary.EQ and target.is_float:
         raise tape_error(tape, "has floating-point numbers as booleans")
     steps = walk(tape, target.shape, left.shape, right.shape)
     number = float(factor) if left.is_float else int(factor)
@@ -179,7 +171,7 @@ def binary(tape: Tape, operation: int, left: Value, right: Value, target: Value,
     tape.dispatch(shader, (left, right, target), push, constants, items=steps.items)
 
 
-def _binary(operation: int, *, alpha: bool = False) -> Kernel:
+def _binary(operation: Binary, *, alpha: bool = False) -> Kernel:
     def kernel(tape: Tape, call: Reader) -> None:
         left, right = call.tensor(0), call.tensor(1)
         shape = broadcast(left.shape, right.shape)
@@ -194,7 +186,7 @@ def _binary(operation: int, *, alpha: bool = False) -> Kernel:
 
 
 def _divided(tape: Tape, call: Reader) -> None:
-    modes = {None: _DIV, "floor": _FLOOR_DIV, "trunc": _TRUNC_DIV}
+    modes = {None: Binary.DIV, "floor": Binary.FLOOR_DIV, "trunc": Binary.TRUNC_DIV}
     mode = call.raw(2)
     if not (mode is None or isinstance(mode, str)) or mode not in modes:
         raise call.error(f"has the rounding {mode!r:.40}")
@@ -214,65 +206,62 @@ def _where(tape: Tape, call: Reader) -> None:
     values = (condition, left, right)
     # Three operands leave room for fewer axes; operands that repeat along more are expanded in memory.
     steps = walk(tape, shape, *(value.shape for value in values), most=None)
-    if len(steps.sizes) > WHERE_AXES:
+    if len(steps.sizes) > Limit.WHERE_AXES:
         values = tuple(contiguous(tape, value, shape) for value in values)  # type: ignore[assignment]
         steps = walk(tape, shape, shape, shape, shape)
-    push = [steps.items, *padded(steps.sizes, WHERE_AXES)]
+    push = [steps.items, *padded(steps.sizes, Limit.WHERE_AXES)]
     for item in steps.steps:
-        push += padded(item, WHERE_AXES)
+        push += padded(item, Limit.WHERE_AXES)
     constants = (target.is_half, len(steps.sizes), steps.wide, *steps.single)
     tape.dispatch("where", (*values, target), push, constants, items=steps.items)
 
 
-#: Axes in shaders/where.comp.
-WHERE_AXES: Final = 7
-
 KERNELS: Final[dict[str, Kernel]] = {
-    "aten.abs.default": _function(_ABS),
-    "aten.cos.default": _function(_COS),
-    "aten.exp.default": _function(_EXP),
+    "aten.abs.default": _function(Unary.ABS),
+    "aten.cos.default": _function(Unary.COS),
+    "aten.exp.default": _function(Unary.EXP),
     "aten.gelu.default": _gelu,
-    "aten.hardshrink.default": _function(_HARDSHRINK, 1),
-    "aten.hardswish.default": _function(_HARDSWISH),
-    "aten.hardtanh.default": _function(_CLAMP, 2),
+    "aten.hardshrink.default": _function(Unary.HARDSHRINK, 1),
+    "aten.hardswish.default": _function(Unary.HARDSWISH),
+    "aten.hardtanh.default": _function(Unary.CLAMP, 2),
     "aten.clamp.default": _clamp,
-    "aten.neg.default": _function(_NEG),
-    "aten.relu.default": _function(_RELU),
-    "aten.sigmoid.default": _function(_SIGMOID),
-    "aten.sin.default": _function(_SIN),
-    "aten.sqrt.default": _function(_SQRT),
-    "aten.rsqrt.default": _function(_RSQRT),
-    "aten.tanh.default": _function(_TANH),
-    "aten.round.default": _function(_ROUND),
-    "aten.leaky_relu.default": _function(_LEAKY_RELU, 1),
-    "aten.log10.default": _function(_LOG10),
+    "aten.neg.default": _function(Unary.NEG),
+    "aten.relu.default": _function(Unary.RELU),
+    "aten.sigmoid.default": _function(Unary.SIGMOID),
+    "aten.sin.default": _function(Unary.SIN),
+    "aten.sqrt.default": _function(Unary.SQRT),
+    "aten.rsqrt.default": _function(Unary.RSQRT),
+    "aten.tanh.default": _function(Unary.TANH),
+    "aten.round.default": _function(Unary.ROUND),
+    "aten.leaky_relu.default": _function(Unary.LEAKY_RELU, 1),
+    "aten.log10.default": _function(Unary.LOG10),
     "aten.pow.Tensor_Scalar": _power,
-    "aten.eq.Scalar": _compared(_EQ),
-    "aten.ne.Scalar": _compared(_NE),
-    "aten.lt.Scalar": _compared(_LT),
-    "aten.le.Scalar": _compared(_LE),
-    "aten.gt.Scalar": _compared(_GT),
-    "aten.ge.Scalar": _compared(_GE),
+    "aten.eq.Scalar": _compared(Unary.EQ),
+    "aten.ne.Scalar": _compared(Unary.NE),
+    "aten.lt.Scalar": _compared(Unary.LT),
+    "aten.le.Scalar": _compared(Unary.LE),
+    "aten.gt.Scalar": _compared(Unary.GT),
+    "aten.ge.Scalar": _compared(Unary.GE),
     "aten.logical_not.default": _not,
     "aten.bitwise_not.default": _complement,
     "aten._to_copy.default": _converted,
     "dim_order_ops._to_dim_order_copy.default": _converted,
     "aten.copy.default": _copied,
-    "aten.add.Tensor": _binary(ADD, alpha=True),
-    "aten.sub.Tensor": _binary(_SUB, alpha=True),
-    "aten.mul.Tensor": _binary(_MUL),
-    "aten.div.Tensor": _binary(_DIV),
+    "aten.add.Tensor": _binary(Binary.ADD, alpha=True),
+    "aten.sub.Tensor": _binary(Binary.SUB, alpha=True),
+    "aten.mul.Tensor": _binary(Binary.MUL),
+    "aten.div.Tensor": _binary(Binary.DIV),
     "aten.div.Tensor_mode": _divided,
-    "aten.pow.Tensor_Tensor": _binary(_POW),
-    "aten.minimum.default": _binary(_MIN),
-    "aten.eq.Tensor": _binary(_EQ),
-    "aten.lt.Tensor": _binary(_LT),
-    "aten.le.Tensor": _binary(_LE),
-    "aten.gt.Tensor": _binary(_GT),
-    "aten.ge.Tensor": _binary(_GE),
-    "aten.bitwise_and.Tensor": _binary(_AND),
-    "aten.bitwise_or.Tensor": _binary(_OR),
-    "aten.logical_and.default": _binary(_BOTH),
-    "aten.logical_or.default": _binary(_EITHER),
+    "aten.pow.Tensor_Tensor": _binary(Binary.POW),
+    "aten.minimum.default": _binary(Binary.MIN),
+    "aten.eq.Tensor": _binary(Binary.EQ),
+    "aten.lt.Tensor": _binary(Binary.LT),
+    "aten.le.Tensor": _binary(Binary.LE),
+    "aten.gt.Tensor": _binary(Binary.GT),
+    "aten.ge.Tensor": _binary(Binary.GE),
+    "aten.bitwise_and.Tensor": _binary(Binary.AND),
+    "aten.bitwise_or.Tensor": _binary(Binary.OR),
+    "aten.logical_and.default": _binary(Binary.BOTH),
+    "aten.logical_or.default": _binary(Binary.EITHER),
     "aten.where.self": _where,
 }

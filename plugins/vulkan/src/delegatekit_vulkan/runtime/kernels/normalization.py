@@ -6,11 +6,12 @@ import math
 from typing import Final
 
 from ...ir.types import DataType
+from ...shaders.numbers import Reduce
 from ..calls import Kernel, Reader
 from ..memory import Value
 from ..strided import tape_error
 from ..tape import Tape
-from .reduction import LONGEST, MAX, SUM, SUM_EXPONENTIALS, SUM_SQUARES, Reduction, part_length, reduce_axis
+from .reduction import LONGEST, Reduction, part_length, reduce_axis
 from .shape import fill
 
 
@@ -61,8 +62,8 @@ def _long_softmax(tape: Tape, value: Value, target: Value, size: int, inner: int
     rows = value.count // size
     sizes = (rows // inner, size, inner)
     largest, sums = tape.scratch((rows,)), tape.scratch((rows,))
-    reduce_axis(tape, Reduction(MAX), value, largest, sizes)
-    reduce_axis(tape, Reduction(SUM_EXPONENTIALS, largest), value, sums, sizes)
+    reduce_axis(tape, Reduction(Reduce.MAX), value, largest, sizes)
+    reduce_axis(tape, Reduction(Reduce.SUM_EXPONENTIALS, largest), value, sums, sizes)
     push, constants = (value.count, size, inner), (target.is_half, logarithm)
     tape.dispatch("softmax_apply", (value, largest, sums, target), push, constants, items=value.count)
 
@@ -145,8 +146,8 @@ def moments(
         if uncentred:
             fill(tape, means, 0.0)
         else:
-            reduce_axis(tape, Reduction(SUM, divisor=float(size)), value, means, sizes)
-        squares = Reduction(SUM_SQUARES, means, divisor=float(size), epsilon=float(epsilon))
+            reduce_axis(tape, Reduction(Reduce.SUM, divisor=float(size)), value, means, sizes)
+        squares = Reduction(Reduce.SUM_SQUARES, means, divisor=float(size), epsilon=float(epsilon))
         reduce_axis(tape, squares, value, scales, sizes)
         return
     constants = (scales.is_half, size % 4 == 0, uncentred)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ...ir.types import DataType
+from ...shaders.numbers import Pool
 from ...targets import MOST_ROUNDS, rounds
 from ..calls import Kernel, Reader
 from ..memory import Value
@@ -16,8 +17,6 @@ from ..tape import Tape
 #: (height, width)
 Pair: TypeAlias = "tuple[int, int]"
 
-#: Kinds of shaders/pool.comp.
-_MAXIMUM, _POSITION, _AVERAGE, _PADDED_AVERAGE = range(4)
 #: Larger settings are meaningless, and positions would not fit 32 bits.
 _MOST: Final = 1 << 24
 #: Numbers beyond the device's signed integers.
@@ -51,7 +50,7 @@ def _average(tape: Tape, call: Reader) -> None:
     if not call.is_none(6) and not 0 < abs(divisor) < _INT32:
         raise call.error(f"divides by {divisor}")
     x, target = _tensors(tape, call, windows)
-    kind = _PADDED_AVERAGE if call.truth(5) else _AVERAGE
+    kind = Pool.PADDED_AVERAGE if call.truth(5) else Pool.AVERAGE
     _pool(tape, kind, windows, x, target, target, divisor)
 
 
@@ -60,16 +59,16 @@ def _maximum(tape: Tape, call: Reader) -> None:
     windows = _windows(call, dilation=_pair(call, 4), round_up=call.truth(5))
     x, target = _tensors(tape, call, windows)
     if len(call.results) == 1:
-        _pool(tape, _MAXIMUM, windows, x, target, target)
+        _pool(tape, Pool.MAXIMUM, windows, x, target, target)
         return
     positions = tape.result(call.results[1], target.shape)
     if positions.datatype is not DataType.INT32:
         raise call.error(f"has positions of the type {positions.datatype.name}")
-    _pool(tape, _POSITION, windows, x, positions, target)
+    _pool(tape, Pool.POSITION, windows, x, positions, target)
 
 
 def _pool(
-    tape: Tape, kind: int, windows: _Windows, x: Value, positions: Value, target: Value, divisor: int = 0
+    tape: Tape, kind: Pool, windows: _Windows, x: Value, positions: Value, target: Value, divisor: int = 0
 ) -> None:
     sizes = (*x.shape[-2:], *target.shape[-2:])
     settings = (*windows.kernel, *windows.stride, *windows.padding, *windows.dilation)

@@ -8,6 +8,7 @@ from typing import Final
 
 from ...ir.graph import Tensor
 from ...ir.types import DataType
+from ...shaders.numbers import Affine, Binary, Mapping, Reduce
 from ...targets import LEAST_SCALE
 from ..calls import Kernel, Reader
 from ..memory import Value
@@ -15,8 +16,6 @@ from ..strided import viewed
 from ..tape import Tape
 from ..transfer import constant_array
 from .affine import (
-    DEQUANTIZE,
-    QUANTIZE,
     RANGES,
     Blocks,
     affine,
@@ -29,16 +28,14 @@ from .affine import (
     read_step,
     requantize,
 )
-from .elementwise import ADD, binary
-from .reduction import MAX, MIN, Reduction, reduce
+from .elementwise import binary
+from .reduction import Reduction, reduce
 from .shape import shuffle_pixels
 
-#: Numbers of the mappings in shaders/qparams.comp.
-_ASYMMETRIC, _SYMMETRIC, _SYMMETRIC_TO_THE_ENDS = range(3)
 _MAPPINGS: Final = {
-    "ASYMMETRIC": _ASYMMETRIC,
-    "SYMMETRIC": _SYMMETRIC,
-    "SYMMETRIC_NO_CLIPPING_ERR": _SYMMETRIC_TO_THE_ENDS,
+    "ASYMMETRIC": Mapping.ASYMMETRIC,
+    "SYMMETRIC": Mapping.SYMMETRIC,
+    "SYMMETRIC_NO_CLIPPING_ERR": Mapping.SYMMETRIC_TO_THE_ENDS,
 }
 #: The minimum scale that torchao chooses for float16 by default.
 _LEAST_HALF_SCALE: Final = 2.0**-14
@@ -51,13 +48,13 @@ def _quantize_per_tensor(tape: Tape, call: Reader) -> None:
     value = floats(call, 0)
     target = tape.result(call.result, value.shape)
     bounds = bounds_of(call, 3, integers(call, target.datatype))
-    affine(tape, QUANTIZE, value, target, read_step(call, 1, target.datatype), bounds)
+    affine(tape, Affine.QUANTIZE, value, target, read_step(call, 1, target.datatype), bounds)
 
 
 def _dequantize_per_tensor(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
     step = read_step(call, 1, value.datatype)
-    affine(tape, DEQUANTIZE, value, float_result(tape, call, value.shape), step)
+    affine(tape, Affine.DEQUANTIZE, value, float_result(tape, call, value.shape), step)
 
 
 # -- scales of blocks --------------------------------------------------------------------------------------------------
@@ -69,7 +66,7 @@ def _dequantize_per_channel(tape: Tape, call: Reader) -> None:
     axis = call.axis(3, value.rank)
     shape = tuple(size if at == axis else 1 for at, size in enumerate(value.shape))
     blocks = _blocks(call, value, 1, value.shape, shape)
-    affine(tape, DEQUANTIZE, value, float_result(tape, call, value.shape), blocks)
+    affine(tape, Affine.DEQUANTIZE, value, float_result(tape, call, value.shape), blocks)
 
 
 def _quantize_affine(tape: Tape, call: Reader) -> None:
@@ -77,14 +74,14 @@ def _quantize_affine(tape: Tape, call: Reader) -> None:
     target = tape.result(call.result, value.shape)
     bounds = bounds_of(call, 5, integers(call, target.datatype))
     split = _split(call, value, 1)
-    affine(tape, QUANTIZE, value, target, _blocks(call, target, 2, split.elements, split.blocks), bounds)
+    affine(tape, Affine.QUANTIZE, value, target, _blocks(call, target, 2, split.elements, split.blocks), bounds)
 
 
 def _dequantize_affine(tape: Tape, call: Reader) -> None:
     value = call.tensor(0)
     split = _split(call, value, 1)
     blocks = _blocks(call, value, 2, split.elements, split.blocks)
-    affine(tape, DEQUANTIZE, value, float_result(tape, call, value.shape), blocks)
+    affine(tape, Affine.DEQUANTIZE, value, float_result(tape, call, value.shape), blocks)
 
 
 def _blocks(call: Reader, value: Value, position: int, elements: tuple[int, ...], shape: tuple[int, ...]) -> Blocks:
@@ -152,8 +149,8 @@ def _choose_qparams(tape: Tape, call: Reader) -> None:
     seen = viewed(value, split.elements)
     axes = split.inner or tuple(range(len(split.elements)))
     least, largest = tape.scratch(shape), tape.scratch(shape)
-    reduce(tape, Reduction(MIN), seen, least, axes)
-    reduce(tape, Reduction(MAX), seen, largest, axes)
+    reduce(tape, Reduction(Reduce.MIN), seen, least, axes)
+    reduce(tape, Reduction(Reduce.MAX), seen, largest, axes)
     default = _LEAST_HALF_SCALE if value.is_half else LEAST_SCALE
     middle = math.trunc((low + high + 1) / 2)
     push = (scales.count, float(low), float(high), _least_scale(call, default), float(middle))
@@ -161,20 +158,20 @@ def _choose_qparams(tape: Tape, call: Reader) -> None:
     tape.dispatch("qparams", buffers, push, (scales.is_half, mapping), items=scales.count, written=2)
 
 
-def _mapping(call: Reader) -> int:
+def _mapping(call: Reader) -> Mapping:
     found = call.raw(1)
     if not isinstance(found, str) or found not in _MAPPINGS:
         raise call.error(f"has the mapping {found!r:.40}")
     return _MAPPINGS[found]
 
 
-def _chosen_bounds(call: Reader, mapping: int) -> tuple[int, int]:
+def _chosen_bounds(call: Reader, mapping: Mapping) -> tuple[int, int]:
     """The integers. Their type is not in the file: without bounds they are those of int8."""
     low, high = call.number(4, -128.0), call.number(5, 127.0)
     least, largest = RANGES[DataType.UINT8 if low >= 0 else DataType.INT8]
     if not (low.is_integer() and high.is_integer() and least <= low < high <= largest):
         raise call.error(f"has integers from {low} to {high}")
-    if mapping == _SYMMETRIC_TO_THE_ENDS and not low < 0 < high:
+    if mapping == Mapping.SYMMETRIC_TO_THE_ENDS and not low < 0 < high:
         raise call.error(f"has integers from {low} to {high}, which are not on both sides of 0")
     return int(low), int(high)
 
@@ -210,14 +207,14 @@ def _add(tape: Tape, call: Reader) -> None:
     target = tape.result(call.result, left.shape)
     step = read_step(call, 6, target.datatype)
     total = tape.scratch(left.shape)
-    binary(tape, ADD, _numbers(tape, call, left, 2), _numbers(tape, call, right, 4), total, call.number(8))
-    affine(tape, QUANTIZE, total, target, step, integers(call, target.datatype))
+    binary(tape, Binary.ADD, _numbers(tape, call, left, 2), _numbers(tape, call, right, 4), total, call.number(8))
+    affine(tape, Affine.QUANTIZE, total, target, step, integers(call, target.datatype))
 
 
 def _numbers(tape: Tape, call: Reader, value: Value, position: int) -> Value:
     """The numbers of integers, by the step at a position."""
     made = tape.scratch(value.shape)
-    affine(tape, DEQUANTIZE, value, made, read_step(call, position, value.datatype))
+    affine(tape, Affine.DEQUANTIZE, value, made, read_step(call, position, value.datatype))
     return made
 
 

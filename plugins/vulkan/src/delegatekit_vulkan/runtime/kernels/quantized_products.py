@@ -11,13 +11,12 @@ import numpy as np
 
 from ...ir.graph import Tensor
 from ...ir.types import DataType
+from ...shaders.numbers import Affine
 from ..calls import Kernel, Reader
 from ..memory import Value
 from ..strided import viewed
 from ..tape import Packing, Tape
 from .affine import (
-    BOTH,
-    DEQUANTIZE,
     Blocks,
     Sums,
     activation,
@@ -208,7 +207,7 @@ def _of_dynamic_integers(tape: Tape, call: Reader) -> None:
     if (scales.count, zero_points.count) != (rows, rows) or zero_points.is_float:
         raise call.error(f"has {scales.count} scales and {zero_points.count} zero points for {rows} rows")
     made = tape.scratch(value.shape)
-    affine(tape, BOTH, value, made, Blocks(scales, zero_points, (rows, weight.inner), (rows, 1)))
+    affine(tape, Affine.BOTH, value, made, Blocks(scales, zero_points, (rows, weight.inner), (rows, 1)))
     _product(tape, made, weight, _result(tape, call, value, weight), bias_of(call, 7, weight.columns))
 
 
@@ -219,7 +218,7 @@ def _of_static_integers(tape: Tape, call: Reader) -> None:
     check_sums(call, 4, weight.columns)
     made = tape.scratch(value.shape)
     step = read_step(call, 1, DataType.INT8 if value.is_float else value.datatype)
-    affine(tape, BOTH if value.is_float else DEQUANTIZE, value, made, step)
+    affine(tape, Affine.BOTH if value.is_float else Affine.DEQUANTIZE, value, made, step)
     _product(tape, made, weight, _result(tape, call, value, weight), bias_of(call, 6, weight.columns))
 
 

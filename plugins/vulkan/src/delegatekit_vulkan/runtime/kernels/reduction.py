@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...ir.types import DataType
+from ...shaders.numbers import Finish, Reduce
 from ..calls import Kernel, Reader
 from ..memory import Value
 from ..tape import Tape
-
-#: Numbers of the operations in shaders/reduce.comp.
-SUM, MAX, MIN, SUM_EXPONENTIALS, SUM_SQUARES = range(5)
 
 #: Fewer rows than this are reduced in parts first if they are longer than `_LONG`, as are all longer than `LONGEST`.
 _FEW, _LONG, LONGEST = 512, 1024, 16384
 
 
-def _reduction(operation: int, *, mean: bool = False) -> Kernel:
+def _reduction(operation: Reduce, *, mean: bool = False) -> Kernel:
     def kernel(tape: Tape, call: Reader) -> None:
         value = call.tensor(0)
         axes = call.axes(1, value.rank)
@@ -27,7 +25,7 @@ def _reduction(operation: int, *, mean: bool = False) -> Kernel:
         count = math.prod(value.shape[axis] for axis in axes) if value.rank else 1
         if not (value.is_float and target.is_float):
             raise call.error("reduces integers")
-        if operation in (MAX, MIN) and not count:
+        if operation in (Reduce.MAX, Reduce.MIN) and not count:
             raise call.error(f"looks for the largest of no elements: {value.shape}")
         reduce(tape, Reduction(operation, divisor=float(count) if mean else None), value, target, axes)
 
@@ -43,7 +41,7 @@ def reduced_shape(shape: Sequence[int], axes: Sequence[int], *, keep: bool) -> t
 class Reduction:
     """The reduction of the elements along an axis."""
 
-    operation: int
+    operation: Reduce
     #: Of each result, for SUM_EXPONENTIALS and SUM_SQUARES: the value that is subtracted from its elements.
     shift: Value | None = None
     #: The divisor of the result; with `epsilon` it becomes 1 / sqrt(result + epsilon) then.
@@ -56,7 +54,7 @@ class Reduction:
 
     def of_parts(self) -> Reduction:
         """The reduction that joins the parts of a row."""
-        joining = SUM if self.operation in (SUM_EXPONENTIALS, SUM_SQUARES) else self.operation
+        joining = Reduce.SUM if self.operation in (Reduce.SUM_EXPONENTIALS, Reduce.SUM_SQUARES) else self.operation
         return Reduction(joining, None, self.divisor, self.epsilon)
 
 
@@ -96,7 +94,9 @@ def _dispatch(
     outer, size, inner = sizes
     parts = -(-size // length) if size else 1
     count = outer * parts * inner
-    finish = 0 if what.divisor is None else 1 if what.epsilon is None else 2
+    finish = Finish.QUOTIENT if what.epsilon is None else Finish.INVERSE_ROOT
+    if what.divisor is None:
+        finish = Finish.NOTHING
     push = (count, size, max(length, 1), parts, inner, what.divisor or 0.0, what.epsilon or 0.0)
     constants = (target.is_half, what.operation, finish, what.shift is not None)
     tape.dispatch("reduce", (value, what.shift or value, target), push, constants, items=count)
@@ -154,10 +154,10 @@ def _position(*, least: bool) -> Kernel:
 
 
 KERNELS: Final[dict[str, Kernel]] = {
-    "aten.mean.dim": _reduction(SUM, mean=True),
-    "aten.sum.dim_IntList": _reduction(SUM),
-    "aten.amax.default": _reduction(MAX),
-    "aten.amin.default": _reduction(MIN),
+    "aten.mean.dim": _reduction(Reduce.SUM, mean=True),
+    "aten.sum.dim_IntList": _reduction(Reduce.SUM),
+    "aten.amax.default": _reduction(Reduce.MAX),
+    "aten.amin.default": _reduction(Reduce.MIN),
     "aten.argmax.default": _position(least=False),
     "aten.argmin.default": _position(least=True),
 }

@@ -7,25 +7,24 @@ from typing import Final
 
 import numpy as np
 
+from ...shaders.numbers import Resize
 from ..calls import Kernel, Reader
 from ..memory import Value
 from ..tape import Tape
 
-#: Kinds of shaders/resize.comp.
-_NEAREST, _BILINEAR, _BILINEAR_CORNERS = range(3)
 #: Rows and columns up to which float32 is exact.
 _MOST: Final = 1 << 24
 
 
 def _nearest(tape: Tape, call: Reader) -> None:
-    _resize(tape, call, _NEAREST, factors_at=2)
+    _resize(tape, call, Resize.NEAREST, factors_at=2)
 
 
 def _bilinear(tape: Tape, call: Reader) -> None:
-    _resize(tape, call, _BILINEAR_CORNERS if call.truth(2) else _BILINEAR, factors_at=3)
+    _resize(tape, call, Resize.BILINEAR_CORNERS if call.truth(2) else Resize.BILINEAR, factors_at=3)
 
 
-def _resize(tape: Tape, call: Reader, kind: int, factors_at: int) -> None:
+def _resize(tape: Tape, call: Reader, kind: Resize, factors_at: int) -> None:
     x = _image(call, 0)
     factors = _factors(call, factors_at)
     if not call.is_none(1):
@@ -60,9 +59,9 @@ def _factors(call: Reader, position: int) -> tuple[float, float] | None:
     return height, width
 
 
-def _scale(kind: int, old: int, new: int, factor: float | None) -> float:
+def _scale(kind: Resize, old: int, new: int, factor: float | None) -> float:
     """Pixels of the input for one of the result, in single precision as PyTorch computes it."""
-    if kind == _BILINEAR_CORNERS:
+    if kind == Resize.BILINEAR_CORNERS:
         return float(np.float32(old - 1) / np.float32(new - 1)) if new > 1 else 0.0
     if factor is not None:
         return float(np.float32(1.0 / factor))
