@@ -86,7 +86,7 @@ class PluginTests:
         assert not outcome.verdict.is_fault, f"{checked.describe()}\n{outcome.detail}"
 
     def test_the_delegate_id_is_the_one_of_the_device(self) -> None:
-        """What the runtime on the device registers."""
+        """The id is the one that the runtime on the device registers."""
         assert get_backend(self.backend).description.delegate_id == self.delegate_id
 
     def test_hooks_made_of_references_lead_somewhere(self) -> None:

@@ -65,7 +65,7 @@ def lazy_documentation(reference: str) -> Callable[..., Any]:
 
 
 def resolve(reference: str) -> Any:
-    """What a reference "package.module:name" leads to. Raises ImportError where it leads nowhere.
+    """The object that a reference "package.module:name" names. Raises ImportError if there is none.
 
     >>> resolve("json:dumps")([])
     '[]'

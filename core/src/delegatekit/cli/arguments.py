@@ -181,7 +181,7 @@ _FORMS: Final = {
 
 
 class Said:
-    """What a command line says of a function's arguments."""
+    """A function's arguments as a command line gives them."""
 
     def __init__(self, forms: Mapping[str, Form], given: Mapping[str, Any]) -> None:
         self._forms, self._given = forms, given

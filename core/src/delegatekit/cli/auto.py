@@ -20,7 +20,7 @@ def without_auto(backends: Sequence[str]) -> list[str]:
 
 
 def tuned(model: Source, backends: Sequence[str], **more: Any) -> Measurements:
-    """What `delegatekit.tune` measures on the named backends; tells on stderr what it does, and how long it took.
+    """Measurements by `delegatekit.tune` on the named backends; prints progress and duration to stderr.
 
     Raises MissingToolsError where the tools are not installed.
     """

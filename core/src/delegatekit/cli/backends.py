@@ -57,7 +57,7 @@ def _facts(item: CheckedBackend) -> dict[str, Any]:
 
 
 def _lowering(item: CheckedBackend) -> str:
-    """What the column `lowering` says."""
+    """The text of the column `lowering`."""
     if item.info.status == "not imported":
         return "installed"
     return _answer(item.compiler, "ready") if item.info.usable else f"{item.info.status}: {item.info.reason}"

@@ -106,7 +106,7 @@ def _run(arguments: Sequence[str], *, debug: bool) -> NoReturn:
 
 
 def _wants_json(whole: typer.Typer, arguments: Sequence[str]) -> bool:
-    """Whether the command that is called has a flag `--json`, and it is given."""
+    """True if the command has a flag `--json`, and it is given."""
     command: Any = typer.main.get_command(whole)
     for word in (argument for argument in arguments if not argument.startswith("-")):
         inner = getattr(command, "commands", {}).get(word)

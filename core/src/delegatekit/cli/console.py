@@ -1,4 +1,4 @@
-"""Where commands print: results on stdout, everything else on stderr; and how they print tables and JSON.
+"""The output of commands: results on stdout, everything else on stderr; tables and JSON.
 
 Nothing else of the command line prints: here, texts of others become such as may be shown.
 """
@@ -71,7 +71,7 @@ def head(word: str, style: str, text: str) -> None:
 
 
 def is_narrow() -> bool:
-    """Whether the terminal is too narrow for tables with many columns."""
+    """True if the terminal is too narrow for tables with many columns."""
     return out.width < _NARROW
 
 

@@ -1,4 +1,4 @@
-"""How a command ends that failed: one message that says what, where and what to do, and an exit code."""
+"""The end of a failed command: one message that says what, where and what to do, and an exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CommandLineError: Final[Any] = next(base for base in typer.BadParameter.__mro__ 
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong, as `--json` prints it."""
+    """An error, as `--json` prints it."""
 
     #: The class of the error.
     kind: str
@@ -39,7 +39,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """What to tell about an error."""
+        """The message of an error."""
         kind = type(error).__name__
         if isinstance(error, DelegateKitError):
             code = WRONG_USAGE if isinstance(error, OptionError | Misuse) else FAILED

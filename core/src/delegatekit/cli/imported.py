@@ -1,4 +1,4 @@
-"""What arguments name in Python modules of the user: package.module:name, or path/file.py:name."""
+"""Objects in Python modules of the user that arguments name: package.module:name, or path/file.py:name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _module_of_file(path: Path) -> ModuleType:
 
 
 def attribute_of(what: str, module: ModuleType, attribute: str) -> Any:
-    """What a module has under a dotted name. Ends the command if there is nothing."""
+    """The object of a module under a dotted name. Ends the command if there is none."""
     found: Any = module
     for part in attribute.split("."):
         try:
@@ -58,7 +58,7 @@ def attribute_of(what: str, module: ModuleType, attribute: str) -> Any:
 
 
 def _makes_models(module: ModuleType, value: Any) -> bool:
-    """Whether it is a function of the module's own that needs no arguments."""
+    """True for a function that the module itself defines and that needs no arguments."""
     code = getattr(value, "__code__", None)
     defaults = getattr(value, "__defaults__", None) or ()
     return getattr(value, "__module__", "") == module.__name__ and bool(
@@ -67,7 +67,7 @@ def _makes_models(module: ModuleType, value: Any) -> bool:
 
 
 def call_users(what: str, function: Any) -> Any:
-    """What the function returns, which takes no arguments."""
+    """The result of a function without arguments."""
     try:
         inspect.signature(function).bind()
     except TypeError as error:

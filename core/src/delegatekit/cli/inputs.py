@@ -1,4 +1,4 @@
-"""What commands run a method with: inputs from files, or random ones; and whose runtimes are apart."""
+"""Inputs of a method that commands run, from files or random, and the backends with isolated runtimes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def apart(isolate: Sequence[str]) -> bool | Sequence[str]:
 
 
 def inputs_for(method: Takes, paths: Sequence[str], *, seed: int, trust: bool) -> list[Any]:
-    """What is in the files, one for each input of the method, or random inputs where there are no files.
+    """The content of files, one for each input of the method, or random inputs without files.
 
     An input that is not a tensor has one value only, which the file says.
 
@@ -42,7 +42,7 @@ def inputs_for(method: Takes, paths: Sequence[str], *, seed: int, trust: bool) -
 
 
 def read_inputs(specs: Sequence[TensorSpec | None], paths: Sequence[str], *, trust: bool) -> list[Any]:
-    """What is in the files, one for each spec. Ends the command where their number is wrong, raises as `inputs_for`."""
+    """The content of files, one for each spec. Ends the command if their number is wrong, raises as `inputs_for`."""
     if len(paths) != len(specs):
         usage(f"the method takes {len(specs)} inputs, {len(paths)} files are given")
     return [read_value(Path(path), spec, trust=trust) for path, spec in zip(paths, specs, strict=True)]
@@ -66,7 +66,7 @@ def _random(method: Takes, seed: int) -> list[Any]:
 
 
 def read_value(path: Path, spec: TensorSpec | None, *, trust: bool) -> Any:
-    """What a .npy, .pt or image file has; `spec` is what an image is resized to."""
+    """The tensor in a .npy, .pt or image file; an image is resized to `spec`."""
     import torch
 
     from ..files import check_file, open_file

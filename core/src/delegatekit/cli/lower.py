@@ -138,7 +138,7 @@ def _placed(
 
 
 class _Tools:
-    """What `delegatekit-tools` adds, where it is installed: the report, and files that it makes.
+    """Results of `delegatekit-tools`, where it is installed: the report, and files that it makes.
 
     Raises MissingToolsError, before any work, where something is asked for that only the tools make.
     """
@@ -157,7 +157,7 @@ class _Tools:
             self._report = report
 
     def beside(self, program: LoweredProgram, place: Path) -> dict[str | Path, Content]:
-        """What is written beside the program."""
+        """The files beside the program."""
         found: dict[str | Path, Content] = {}
         if self._html is not None:
             from .. import html
@@ -230,7 +230,7 @@ class _External:
         self._names: list[str] = []
 
     def __call__(self, name: str, data: torch.Tensor | memoryview) -> bool | str:
-        """Where a weight is kept, as `lower` asks for it."""
+        """The place of a weight, as `lower` asks for it."""
         self._names.append(name)
         matching = [text for text, (_, pattern) in self._patterns.items() if fnmatchcase(name, pattern)]
         self._unused.difference_update(matching)

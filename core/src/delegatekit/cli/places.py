@@ -1,4 +1,4 @@
-"""Where commands write: a name of the model's by default, and a second look at a name of another kind."""
+"""Output paths of commands: by default the model's name, and a check for names of another kind."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _save(results: Sequence[Any], path: Path) -> None:
 
 
 def _summary(result: Any) -> dict[str, Any]:
-    """What is shown of an output: for a tensor its type, its range and, if it looks like scores, the largest five."""
+    """The summary of an output: of a tensor its type, its range and, if it looks like scores, the largest five."""
     import torch
 
     if not isinstance(result, torch.Tensor):

@@ -127,7 +127,7 @@ class LoweredModule(torch.nn.Module):
 
 @dataclass(frozen=True)
 class _Result:
-    """Where an output of the module comes from: an output of the delegate, an input of the module, or a literal."""
+    """The source of an output of the module: an output of the delegate, an input of the module, or a literal."""
 
     kind: str
     value: Any

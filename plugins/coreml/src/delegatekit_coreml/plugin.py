@@ -47,7 +47,7 @@ def compiler_version() -> str:
 
 @hookimpl
 def compiler_availability() -> Availability:
-    """Whether coremltools is here; it is not loaded."""
+    """The availability of coremltools, which is not loaded."""
     return installed("coremltools", "coremltools, which writes the program,", "pip install coremltools")
 
 

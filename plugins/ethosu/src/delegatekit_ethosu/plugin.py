@@ -52,7 +52,7 @@ def compiler_version(options: EthosUOptions) -> str:
 
 @hookimpl
 def compiler_availability(options: EthosUOptions) -> Availability:
-    """Whether Vela is here, and what the option `verify` needs; neither is loaded."""
+    """The availability of Vela and of what the option `verify` needs; neither is loaded."""
     from delegatekit_toolkit.tosa.reference import installation
 
     from .compiler.vela import availability

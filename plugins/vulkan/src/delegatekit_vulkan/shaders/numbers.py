@@ -39,25 +39,25 @@ class Binary(IntEnum):
 
 
 class Reduce(IntEnum):
-    """What elements are reduced to (reduce.comp); the last two are sums of what is compared with another tensor."""
+    """Reductions (reduce.comp); the last two are sums of what is compared with another tensor."""
 
     SUM, MAX, MIN, SUM_EXPONENTIALS, SUM_SQUARES = range(5)
 
 
 class Finish(IntEnum):
-    """What becomes of a sum (reduce.comp): nothing, a quotient, or 1 / sqrt(quotient + epsilon)."""
+    """Functions of a sum (reduce.comp): nothing, a quotient, or 1 / sqrt(quotient + epsilon)."""
 
     NOTHING, QUOTIENT, INVERSE_ROOT = range(3)
 
 
 class Affine(IntEnum):
-    """What is done with a scale and a zero point (affine.comp)."""
+    """Operations with a scale and a zero point (affine.comp)."""
 
     QUANTIZE, DEQUANTIZE, BOTH = range(3)
 
 
 class Mapping(IntEnum):
-    """How a range of numbers becomes a scale and a zero point (qparams.comp)."""
+    """Mappings of a range of numbers to a scale and a zero point (qparams.comp)."""
 
     ASYMMETRIC, SYMMETRIC, SYMMETRIC_TO_THE_ENDS = range(3)
 
@@ -75,7 +75,7 @@ class Resize(IntEnum):
 
 
 class Rotary(IntEnum):
-    """Which elements are turned together, and where their angles lie (rotary.comp)."""
+    """Pairs of elements that are rotated together, and the layout of their angles (rotary.comp)."""
 
     PAIRS, INTERLEAVED, HALVES = range(3)
 
