@@ -23,7 +23,7 @@ class Comparing(Selecting):
         scheme: Quantize first, by this scheme of the first backend ('' is its first), and compare with the
             fake-quantized model. The inputs are the calibration.
         method: The method to compare, of several.
-        values: Inputs of the call, flat. Without them the example inputs, or random ones where a program has none.
+        values: Inputs of the call, flat. Without them the example inputs, or random ones if a program has none.
         seed: Seed of random inputs, for a program without examples.
         tighten: Divide the bounds by this. 1 or more.
         thorough: Also try neighbors together where the outputs are right.
@@ -46,7 +46,7 @@ class Sweeping(Source):
 
     Args:
         backends: Backends, in the order of the rows.
-        targets: Targets (`delegatekit targets`): "NAME", "BACKEND=NAME", or all. A backend that none is meant for
+        targets: Targets (`delegatekit targets`): "NAME", "BACKEND=NAME", or all. A backend without one
             compiles for its default.
         options: Options of backends, by the backends' names.
         schemes: Schemes (`delegatekit schemes`): "NAME", "BACKEND=NAME", float, or auto (the default): the backend's
@@ -54,13 +54,13 @@ class Sweeping(Source):
         samples: Inputs on which outputs are compared with eager, each a tuple. By default the example inputs.
         calibration: Inputs to calibrate with. By default the samples.
         runs: Calls that are timed. Fewer where they take long.
-        results: A file that keeps the rows: an interrupted sweep goes on where it was. Rows that are in it are not made
+        results: A file that keeps the rows: an interrupted sweep resumes. Rows that are in it are not made
             again, others are added as they come.
         retry: Make rows of the file again that failed.
-        jobs: So many rows at a time, each in a process of its own; by default the CPUs.
+        jobs: Rows to make in parallel, each in a process of its own; by default one per CPU.
         scheduler: A Dask cluster whose workers have a resource named as the backend. Its address, for rows that are
             made there.
-        time_limit: Seconds that one row may take. One that takes more, or dies, is a row that says so.
+        time_limit: Time limit of a row in seconds. A row that takes more, or crashes, is a failed row.
     """
 
     backends: Sequence[str]
@@ -84,10 +84,10 @@ class Measuring(Source):
     Args:
         backends: Candidates, by default all that compile and run here.
         options: Options of backends, by the backends' names.
-        runs: Calls that are timed; the median counts.
-        warm_up: Calls before them.
+        runs: Timed calls, of which the median is used.
+        warm_up: Warm-up calls.
         clock: wall, or CPU: the CPU time of this process, for machines with other work.
-        say: Told what is done next.
+        say: A function that is called with progress.
     """
 
     backends: Sequence[str] | None = None

@@ -54,9 +54,9 @@ class Explanation:
 
 @takes(Partitioning)
 def explain(given: Partitioning) -> Explanation:
-    """Tell for every node who would run it, and why each backend that does not take it leaves it. Compiles nothing.
+    """Show for every node what would run it, and why each other backend does not take it. Compiles nothing.
 
-    Raises as `lower` does; what backends refuse is told in `Explanation.refused`.
+    Raises as `lower` does; refusals of backends are in `Explanation.refused`.
     """
     planned = plan(**vars(given), every=True)
     rows: list[ExplainRow] = []

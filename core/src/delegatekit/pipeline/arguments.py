@@ -1,7 +1,7 @@
 """The arguments of the functions that lower, plan and quantize, declared once: each is a field of a frozen dataclass.
 
-A function has the parameters that the fields say (`takes`), its help and the pages their paragraphs, the command line
-their options. Importing this imports no torch.
+The fields are a function's parameters (`takes`), their paragraphs its help and the pages', and the command line's
+options. Importing this imports no torch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Source:
-    """A model, and how it is exported.
+    """A model and its export.
 
     Args:
         model: A module in eval mode, an ExportedProgram, or a mapping of method names to ExportedPrograms.
@@ -59,7 +59,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Selecting(Source):
-    """Backends for a model, and which of its nodes they may take.
+    """A model, backends for it, and the nodes that they may take.
 
     Args:
         backends: Backends in priority order.
@@ -81,7 +81,7 @@ class Selecting(Source):
 
 @dataclass(frozen=True, kw_only=True)
 class Partitioning(Selecting):
-    """A model, and how it is partitioned.
+    """A model, backends for it, and its partitioning.
 
     Args:
         partition: A function that forms the partitions itself, or a placement. The function is called for each graph
@@ -155,7 +155,7 @@ class Delegating(Source):
 
 @dataclass(frozen=True, kw_only=True)
 class _Scheme:
-    """A quantization scheme, and where it is used.
+    """A quantization scheme and its use.
 
     Args:
         backend: The backend whose scheme is used.
@@ -194,7 +194,7 @@ class Quantizing(_Scheme):
         model: A module in eval mode or an ExportedProgram. It is not changed.
         calibration: An iterable of inputs, each a tuple (or one tensor). The first is also the example for
             torch.export.
-        keep_worst_float: Keep so many of the least exact layers in float. Those with the least signal to noise ratio of
+        keep_worst_float: Number of the least exact layers to keep in float. Those with the least signal to noise ratio of
             their own, beside those of `keep_float`.
         measure: Measure each layer against float. The report has the signal to noise ratios.
         correct_bias: Take the layers' mean errors out of their biases. Those of convolutions and linear layers, over
@@ -216,7 +216,7 @@ class Quantizing(_Scheme):
 def takes(
     arguments: Callable[_Parameters, _Arguments],
 ) -> Callable[[Callable[[_Arguments], _Result]], Callable[_Parameters, _Result]]:
-    """Give a function of one of these dataclasses the fields as its parameters, and their paragraphs to its help."""
+    """Decorate a function of such a dataclass: the fields are its parameters, their paragraphs its help."""
     signature = inspect.signature(arguments)
 
     def taking(function: Callable[[_Arguments], _Result]) -> Callable[_Parameters, _Result]:

@@ -26,7 +26,7 @@ def quantize_model(
     trust: bool = False,
     **settings: Any,
 ) -> QuantizationReport:
-    """Quantize what the MODEL argument gave and write a .pt2 file.
+    """Quantize the program of the MODEL argument (the first arguments of `lower`) and write a .pt2 file.
 
     `trust` is for the calibration file, see `read_calibration`.
     """

@@ -42,7 +42,7 @@ _checked = as_ours(lambda fault: QuantizationError(fault, where="quantization", 
 def quantize(given: Quantizing) -> torch.nn.Module:
     """Quantize a model for a backend, after training.
 
-    Returns a module that computes the quantized model's numbers in eager mode, and that `lower` and torch.export take.
+    Returns a module that computes the quantized model in eager mode, and that `lower` and torch.export accept.
     Its attribute `quantization` is a QuantizationReport.
 
     Raises PluginError for an unknown backend, OptionError for an unknown scheme or option, LoweringError where
@@ -105,7 +105,7 @@ class _Order:
 @_checked
 @takes(Training)
 def prepare_qat(given: Training) -> GraphModule:
-    """A module to train with quantization in the forward pass; `convert_qat` makes the quantized module of it.
+    """A module to train with quantization in the forward pass; `convert_qat` converts it to the quantized module.
 
     The result has parameters of its own. Call `train()` and `eval()` on it as usual. Raises as `quantize` does, and
     OptionError if the scheme does not offer training.

@@ -37,7 +37,7 @@ def bundle(
             "input files the case is its own example. Without this, the Python engine computes them."
         ),
     ] = None,
-    cases: Annotated[int | None, typer.Option(min=1, max=100_000, help="So many cases of random inputs.")] = None,
+    cases: Annotated[int | None, typer.Option(min=1, max=100_000, help="Number of cases of random inputs.")] = None,
     seed: cli.SeedOption = 0,
     data: cli.DataOption = [],  # noqa: B006
     backend: cli.RunnerOption = [],  # noqa: B006
@@ -53,9 +53,11 @@ def bundle(
     from ..bundles.cases import Signature
 
     if expected and model is not None:
-        cli.usage("--expected and --model both say what is expected", "give one of them")
+        cli.usage("--expected and --model both give expected outputs", "give one of them")
     if inputs and cases is not None:
-        cli.usage("--cases is for random inputs, and input files are given", "the files say how many cases there are")
+        cli.usage(
+            "--cases is for random inputs, and input files are given", "the number of files gives the number of cases"
+        )
     place = Path(f"{file.stem}.bpte") if output is None else output
     check_outputs(place, inputs=[file, *data, *inputs, *expected, *(cli.files_of(model) if model else ())])
     cli.question_place("--output", place, BPTE)

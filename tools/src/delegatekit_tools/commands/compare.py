@@ -41,7 +41,7 @@ def compare(
         Path | None, typer.Option(help="Write the program that shows the divergence to this .py file.")
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Partitions to compile in parallel.")] = 1,
-    cache: Annotated[bool, typer.Option(help="Use what was compiled before.")] = True,
+    cache: Annotated[bool, typer.Option(help="Reuse cached compilations.")] = True,
     as_json: cli.JsonOption = False,
 ) -> None:
     """Run a lowered model beside PyTorch and name the first operator that diverges; exit code 1 if one does."""

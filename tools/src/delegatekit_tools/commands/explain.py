@@ -16,7 +16,7 @@ from delegatekit.pipeline import Partitioning
 @cli.command(Partitioning)
 def explain(
     said: cli.Said,
-    every: Annotated[bool, typer.Option("--all", help="Also list the operators that a backend takes.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also list the delegated operators.")] = False,
     html: Annotated[
         Path | None, typer.Option(help="Write a page with the graph, what runs each operator and why, and weights.")
     ] = None,

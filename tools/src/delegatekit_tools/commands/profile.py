@@ -29,8 +29,8 @@ def profile(
     backend: cli.RunnerOption = [],  # noqa: B006
     isolate: cli.IsolateOption = [],  # noqa: B006
     seed: cli.SeedOption = 0,
-    runs: Annotated[int, typer.Option(min=1, max=100_000, help="Calls that are measured, of each kind.")] = 20,
-    warm_up: Annotated[int, typer.Option(min=0, max=100_000, help="Calls before them, reported apart.")] = 3,
+    runs: Annotated[int, typer.Option(min=1, max=100_000, help="Measured calls, of each kind.")] = 20,
+    warm_up: Annotated[int, typer.Option(min=0, max=100_000, help="Warm-up calls, reported separately.")] = 3,
     debug_map: Annotated[
         Path | None, typer.Option(help="The JSON that `lower --debug-map` wrote: shows modules and source lines.")
     ] = None,

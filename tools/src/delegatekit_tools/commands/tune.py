@@ -30,7 +30,7 @@ def tune(
             "net-measurements.json for net.pt2 or net:make.",
         ),
     ] = None,
-    units: Annotated[bool, typer.Option("--units", help="Show what each operator takes on each backend.")] = False,
+    units: Annotated[bool, typer.Option("--units", help="Show the time of each operator on each backend.")] = False,
     as_json: cli.JsonOption = False,
 ) -> None:
     """Time a model's operators on backends that run here (-b auto: all), for `lower -b auto --measurements FILE`."""

@@ -14,8 +14,8 @@ from delegatekit import cli
 def verify(
     file: Annotated[Path, typer.Argument(help="A .bpte file.")],
     method: Annotated[list[str], typer.Option(help="A method whose cases are run, by default all; repeat.")] = [],  # noqa: B006
-    rtol: Annotated[float, typer.Option(min=0.0, help="Floats may differ by so much of what is expected ...")] = 1e-3,
-    atol: Annotated[float, typer.Option(min=0.0, help="... and by so much more; integers by this alone.")] = 1e-5,
+    rtol: Annotated[float, typer.Option(min=0.0, help="Relative tolerance of floats.")] = 1e-3,
+    atol: Annotated[float, typer.Option(min=0.0, help="Absolute tolerance of floats and integers.")] = 1e-5,
     data: cli.DataOption = [],  # noqa: B006
     backend: cli.RunnerOption = [],  # noqa: B006
     isolate: cli.IsolateOption = [],  # noqa: B006

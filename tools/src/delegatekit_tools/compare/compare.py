@@ -33,11 +33,11 @@ _checked = as_ours(lambda fault: ExecutionError(fault, where="compare", hint=UNE
 def compare(given: Comparing) -> Comparison:
     """Lower a model, run it beside PyTorch, and name the first operator that diverges beyond its dtype's bound.
 
-    The backends must be able to run here. Every operator is judged by what it adds itself: it is lowered, in a delegate
-    with all others of its delegate but cut off from them, and gets the numbers that the referee (PyTorch in double
+    The backends must be able to run here. Every operator is judged by its own error: it is lowered, in a delegate
+    with all others of its delegate but cut off from them, and gets the values that the referee (PyTorch in double
     precision) has there, rounded to its dtypes. The bounds are those of the conformance suite. If all are right but the
-    program's outputs are not (or with `thorough` in any case), runs of 2, 4, 8, ... operators are lowered: a fault in
-    what a compiler makes of neighbors. Operators inside control flow get the numbers of its first round.
+    program's outputs are not (or with `thorough` in any case), runs of 2, 4, 8, ... operators are lowered, for faults
+    in the compilation of neighbors. Operators inside control flow get the values of its first iteration.
 
     Buffers that the method updates have their initial values; of such a method, the outputs of two calls are compared.
     Random operators are not compared.

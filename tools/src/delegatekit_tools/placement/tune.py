@@ -49,7 +49,7 @@ class Placing(Source):
 @as_ours(lambda fault: LoweringError(fault, where="placement", hint=UNEXPECTED))
 @takes(Placing)
 def placement(given: Placing) -> dict[str, Any]:
-    """The arguments of `lower` that place a model as was measured: `backends`, `options`, `partition` and `keep`.
+    """The arguments of `lower` that place a model as measured: `backends`, `options`, `partition` and `keep`.
 
     Lowering with `passes` lowers another program than the one that was measured. Raises FormatError for measurements of
     another program or of other versions, WrongArgumentError for other backends or options.
