@@ -194,6 +194,34 @@ def test_sizes_may_change_and_are_those_of_the_place() -> None:
     assert "relu" in operators(other, inputs, [rule])
 
 
+@dataclass(frozen=True)
+class Turned(Pass[EditableProgram]):
+    """A function of a matrix with its axes exchanged, by one of PyTorch's operators."""
+
+    by: Any
+
+    def __call__(self, program: EditableProgram) -> PassResult[EditableProgram]:
+        (call,) = program.calls("aten.relu.default")
+        x = call["self"]
+        flat = program.reshape(call, x, [x.shape[0] * x.shape[1], x.shape[2]])
+        turned = program.call(call, aten.relu.default, program.call(call, self.by, flat, [1, 0]))
+        made = program.reshape(call, program.call(call, self.by, turned, [1, 0]), x.shape)
+        return PassResult(program, (program.replace(call, made, "turned"),))
+
+
+def test_a_pass_may_not_take_a_size_that_changes_for_that_of_the_example() -> None:
+    model, inputs = nn.ReLU(), (torch.randn(5, 4, 7),)
+    sizes = {"input": {0: torch.export.Dim("n", max=9), 1: torch.export.Dim("m", max=9)}}
+    # PyTorch's fake of the copying operator looks at the sizes.
+    with pytest.raises(LoweringError, match=r"permute_copy.default cannot be called so: .*Guard"):
+        operators(model, inputs, [Turned(aten.permute_copy.default)], dynamic_shapes=sizes)
+    passes = [Turned(aten.permute.default)]
+    program = delegatekit.lower(model, inputs, backends=["reference"], passes=passes, dynamic_shapes=sizes)
+    method = delegatekit.load(program.buffer)["forward"]
+    for x in (torch.randn(5, 4, 7), torch.randn(9, 8, 7), torch.randn(2, 3, 7)):
+        torch.testing.assert_close(method(x), model(x))
+
+
 def test_branches_of_control_flow_are_changed_too() -> None:
     class Branches(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import torch
 from torch._guards import detect_fake_mode
@@ -23,7 +23,7 @@ from .edge.builder import EdgeBuilder, drop_dead, resolve, translating
 from .edge.decompose import Decomposer, replay
 from .edge.rewrite import Rewrite
 from .edge.rules import RULES
-from .edge.sizes import expression
+from .edge.sizes import expression, no_guards
 from .errors.misuse import WrongArgumentError
 from .plugins.blame import fault, shown
 
@@ -102,7 +102,7 @@ def _apply(method: EdgeMethod, item: OwnedPass, tracer: _Tracer) -> tuple[EdgeMe
     updates = [state.updated for state in method.buffers.values()]
     program = EditableProgram(method.view, (*updates, *method.outputs), tracer)
     try:
-        found = _run(program, item)
+        found = _run(program, item, tracer)
         if found:
             method = _renewed(method, program, tracer.keep)
     except DelegateKitError as error:
@@ -114,10 +114,11 @@ def _apply(method: EdgeMethod, item: OwnedPass, tracer: _Tracer) -> tuple[EdgeMe
     return method, (*changes, *found)
 
 
-def _run(program: EditableProgram, item: OwnedPass) -> tuple[Change, ...]:
+def _run(program: EditableProgram, item: OwnedPass, tracer: _Tracer) -> tuple[Change, ...]:
     """Run the pass, and check that it reports its changes."""
     try:
-        result = run_passes(program, [item.run])
+        with no_guards(tracer):
+            result = run_passes(program, [item.run])
     except (KeyboardInterrupt, DelegateKitError):
         raise
     except BaseException as error:
@@ -214,7 +215,7 @@ class _Tracer:
     def __init__(self, method: EdgeMethod, keep: Collection[str]) -> None:
         self.keep = keep
         values = [node.meta.get("val") for node in method.graph.nodes if node.op != "output"]
-        self._mode = detect_fake_mode(values) or FakeTensorMode(allow_non_fake_inputs=True)
+        self.fake_mode: Final = detect_fake_mode(values) or FakeTensorMode(allow_non_fake_inputs=True)
         self._decomposer = Decomposer()
         self._known: dict[Any, Traced] = {}
 
@@ -224,15 +225,19 @@ class _Tracer:
             self._known[key] = self._trace(function, values, dialect)
         return self._known[key]
 
+    def refuse(self, reason: str, hint: str | None = None) -> NoReturn:
+        """Raise LoweringError about what a pass does."""
+        raise LoweringError(reason, hint=hint)
+
     def _trace(self, function: Callable[..., Any], values: Sequence[Any], dialect: bool) -> Traced:
         name = getattr(function, "__name__", str(function))
-        builder = EdgeBuilder(self._mode, RULES, self._decomposer, resolve(self.keep))
+        builder = EdgeBuilder(self.fake_mode, RULES, self._decomposer, resolve(self.keep))
         tensors = [
             builder.fake(tuple(item.shape), item.dtype).clone() for item in values if isinstance(item, torch.Tensor)
         ]
         try:
             with translating(builder):
-                graph = _called(function, values, tensors, self._mode).graph
+                graph = _called(function, values, tensors, self.fake_mode).graph
         except DelegateKitError as error:
             raise LoweringError(f"the function {name} cannot be traced: {error.what}", hint=error.hint) from error
         _check_traced(name, graph)

@@ -12,7 +12,7 @@ from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
-from delegatekit_api import Call, LoweringError, MutableState, ProgramView
+from delegatekit_api import Call, LoweringError, MutableState, Operand, ProgramView
 from delegatekit_api.nodes import describe_node, operator_name
 
 from .copying import CopiedConstants, CopiedGraph
@@ -87,10 +87,22 @@ class EditableProgram:
 
     def call(self, at: Call | Node, target: Any, *args: Any, **kwargs: Any) -> Node:
         """Add an operator call (`torch.ops.aten.relu.default`) before a node, with its position in the model."""
-        node = at.node if isinstance(at, Call) else at
-        with self.graph.inserting_before(node):
-            created = self.graph.create_node("call_function", target, _bare(args), _bare(kwargs))
+        created = self._added(at, target, args, kwargs)
         created.meta["val"] = self._computed(created)
+        return created
+
+    def reshape(self, at: Call | Node, x: Node | Operand, sizes: Sequence[Any]) -> Node:
+        """Add a view with these sizes before a node. They may change: `call` would ask PyTorch whether they fit."""
+        created = self._added(at, torch.ops.aten.view_copy.default, (x, list(sizes)), {})
+        with self._mode:
+            created.meta["val"] = torch.empty(tuple(sizes), dtype=_bare(x).meta["val"].dtype)
+        return created
+
+    def _added(self, at: Call | Node, target: Any, args: Any, kwargs: Any) -> Node:
+        with self.graph.inserting_before(at.node if isinstance(at, Call) else at):
+            created = self.graph.create_node("call_function", target)
+        # Assigned, because torch.fx warns of sizes that change: the dialect computes them.
+        created.args, created.kwargs = _bare(args), _bare(kwargs)
         return created
 
     def _computed(self, node: Node) -> Any:
