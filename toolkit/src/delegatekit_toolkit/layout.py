@@ -6,8 +6,10 @@ from call to call (`sizes.Size`) where a function says so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+import math
+from collections.abc import Container, Iterable, Iterator, Sequence
+from functools import cache
+from itertools import chain, combinations, pairwise, permutations
 from typing import Any, TypeAlias
 
 from .sizes import Size, largest
@@ -74,6 +76,21 @@ def moves_elements(shape: Sequence[Size], order: Sequence[int]) -> bool:
     return moved != sorted(moved)
 
 
+def neighbors(order: Sequence[int], units: Container[int] = ()) -> list[list[int]]:
+    """The runs of axes that a permutation keeps together, in the order of its result, without axes of size 1 (`units`).
+
+    >>> neighbors((0, 1, 3, 2, 4, 5)), neighbors((0, 2, 3, 1), units=(0,))
+    ([[0, 1], [3], [2], [4, 5]], [[2, 3], [1]])
+    """
+    runs: list[list[int]] = []
+    for axis in (axis for axis in order if axis not in units):
+        if runs and axis > runs[-1][-1] and all(item in units for item in range(runs[-1][-1] + 1, axis)):
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    return runs
+
+
 def merged(shape: Sequence[Any], order: Sequence[int]) -> tuple[tuple[Any, ...], Order]:
     """A shape and its permutation with the fewest axes that move the same elements.
 
@@ -82,21 +99,48 @@ def merged(shape: Sequence[Any], order: Sequence[int]) -> tuple[tuple[Any, ...],
     >>> merged((1, 3, 224, 225), to_channels_last(4))
     ((3, 50400), (1, 0))
     """
-    groups: list[list[int]] = []
-    for axis in (axis for axis in order if shape[axis] != 1):
-        between = range(groups[-1][-1] + 1, axis) if groups else range(0)
-        if groups and axis > groups[-1][-1] and all(shape[item] == 1 for item in between):
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
-    places = sorted(range(len(groups)), key=lambda place: groups[place][0])
-    sizes = []
-    for place in places:
-        size = 1
-        for axis in groups[place]:
-            size *= shape[axis]
-        sizes.append(size)
-    return tuple(sizes), inverse(places)
+    runs = neighbors(order, {axis for axis in order if shape[axis] == 1})
+    places = sorted(range(len(runs)), key=runs.__getitem__)
+    return tuple(product(shape, runs[place]) for place in places), inverse(places)
+
+
+def product(shape: Sequence[Any], axes: Iterable[int]) -> Any:
+    """The elements along some axes of a shape. Sizes may change.
+
+    >>> product((2, 3, 4), (0, 2))
+    8
+    """
+    return math.prod(shape[axis] for axis in axes)
+
+
+@cache
+def steps(order: Order, most: int) -> tuple[Order, ...]:
+    """A permutation as several, one after the other, that keep the axes together in at most `most` runs (4 or more).
+
+    >>> steps((0, 1, 3, 2, 4, 5), 5)
+    ((0, 1, 3, 2, 4, 5),)
+    >>> steps((4, 2, 0, 5, 3, 1), 5)
+    ((2, 0, 4, 5, 3, 1), (2, 0, 1, 3, 4, 5))
+    """
+    if len(neighbors(order)) <= most:
+        return (order,)
+    # Each step leaves fewer runs: a block that moves to its neighbor cuts the axes into four.
+    step = min(_moves(len(order), most), key=lambda move: len(neighbors(_after(move, order))))
+    return (step, *steps(_after(step, order), most))
+
+
+def _after(first: Order, order: Order) -> Order:
+    """The permutation that is left to do after the first of several."""
+    places = inverse(first)
+    return tuple(places[axis] for axis in order)
+
+
+def _moves(rank: int, most: int) -> Iterator[Order]:
+    """All permutations that keep the axes together in at most `most` runs."""
+    for cuts in combinations(range(1, rank), most - 1):
+        blocks = [range(*ends) for ends in pairwise((0, *cuts, rank))]
+        for arranged in permutations(blocks):
+            yield tuple(chain(*arranged))
 
 
 def composed(

@@ -194,8 +194,8 @@ class Quantizing(_Scheme):
         model: A module in eval mode or an ExportedProgram. It is not changed.
         calibration: An iterable of inputs, each a tuple (or one tensor). The first is also the example for
             torch.export.
-        keep_worst_float: Number of the least exact layers to keep in float. Those with the least signal to noise ratio of
-            their own, beside those of `keep_float`.
+        keep_worst_float: Number of the least exact layers to keep in float. Those with the least signal to noise ratio
+            of their own, beside those of `keep_float`.
         measure: Measure each layer against float. The report has the signal to noise ratios.
         correct_bias: Take the layers' mean errors out of their biases. Those of convolutions and linear layers, over
             the calibration inputs.

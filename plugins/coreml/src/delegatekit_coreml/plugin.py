@@ -52,6 +52,7 @@ def compiler_availability() -> Availability:
 
 
 targets = lazy_hook("targets", "delegatekit_coreml.targets:list_targets")
+passes = lazy_hook("passes", "delegatekit_coreml.support:PASSES")
 create_partitioner = lazy_hook("create_partitioner", "delegatekit_coreml.support:CoreMLPartitioner")
 preprocess_methods = lazy_hook("preprocess_methods", "delegatekit_coreml.compile:compile_methods")
 quantization_schemes = lazy_hook("quantization_schemes", "delegatekit_coreml.schemes:schemes")

@@ -12,6 +12,7 @@ from delegatekit_api import Call, Operand, OptionError, ProgramView, Verdict
 from delegatekit_api.documentation import BackendDocumentation, OperatorTable
 from delegatekit_toolkit.constraints import elements, max_rank
 from delegatekit_toolkit.documentation import operator_table
+from delegatekit_toolkit.fewer_axes import FewerAxes
 from delegatekit_toolkit.narrowing import narrow_constants
 from delegatekit_toolkit.support import SupportTable, TablePartitioner, leavable_names
 from delegatekit_toolkit.symbols import is_bounded
@@ -155,6 +156,10 @@ def _check_operators(names: frozenset[str]) -> None:
                 where="option of backend coreml",
                 hint="names look like aten._softmax.default, aten._softmax or _softmax",
             )
+
+
+#: Operators on more axes than the device has are written on fewer.
+PASSES: Final = (FewerAxes(MOST_AXES),)
 
 
 class CoreMLPartitioner(TablePartitioner):

@@ -21,7 +21,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="Qualcomm's Hexagon Tensor Processor through QNN (quantized, float16)",
-        api_version=ApiVersion(2, 0),
+        api_version=ApiVersion(2, 1),
         options=QnnOptions,
         compute_precision="float16",
         isolated_runtime=True,
@@ -45,6 +45,7 @@ def compiles_together(options: QnnOptions) -> bool:
 
 
 targets = lazy_hook("targets", "delegatekit_qnn.targets:list_targets")
+passes = lazy_hook("passes", "delegatekit_qnn.support:PASSES")
 create_partitioner = lazy_hook("create_partitioner", "delegatekit_qnn.support:QnnPartitioner")
 compiler_availability = lazy_hook("compiler_availability", "delegatekit_qnn.compiler.conversation:availability")
 preprocess = lazy_hook("preprocess", "delegatekit_qnn.compile:compile_partition")

@@ -12,6 +12,7 @@ from typing import Final
 from delegatekit_api import Call, LoweringError, Operand, Verdict
 from delegatekit_api.quantization import Quantization
 from delegatekit_toolkit.constraints import elements, max_rank, static_sizes
+from delegatekit_toolkit.fewer_axes import FewerAxes
 from delegatekit_toolkit.narrowing import narrow_constants
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
 
@@ -131,6 +132,10 @@ REFUSED: Final[Mapping[str, str]] = {
         if f"aten.bitwise_{name}.{kind}" not in TABLE
     },
 }
+
+
+#: Operators on more axes than the device has are written on fewer.
+PASSES: Final = (FewerAxes(MAX_RANK),)
 
 
 class QnnPartitioner(TablePartitioner):

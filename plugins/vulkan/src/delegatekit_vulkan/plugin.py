@@ -35,6 +35,7 @@ def compute_precision(options: VulkanOptions) -> str:
 
 
 targets = lazy_hook("targets", "delegatekit_vulkan.targets:list_targets")
+passes = lazy_hook("passes", "delegatekit_vulkan.support:PASSES")
 create_partitioner = lazy_hook("create_partitioner", "delegatekit_vulkan.support:VulkanPartitioner")
 preprocess = lazy_hook("preprocess", "delegatekit_vulkan.compile:compile_partition")
 quantization_schemes = lazy_hook("quantization_schemes", "delegatekit_vulkan.schemes:SCHEMES")

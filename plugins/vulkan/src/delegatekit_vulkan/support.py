@@ -13,6 +13,7 @@ import torch
 
 from delegatekit_api import Call, ProgramView, Verdict
 from delegatekit_toolkit.dtypes import dtype_name
+from delegatekit_toolkit.fewer_axes import FewerAxes
 from delegatekit_toolkit.narrowing import narrow_constants, wide_number
 from delegatekit_toolkit.passes import run_passes
 from delegatekit_toolkit.sizes import Dynamic, largest, smallest
@@ -109,13 +110,17 @@ def _size_nodes(call: Call) -> Iterator[Any]:
 
 def rank_and_elements(call: Call) -> str | None:
     """At most 8 axes (4 if the runtime keeps operands in textures), and at least one element."""
-    most = TEXTURE_RANK if any(not facts.many_axes for facts in _stock(call)) else BUFFER_RANK
+    most = TEXTURE_RANK if _takes_textures(call) else BUFFER_RANK
     for item in call.tensors:
         if item.rank > most:
             return f"{item.name} has {item.rank} axes: the runtime takes {most}"
         if any(size == 0 for size in item.shape if isinstance(size, int)):
             return f"{item.name} has no elements, {item.shape}"
     return None
+
+
+def _takes_textures(call: Call) -> bool:
+    return any(not facts.many_axes for facts in _stock(call))
 
 
 def resizable(call: Call) -> str | None:
@@ -174,6 +179,10 @@ def _fact(call: Call, name: str) -> Any:
     """A fact of the call's row; None if the row has none of that name."""
     entry = TABLE.get(call.operator)
     return None if entry is None else entry.facts.get(name)
+
+
+#: Operators whose operands the runtime keeps in textures are written on as many axes as these have.
+PASSES: Final = (FewerAxes(TEXTURE_RANK, lambda call: bounded_sizes(call) is None and _takes_textures(call)),)
 
 
 class VulkanPartitioner(TablePartitioner):
