@@ -111,12 +111,13 @@ class _Writer:
         target: Any = self.call.node.target
         return self._pointwise() if name in _POINTWISE or torch.Tag.pointwise in target.tags else None
 
-    def _permuted(self) -> Node | None:
+    def _permuted(self) -> Node:
         x = self.call["self"]
         order = [axis % x.rank for axis in self.call["dims"]]
         runs = neighbors(order, _units(x.shape))
         stored = sorted(runs)
-        value, sizes = x.node, [product(x.shape, run) for run in stored]
+        value: Node = x.node
+        sizes = [product(x.shape, run) for run in stored]
         for step in steps(tuple(map(stored.index, runs)), self.most):
             moved = neighbors(step)
             places = sorted(moved)
