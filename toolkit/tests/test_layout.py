@@ -15,8 +15,10 @@ from delegatekit_toolkit.layout import (
     inverse,
     merged,
     moves_elements,
+    neighbors,
     permuted,
     regroupings,
+    steps,
     to_channels_first,
     to_channels_last,
 )
@@ -151,3 +153,21 @@ def test_shapes_of_different_sizes_are_refused(units: bool) -> None:
     for before, after in [((2, 3), (2, 4)), ((2,), ()), ((), (2,)), ((0, 3), (3,)), ((B,), (T,))]:
         with pytest.raises(ValueError, match="do not have the same number of elements"):
             regroupings(before, after, units=units)
+
+
+@pytest.mark.parametrize("most", [4, 5])
+@pytest.mark.parametrize("rank", [1, 3, 5, 6])
+def test_steps_are_permutations_of_few_runs_that_make_the_whole(rank: int, most: int) -> None:
+    x = counted(range(2, 2 + rank)[::-1])
+    for order in list(itertools.permutations(range(rank)))[::7]:
+        moved, found = x, steps(order, most)
+        for step in found:
+            moved = moved.permute(step)
+        assert torch.equal(moved, x.permute(order))
+        assert all(len(neighbors(step)) <= most for step in found)
+        assert len(found) <= (1 if len(neighbors(order)) <= most else 3)
+
+
+def test_axes_of_size_1_part_no_neighbors() -> None:
+    assert neighbors((0, 2, 1, 3), units=(1,)) == [[0, 2, 3]]
+    assert neighbors((2, 0, 1)) == [[2], [0, 1]]
