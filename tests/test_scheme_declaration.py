@@ -20,7 +20,7 @@ import torch
 import delegatekit
 from delegatekit.plugins import discovery
 from delegatekit_api.nodes import operator_name
-from delegatekit_api.quantization import PER_CHANNEL, Quantization
+from delegatekit_api.schemes import PER_CHANNEL, Quantization
 
 pytest.importorskip("torchao")
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from delegatekit.plugins import discovery
 from delegatekit_api import BackendOptions, option
-from delegatekit_api.quantization import (
+from delegatekit_api.schemes import (
     PER_CHANNEL,
     PER_TENSOR,
     QuantizationRule,

@@ -8,7 +8,7 @@ import pytest
 
 from delegatekit.plugins import discovery
 from delegatekit_api import BackendOptions, option
-from delegatekit_api.quantization import QuantizationRule, QuantizationScheme, TensorQuantization
+from delegatekit_api.schemes import QuantizationRule, QuantizationScheme, TensorQuantization
 from delegatekit_conformance.declaration import Declaration
 from delegatekit_conformance.described import Description, Saying, altered, describe
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from delegatekit_api.quantization import QuantizationScheme
+from delegatekit_api.schemes import QuantizationScheme
 from delegatekit_conformance.cases import limits
 from delegatekit_conformance.cases.limits import Lever, LimitCase
 from delegatekit_conformance.cases.quantized_operators import Quantized

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import delegatekit
-from delegatekit_api.quantization import Quantization
+from delegatekit_api.schemes import Quantization
 from delegatekit_conformance.cases.requantized import (
     FORMS,
     InTurnCase,

@@ -15,7 +15,7 @@ class Unreadable(BaseException):
 DESCRIBED: Final = """
 from delegatekit_api import *
 from delegatekit_api.devices import *
-from delegatekit_api.quantization import *
+from delegatekit_api.schemes import *
 from delegatekit_api.documentation import *
 
 @hookimpl

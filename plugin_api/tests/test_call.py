@@ -13,7 +13,7 @@ from torch.fx import Graph
 from torch.nn import functional
 
 from delegatekit_api import Call, Operand, ProgramView
-from delegatekit_api.quantization import Quantization
+from delegatekit_api.schemes import Quantization
 
 aten = torch.ops.aten
 decomposed = torch.ops.quantized_decomposed

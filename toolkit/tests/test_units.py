@@ -10,7 +10,7 @@ import torch
 import torch.ao.quantization.fx._decomposed
 
 from delegatekit_api.nodes import operator_name
-from delegatekit_api.quantization import Quantization
+from delegatekit_api.schemes import Quantization
 from delegatekit_toolkit.testing import view_of
 from delegatekit_toolkit.units import FUNCTION, REQUANTIZE, Unit, UnitRules, Units
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from delegatekit.plugins import LoadedBackend
 from delegatekit_api import BackendSpec, DelegateKitError
-from delegatekit_api.quantization import QuantizationRule, TensorQuantization
+from delegatekit_api.schemes import QuantizationRule, TensorQuantization
 from delegatekit_toolkit.json_text import to_json
 
 from .declaration import Declaration

@@ -13,7 +13,7 @@ import delegatekit
 import delegatekit_api
 from delegatekit.edge import build_edge
 from delegatekit_api.nodes import operator_name
-from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE
+from delegatekit_api.schemes import DEQUANTIZE, QUANTIZE
 from delegatekit_toolkit.quantized import dynamic_quantization_of
 
 quantized = torch.ops.quantized_decomposed

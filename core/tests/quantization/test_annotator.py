@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from delegatekit_api.quantization import (
+from delegatekit_api.schemes import (
     MOVING_OPERATORS,
     PER_CHANNEL,
     QuantizationRule,

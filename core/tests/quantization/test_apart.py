@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import delegatekit
 from delegatekit.plugins import LoadedBackend
 from delegatekit_api import PluginError
-from delegatekit_api.quantization import (
+from delegatekit_api.schemes import (
     MOVING_OPERATORS,
     PER_CHANNEL,
     QuantizationRule,

@@ -37,7 +37,7 @@ def keywords():
 
 BACKEND = """
 from delegatekit_api import *
-from delegatekit_api.quantization import *
+from delegatekit_api.schemes import *
 
 INT8 = TensorQuantization("int8")
 WEIGHT = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL)

@@ -22,7 +22,7 @@ pytest.importorskip("torchao")
 BACKEND = """
 from dataclasses import dataclass
 from delegatekit_api import *
-from delegatekit_api.quantization import *
+from delegatekit_api.schemes import *
 
 INT8 = TensorQuantization("int8")
 WEIGHT = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL)

@@ -10,7 +10,7 @@ from torch import nn
 
 import delegatekit
 from delegatekit.plugins import LoadedBackend
-from delegatekit_api.quantization import (
+from delegatekit_api.schemes import (
     PER_CHANNEL,
     PER_TOKEN,
     QuantizationRule,

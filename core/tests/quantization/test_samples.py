@@ -11,7 +11,7 @@ from torch import nn
 import delegatekit
 from delegatekit.plugins import LoadedBackend
 from delegatekit_api import ProgramView
-from delegatekit_api.quantization import (
+from delegatekit_api.schemes import (
     PER_CHANNEL,
     PER_SAMPLE,
     PER_TOKEN,

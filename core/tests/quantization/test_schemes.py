@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import delegatekit_api
-from delegatekit_api.quantization import (
+from delegatekit_api.schemes import (
     PER_CHANNEL,
     PER_TOKEN,
     Granularity,

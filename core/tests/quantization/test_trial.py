@@ -15,7 +15,7 @@ pytest.importorskip("torchao")
 
 BACKEND = """
 from delegatekit_api import *
-from delegatekit_api.quantization import *
+from delegatekit_api.schemes import *
 
 INT8 = TensorQuantization("int8")
 INT16 = TensorQuantization("int16", symmetric=True)

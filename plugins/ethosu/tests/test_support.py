@@ -14,7 +14,7 @@ import delegatekit
 from delegatekit.edge import build_edge
 from delegatekit_api import Call, OptionError, QuantizationError
 from delegatekit_api.nodes import operator_name
-from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE
+from delegatekit_api.schemes import DEQUANTIZE, QUANTIZE
 from delegatekit_ethosu.operators.convolution import convolution_obstacle, transposed_obstacle
 from delegatekit_ethosu.operators.functions import lower_function
 from delegatekit_ethosu.operators.resize import resize_obstacle

@@ -26,7 +26,7 @@
 | `etdump` | profiling events of stock ExecuTorch |
 | `processes` | a worker process for libraries that crash or hang; exit statuses in words |
 | `limited` | commands in processes of their own, with a time limit, and how each ended |
-| `documentation` | support tables as the data of a backend's documentation page |
+| `operator_tables` | support tables as the data of a backend's documentation page |
 | `testing` | calls, payloads and comparisons for tests of a backend's parts |
 | `tosa` | TOSA 1.0: graphs, operators, files, numerics, Arm's reference model |
 

@@ -57,7 +57,7 @@ def lazy_documentation(reference: str) -> Callable[..., Any]:
     """The hook `documentation`, made of a reference to the support table. Raises as `lazy_hook` does."""
 
     def implementation() -> BackendDocumentation:
-        from .documentation import operator_table
+        from .operator_tables import operator_table
 
         return BackendDocumentation(operator_table({"conditions": resolve(reference)}))
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch.fx import Node
 
-    from delegatekit_api.quantization import Quantization
+    from delegatekit_api.schemes import Quantization
 
 # -- constants ---------------------------------------------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ def numbers_of(integers: torch.Tensor, own: Quantization) -> torch.Tensor:
     """Dequantized values of integers with this quantization, as float32.
 
     >>> import torch
-    >>> from delegatekit_api.quantization import Quantization
+    >>> from delegatekit_api.schemes import Quantization
     >>> numbers_of(torch.tensor([2, 4], dtype=torch.int8), Quantization(torch.int8, -128, 127, 0.5, 1)).tolist()
     [0.5, 1.5]
     """

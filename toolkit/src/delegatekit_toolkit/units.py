@@ -37,7 +37,7 @@ import torch
 
 from delegatekit_api import Call, Operand, ProgramView
 from delegatekit_api.nodes import operator_name
-from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, Quantization
+from delegatekit_api.schemes import DEQUANTIZE, QUANTIZE, Quantization
 
 if TYPE_CHECKING:
     from torch.fx import Node

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from delegatekit.plugins import discovery
-from delegatekit_api.quantization import QuantizationScheme
+from delegatekit_api.schemes import QuantizationScheme
 
 from ..context import IMPORTS, Context
 from ..diversity import most_diverse

@@ -58,7 +58,7 @@ def _one_scale_under_another_name(scheme: Any) -> Any:
     """Schemes that promise a scale for each output channel have one for the weight."""
     if "scale for each output channel" not in scheme.summary:
         return scheme
-    from delegatekit_api.quantization import PER_TENSOR
+    from delegatekit_api.schemes import PER_TENSOR
 
     return _with_tensors(
         scheme,

@@ -14,7 +14,7 @@ from torch.fx import Graph, Node
 
 from delegatekit_api import LoweringError, UnsupportedError
 from delegatekit_api.nodes import describe_node, operator_name
-from delegatekit_api.quantization import DEQUANTIZE
+from delegatekit_api.schemes import DEQUANTIZE
 
 from ..errors.foreign import UNEXPECTED, as_ours
 from .arguments import nodes_in, substitute

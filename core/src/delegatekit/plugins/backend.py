@@ -14,7 +14,7 @@ from delegatekit_api import Availability, BackendDescription, BackendOptions, De
 from delegatekit_api.blobs import BlobOperator
 from delegatekit_api.devices import TargetInfo, Verification
 from delegatekit_api.documentation import BackendDocumentation
-from delegatekit_api.quantization import QuantizationScheme
+from delegatekit_api.schemes import QuantizationScheme
 
 from .answers import check_answer, check_flow
 from .blame import blaming, fault, shown

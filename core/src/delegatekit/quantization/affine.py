@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch.fx import GraphModule, Node
 
-from delegatekit_api.quantization import TensorQuantization
+from delegatekit_api.schemes import TensorQuantization
 
 from . import torchao
 from .graph import evaluate, short_name

@@ -30,7 +30,7 @@ from torchao.quantization.pt2e.quantizer import (
     SharedQuantizationSpec,
 )
 
-from delegatekit_api.quantization import MOVING_OPERATORS, QuantizationScheme, TensorQuantization
+from delegatekit_api.schemes import MOVING_OPERATORS, QuantizationScheme, TensorQuantization
 
 from .affine import storage
 from .apart import Apart

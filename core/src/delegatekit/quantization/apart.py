@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from delegatekit_api import PluginError
-from delegatekit_api.quantization import QuantizationScheme
+from delegatekit_api.schemes import QuantizationScheme
 
 from ..edge.rules.attention import MASKED, Attention, in_pieces
 from ..edge.sizes import Shape, is_static

@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from delegatekit_api import BackendOptions, LoweringError, OptionError, PluginError, QuantizationError
-from delegatekit_api.quantization import QuantizationScheme
+from delegatekit_api.schemes import QuantizationScheme
 
 from ..errors.foreign import UNEXPECTED, as_ours
 from ..pipeline import Quantizing, Source, Training, takes

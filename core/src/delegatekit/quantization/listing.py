@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from delegatekit_api.quantization import MOVING_OPERATORS, QuantizationRule, QuantizationScheme
+from delegatekit_api.schemes import MOVING_OPERATORS, QuantizationRule, QuantizationScheme
 
 
 def schemes_by_backend(

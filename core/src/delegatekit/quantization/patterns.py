@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from torch.fx import GraphModule, Node
 
 from delegatekit_api import Call, PluginError
-from delegatekit_api.quantization import (
+from delegatekit_api.schemes import (
     PER_TENSOR,
     Granularity,
     QuantizationRule,

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from torch.fx import Node
 
-from delegatekit_api.quantization import TensorQuantization
+from delegatekit_api.schemes import TensorQuantization
 
 from .patterns import Layer
 

@@ -9,7 +9,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from delegatekit_api.nodes import argument
-from delegatekit_api.quantization import QuantizationScheme
+from delegatekit_api.schemes import QuantizationScheme
 
 from .graph import constants, is_float, names, short_name
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from delegatekit_api import OptionError, PluginError, QuantizationError
-from delegatekit_api.quantization import QuantizationScheme, per_group
+from delegatekit_api.schemes import QuantizationScheme, per_group
 
 from ..plugins import LoadedBackend, get_backend
 

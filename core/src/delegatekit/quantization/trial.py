@@ -15,7 +15,7 @@ from typing import Final
 from torch.fx import GraphModule, Node
 
 from delegatekit_api import BackendOptions, Call, Partitioner
-from delegatekit_api.quantization import QUANTIZE, IntegerPartitioner
+from delegatekit_api.schemes import QUANTIZE, IntegerPartitioner
 
 from ..edge import EdgeMethod
 from ..edge.decompose import Decomposer

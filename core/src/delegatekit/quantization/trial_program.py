@@ -15,7 +15,7 @@ from torch.fx.node import map_arg
 
 from delegatekit_api import UnsupportedError
 from delegatekit_api.nodes import is_dynamic
-from delegatekit_api.quantization import TensorQuantization
+from delegatekit_api.schemes import TensorQuantization
 
 from ..edge import EdgeMethod
 from ..edge.builder import EdgeBuilder, drop_dead, resolve, translating

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from delegatekit_api.quantization import QuantizationScheme, TensorQuantization
+from delegatekit_api.schemes import QuantizationScheme, TensorQuantization
 
 from .affine import Weights, channel_axis, dequantize, input_axis, quantize_in_each_call, shared_axes
 from .annotator import described

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from delegatekit_api.quantization import (
+from delegatekit_api.schemes import (
     MOVING_OPERATORS,
     PER_CHANNEL,
     QuantizationRule,

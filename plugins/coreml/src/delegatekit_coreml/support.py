@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from delegatekit_api import Call, Operand, OptionError, ProgramView, Verdict
 from delegatekit_api.documentation import BackendDocumentation, OperatorTable
 from delegatekit_toolkit.constraints import elements, max_rank
-from delegatekit_toolkit.documentation import operator_table
 from delegatekit_toolkit.fewer_axes import FewerAxes
 from delegatekit_toolkit.narrowing import narrow_constants
+from delegatekit_toolkit.operator_tables import operator_table
 from delegatekit_toolkit.support import SupportTable, TablePartitioner, leavable_names
 from delegatekit_toolkit.symbols import is_bounded
 

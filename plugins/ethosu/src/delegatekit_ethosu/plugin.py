@@ -73,7 +73,7 @@ def verification(options: EthosUOptions) -> Verification:
 @hookimpl
 def documentation() -> BackendDocumentation:
     """The operators with their conditions for each family of accelerators, and what the host executes of a U55."""
-    from delegatekit_toolkit.documentation import operator_table
+    from delegatekit_toolkit.operator_tables import operator_table
 
     from .runtime.stream import listing
     from .support import TABLE, TABLE_U85

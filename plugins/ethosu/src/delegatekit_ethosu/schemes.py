@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from delegatekit_api import Call
-from delegatekit_api.quantization import (
+from delegatekit_api.schemes import (
     MOVING_OPERATORS,
     PER_CHANNEL,
     PER_TENSOR,

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from delegatekit_api import Call, Operand, OptionError, ProgramView, Verdict
-from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE, Quantization
+from delegatekit_api.schemes import DEQUANTIZE, QUANTIZE, Quantization
 from delegatekit_toolkit.support import SupportTable, TablePartitioner, row
 from delegatekit_toolkit.units import FUNCTION, REQUANTIZE, Unit, UnitRules, Units
 

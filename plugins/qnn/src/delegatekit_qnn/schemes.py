@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from delegatekit_api.quantization import (
+from delegatekit_api.schemes import (
     MOVING_OPERATORS,
     PER_CHANNEL,
     PER_TENSOR,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from delegatekit_api import Call, LoweringError, Operand, Verdict
-from delegatekit_api.quantization import Quantization
+from delegatekit_api.schemes import Quantization
 from delegatekit_toolkit.constraints import elements, max_rank, static_sizes
 from delegatekit_toolkit.fewer_axes import FewerAxes
 from delegatekit_toolkit.narrowing import narrow_constants

@@ -12,7 +12,7 @@ from delegatekit_toolkit.hooks import lazy_documentation, lazy_hook
 from .options import ReferenceOptions
 
 if TYPE_CHECKING:
-    from delegatekit_api.quantization import QuantizationScheme
+    from delegatekit_api.schemes import QuantizationScheme
 
 _DISTRIBUTION = "delegatekit-reference"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delegatekit_api.quantization import (
+from delegatekit_api.schemes import (
     PER_CHANNEL,
     PER_TOKEN,
     QuantizationRule,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from delegatekit_api import Call
-from delegatekit_api.quantization import (
+from delegatekit_api.schemes import (
     MOVING_OPERATORS,
     PER_CHANNEL,
     PER_SAMPLE,

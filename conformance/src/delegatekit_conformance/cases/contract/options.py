@@ -12,7 +12,7 @@ from typing import Any
 
 from delegatekit_api import BackendOptions, DelegateKitError, OptionError
 from delegatekit_api.nodes import operator_name
-from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE
+from delegatekit_api.schemes import DEQUANTIZE, QUANTIZE
 
 from ...context import Context
 from ..base import Broken, NotApplicable

@@ -14,7 +14,7 @@ from delegatekit.edge import EdgeMethod
 from delegatekit.edge.sizes import is_size_node
 from delegatekit_api import Call, Partitioner, ProgramView, Verdict
 from delegatekit_api.nodes import dynamic_operand, operator_name
-from delegatekit_api.quantization import DEQUANTIZE, DYNAMIC, QUANTIZE
+from delegatekit_api.schemes import DEQUANTIZE, DYNAMIC, QUANTIZE
 
 from ...context import Context
 from ...trial import words

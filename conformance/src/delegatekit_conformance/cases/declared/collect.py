@@ -10,7 +10,7 @@ from typing import Any
 
 from delegatekit.plugins import LoadedBackend, discovery
 from delegatekit_api import DelegateKitError
-from delegatekit_api.quantization import QuantizationScheme, TensorQuantization
+from delegatekit_api.schemes import QuantizationScheme, TensorQuantization
 from delegatekit_toolkit.accuracy import ROUNDOFF
 
 from ...context import Context

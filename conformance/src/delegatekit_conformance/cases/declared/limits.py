@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from delegatekit.plugins import discovery
-from delegatekit_api.quantization import QuantizationScheme
+from delegatekit_api.schemes import QuantizationScheme
 
 from ...context import Context
 from ..base import Broken, Case, NotApplicable, Rule

@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 import delegatekit
 from delegatekit.plugins import discovery
 from delegatekit_api import QuantizationError
-from delegatekit_api.quantization import QuantizationRule, QuantizationScheme, TensorQuantization
+from delegatekit_api.schemes import QuantizationRule, QuantizationScheme, TensorQuantization
 from delegatekit_toolkit.accuracy import ROUNDOFF
 
 from ...context import Context

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from delegatekit_api import Call, Operand
-from delegatekit_api.quantization import Quantization
+from delegatekit_api.schemes import Quantization
 from delegatekit_toolkit.support import Constraint, Row
 from delegatekit_toolkit.tosa import Add, DType, Maximum, Minimum, Mul, Tensor
 from delegatekit_toolkit.tosa.types import Array

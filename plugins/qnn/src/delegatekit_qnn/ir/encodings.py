@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from delegatekit_api import Operand
-from delegatekit_api.quantization import Quantization
+from delegatekit_api.schemes import Quantization
 
 from .graph import Array, Encoding
 from .types import DataType

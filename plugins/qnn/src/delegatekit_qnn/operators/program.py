@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
-from delegatekit_api.quantization import Quantization
+from delegatekit_api.schemes import Quantization
 from delegatekit_toolkit.building import PartitionBuilder
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.quantized import known_data, numbers_of

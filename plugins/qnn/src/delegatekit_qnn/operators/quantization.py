@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delegatekit_api import Call, Operand
-from delegatekit_api.quantization import DEQUANTIZE, QUANTIZE
+from delegatekit_api.schemes import DEQUANTIZE, QUANTIZE
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
 

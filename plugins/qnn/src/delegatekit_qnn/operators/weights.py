@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from delegatekit_api import Call, Operand
-from delegatekit_api.quantization import Quantization
+from delegatekit_api.schemes import Quantization
 from delegatekit_toolkit.quantized import known_data
 
 from ..ir.encodings import bias_integers, weight_fault, weight_type

@@ -15,7 +15,7 @@ from .types import DataType, Layout, Storage, device_type
 if TYPE_CHECKING:
     import torch
 
-    from delegatekit_api.quantization import Quantization
+    from delegatekit_api.schemes import Quantization
 
 
 @dataclass(eq=False, repr=False)

@@ -21,7 +21,7 @@ from .program import Lower, Made, ProgramBuilder
 from .reductions import reduced
 
 if TYPE_CHECKING:
-    from delegatekit_api.quantization import Quantization
+    from delegatekit_api.schemes import Quantization
 
 #: A tensor of the graph, or a number that becomes one of its type.
 Term: TypeAlias = "Tensor | float"

@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_api.quantization import Quantization
+from delegatekit_api.schemes import Quantization
 from delegatekit_toolkit.constraints import constant, dtypes
 from delegatekit_toolkit.quantized import known_data
 from delegatekit_toolkit.sizes import Size, dynamic_count

@@ -10,7 +10,7 @@ import torch
 
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
 from delegatekit_api.nodes import argument
-from delegatekit_api.quantization import QUANTIZE
+from delegatekit_api.schemes import QUANTIZE
 from delegatekit_toolkit.building import Merging, PartitionBuilder
 from delegatekit_toolkit.content import storage_key
 from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count
@@ -24,7 +24,7 @@ from ..ir.types import DataType, device_type
 if TYPE_CHECKING:
     from torch.fx import Node as FxNode
 
-    from delegatekit_api.quantization import Quantization
+    from delegatekit_api.schemes import Quantization
 
     from ..options import VulkanOptions
 

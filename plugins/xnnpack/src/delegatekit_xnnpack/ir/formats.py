@@ -6,7 +6,7 @@ from typing import Final
 
 import torch
 
-from delegatekit_api.quantization import Quantization
+from delegatekit_api.schemes import Quantization
 from delegatekit_toolkit.quantized import real_numbers
 
 from .graph import Value

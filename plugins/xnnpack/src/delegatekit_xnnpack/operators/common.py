@@ -9,7 +9,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_api.quantization import Decline
+from delegatekit_api.schemes import Decline
 from delegatekit_toolkit.support import Constraint
 
 from ..ir.layout import Tensor

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import Call, Operand
-from delegatekit_api.quantization import Decline
+from delegatekit_api.schemes import Decline
 from delegatekit_toolkit.constraints import finite
 from delegatekit_toolkit.sizes import Dynamic
 from delegatekit_toolkit.support import Row, row

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import torch
 
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
-from delegatekit_api.quantization import DYNAMIC, QUANTIZE
+from delegatekit_api.schemes import DYNAMIC, QUANTIZE
 from delegatekit_toolkit.building import PartitionBuilder
 from delegatekit_toolkit.content import storage_key
 from delegatekit_toolkit.layout import identity, inverse, to_channels_first

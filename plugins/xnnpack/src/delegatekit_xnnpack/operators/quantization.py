@@ -7,7 +7,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call, LoweringError, Operand
-from delegatekit_api.quantization import DEQUANTIZE, DYNAMIC, QUANTIZE
+from delegatekit_api.schemes import DEQUANTIZE, DYNAMIC, QUANTIZE
 from delegatekit_toolkit.dtypes import dtype_name
 from delegatekit_toolkit.layout import identity, to_channels_first
 from delegatekit_toolkit.quantized import DynamicQuantization, dynamic_quantization_of

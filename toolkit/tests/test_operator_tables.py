@@ -7,7 +7,7 @@ import pytest
 from delegatekit_api import Call
 from delegatekit_api.documentation import OperatorEntry, OperatorTable
 from delegatekit_toolkit.constraints import equals, max_rank
-from delegatekit_toolkit.documentation import operator_table
+from delegatekit_toolkit.operator_tables import operator_table
 from delegatekit_toolkit.support import SupportTable, row
 
 ROWS = (
