@@ -3,9 +3,9 @@
 A plugin is a module (or object) named by a `delegatekit.backends` entry point whose functions are marked
 with `hookimpl`; the hooks are listed in `BackendSpec`. Importing this package never imports torch.
 
-Here is what every backend needs. The rest is in modules: `schemes` (of quantization), `devices` (targets and estimates),
-`blobs` (their operators), `profiling`, `documentation`, `observers`, `versions`, and `nodes` for code that works on
-graphs.
+Here is what every backend needs. The rest is in modules: `schemes` (of quantization), `devices` (targets and
+estimates), `blobs` (their operators), `profiling`, `documentation`, `observers`, `versions`, and `nodes` for code that
+works on graphs.
 """
 
 from __future__ import annotations
