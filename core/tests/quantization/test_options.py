@@ -82,7 +82,6 @@ def test_what_is_quantized_depends_on_the_options() -> None:
 
 def test_the_default_options_are_asked_for_where_none_are_given() -> None:
     backend = discovery.get_backend("chips")
-    assert backend.takes("quantization_schemes", "options") and not backend.takes("describe_backend", "options")
     (small,) = backend.quantization_schemes()
     (large,) = backend.quantization_schemes(backend.make_options({"chip": "large"}))
     assert (small.summary, large.summary) == ("for the small chip", "for the large chip")

@@ -79,11 +79,6 @@ class LoadedBackend:
         """True if the plugin implements a hook."""
         return bool(getattr(self._manager.hook, hook).get_hookimpls())
 
-    def takes(self, hook: str, argument: str) -> bool:
-        """True if the plugin's implementation of a hook has an argument of this name."""
-        found = getattr(self._manager.hook, hook).get_hookimpls()
-        return any(argument in implementation.argnames for implementation in found)
-
     def watch(self, before: Callable[[str], None], after: Callable[[str, Any], None]) -> None:
         """Call `before(hook)` and `after(hook, answer)` around each call of a hook; the answer is None if it fails."""
         self._manager.add_hookcall_monitoring(
