@@ -9,7 +9,7 @@ from tools import mil
 PRODUCT = "coremltools"
 PACKAGE = "coremltools"
 VERSION = "9.0"
-AVOIDED = ("plugins/coreml/src/delegatekit_coreml/operators/functions.py: _expm1",)
+AVOIDED = ("toolkit/src/delegatekit_toolkit/composed/functions.py: expm1",)
 
 
 def main() -> str | None:

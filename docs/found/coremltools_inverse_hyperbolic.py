@@ -8,7 +8,7 @@ from tools import mil
 PRODUCT = "coremltools"
 PACKAGE = "coremltools"
 VERSION = "9.0"
-AVOIDED = ("plugins/coreml/src/delegatekit_coreml/operators/functions.py: _asinh",)
+AVOIDED = ("toolkit/src/delegatekit_toolkit/composed/functions.py: asinh",)
 
 
 def main() -> str | None:

@@ -9,7 +9,7 @@ from tools import mil
 PRODUCT = "coremltools"
 PACKAGE = "coremltools"
 VERSION = "9.0"
-AVOIDED = ("plugins/coreml/src/delegatekit_coreml/operators/functions.py: _log1p",)
+AVOIDED = ("toolkit/src/delegatekit_toolkit/composed/functions.py: log1p",)
 
 
 def main() -> str | None:

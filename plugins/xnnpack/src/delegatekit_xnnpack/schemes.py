@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -20,8 +19,6 @@ from delegatekit_api.schemes import (
     per_group,
 )
 
-from .operators import elementwise, reduction, spatial
-
 #: Activations: XNNPACK accepts any scale that is a normal number, and the product of two of at least 2^-60 is one.
 _ACTIVATION: Final = TensorQuantization("int8", observer="histogram", eps=2.0**-60)
 #: The smallest scale of weights is larger: a bias, in steps of input times weight, must fit into 32 bits.
@@ -34,6 +31,12 @@ _MOVING: Final = tuple(
 
 
 # -- layers better left in float -------------------------------------------------------------------------------------
+
+
+def _rounded_before(call: Call) -> str | None:
+    """Logarithms and the like: eight bits are too few for a program's input, but not for values that have no more."""
+    is_given = call.operands[0].producer is None
+    return "its input is the program's, in more than eight bits" if is_given else None
 
 
 def _number(call: Call) -> str | None:
@@ -50,20 +53,9 @@ def _number(call: Call) -> str | None:
 # -- the tables ------------------------------------------------------------------------------------------------------
 
 
-def _functions() -> Iterator[QuantizationRule]:
-    """A rule for all rows with the same fact `int8`: they go on with what is int8 already, to a scale of their own."""
-    alike: dict[tuple[Decline, ...], list[str]] = {}
-    for entry in (*elementwise.ROWS, *reduction.ROWS, *spatial.ROWS):
-        if "int8" in entry.facts:
-            alike.setdefault(entry.facts["int8"], []).extend(map(_as_exported, entry.operators))
-    for declines, operators in alike.items():
-        yield QuantizationRule(tuple(operators), input=_ACTIVATION, output=_ACTIVATION, follows=True, declines=declines)
-
-
-def _as_exported(operator: str) -> str:
-    """The name of an operator in a program as it is exported: its only overload is not named."""
-    _, name, overload = operator.split(".")
-    return name.removeprefix("_") if overload == "default" else operator
+def _function(*operators: str, declines: tuple[Decline, ...] = ()) -> QuantizationRule:
+    """A rule for operators whose input is int8 already, and whose output gets its own scale."""
+    return QuantizationRule(operators, input=_ACTIVATION, output=_ACTIVATION, follows=True, declines=declines)
 
 
 def _static_rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
@@ -91,7 +83,10 @@ def _static_rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
             numbers=True,
             declines=(_number,),
         ),
-        *_functions(),
+        _function("maximum", "minimum"),
+        _function("sigmoid", "tanh", "leaky_relu", "elu", "hardswish", "gelu", "abs", "neg"),
+        _function("exp", "log", "sqrt", "square", "aten.pow.Tensor_Scalar", declines=(_rounded_before,)),
+        _function("aten.mean.dim", "adaptive_avg_pool2d", "avg_pool2d"),
         QuantizationRule((*_CLAMPS, "aten.upsample_bilinear2d.vec", "max_pool2d", "cat", *_MOVING), shares=True),
     )
 

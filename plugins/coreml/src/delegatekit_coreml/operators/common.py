@@ -260,6 +260,7 @@ DIALECT: Final[Dialect[Var]] = Dialect(
         "truth": lambda b, x: b.cast(x, DataType.BOOL),
         "hardsigmoid": _hardsigmoid,
         "clamp": clamp,
+        "relu": lambda b, x: clamp(b, x, 0, None),
         "where": where,
         "slice": sliced,
         "concat": concatenated,

@@ -55,21 +55,21 @@
 #define BINARY_XOR 22u
 #define BINARY_BOTH 23u
 #define BINARY_EITHER 24u
-// What elements are reduced to (reduce.comp); the last two are sums of what is compared with another tensor.
+// Reductions (reduce.comp); the last two are sums of what is compared with another tensor.
 #define REDUCE_SUM 0u
 #define REDUCE_MAX 1u
 #define REDUCE_MIN 2u
 #define REDUCE_SUM_EXPONENTIALS 3u
 #define REDUCE_SUM_SQUARES 4u
-// What becomes of a sum (reduce.comp): nothing, a quotient, or 1 / sqrt(quotient + epsilon).
+// Functions of a sum (reduce.comp): nothing, a quotient, or 1 / sqrt(quotient + epsilon).
 #define FINISH_NOTHING 0u
 #define FINISH_QUOTIENT 1u
 #define FINISH_INVERSE_ROOT 2u
-// What is done with a scale and a zero point (affine.comp).
+// Operations with a scale and a zero point (affine.comp).
 #define AFFINE_QUANTIZE 0u
 #define AFFINE_DEQUANTIZE 1u
 #define AFFINE_BOTH 2u
-// How a range of numbers becomes a scale and a zero point (qparams.comp).
+// Mappings of a range of numbers to a scale and a zero point (qparams.comp).
 #define MAPPING_ASYMMETRIC 0u
 #define MAPPING_SYMMETRIC 1u
 #define MAPPING_SYMMETRIC_TO_THE_ENDS 2u
@@ -82,7 +82,7 @@
 #define RESIZE_NEAREST 0u
 #define RESIZE_BILINEAR 1u
 #define RESIZE_BILINEAR_CORNERS 2u
-// Which elements are turned together, and where their angles lie (rotary.comp).
+// Pairs of elements that are rotated together, and the layout of their angles (rotary.comp).
 #define ROTARY_PAIRS 0u
 #define ROTARY_INTERLEAVED 1u
 #define ROTARY_HALVES 2u

@@ -9,7 +9,6 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_api.schemes import Decline
 from delegatekit_toolkit.support import Constraint
 
 from ..ir.layout import Tensor
@@ -29,6 +28,8 @@ EXPONENTIAL_NAN: Final = "exp(NaN) is 0"
 MAXIMUM_NAN: Final = "the maximum of NaN and a number is the number"
 MINIMUM_NAN: Final = "the minimum of NaN and a number is the number"
 ROOT_OF_INFINITY: Final = "sqrt(inf) is NaN"
+#: Measured on processors with AVX2; with AVX-512 both are exact.
+LOGARITHM_ENDS: Final = "without AVX-512, log(inf) is 88.4 and log(NaN) a number"
 
 
 def unless_float16(text: str) -> Callable[[Call], str]:
@@ -87,21 +88,6 @@ def float32_number(name: str) -> Constraint:
 
     check.__doc__ = f"{name} fits float32."
     return check
-
-
-# -- int8: the fact `int8` of a row ------------------------------------------------------------------------------------
-
-
-def rounded_before(call: Call) -> str | None:
-    """Eight bits are too few for what the program is given, but not for what has no more."""
-    is_given = call.operands[0].producer is None
-    return "its input is the program's, in more than eight bits" if is_given else None
-
-
-#: The operator goes on with what is int8 already, to a scale of its own: why a call is rather left in float.
-TO_OWN_SCALE: Final[tuple[Decline, ...]] = ()
-#: So do logarithms and their like, but for what the program is given.
-UNLESS_GIVEN: Final = (rounded_before,)
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

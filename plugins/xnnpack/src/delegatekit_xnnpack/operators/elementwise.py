@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from delegatekit_api import Call, Operand
-from delegatekit_api.schemes import Decline
 from delegatekit_toolkit.constraints import finite
 from delegatekit_toolkit.sizes import Dynamic
 from delegatekit_toolkit.support import Row, row
@@ -20,12 +19,11 @@ from ..ir.operators import BinaryKind, UnaryKind
 from .common import (
     EXPONENTIAL_NAN,
     LARGEST,
+    LOGARITHM_ENDS,
     MAXIMUM_NAN,
     MINIMUM_NAN,
     ROOT_OF_INFINITY,
     SMALLEST,
-    TO_OWN_SCALE,
-    UNLESS_GIVEN,
     arithmetic,
     expand,
     normal_number,
@@ -83,13 +81,6 @@ def _unary(kind: UnaryKind) -> Lower:
         return b.unary(kind, b.tensor(call["self"]))
 
     return lower
-
-
-def _function(operators: str, kind: UnaryKind, *, int8: tuple[Decline, ...] = TO_OWN_SCALE, **facts: Any) -> Row[Lower]:
-    """The row of a function that XNNPACK has: on int8, too, if its kind is computed on integers."""
-    if kind.on_integers:
-        facts["int8"] = int8
-    return row(operators, _unary(kind), **facts)
 
 
 def _scaled(kind: UnaryKind, factor: float) -> Lower:
@@ -328,45 +319,42 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         _binary(BinaryKind.MAXIMUM),
         special_values=MAXIMUM_NAN,
         float16=plain_operands,
-        int8=TO_OWN_SCALE,
     ),
     row(
         "minimum.default",
         _binary(BinaryKind.MINIMUM),
         special_values=MINIMUM_NAN,
         float16=plain_operands,
-        int8=TO_OWN_SCALE,
     ),
     row("lerp.Scalar", _lerp, finite("weight"), keep=True),
-    _function("abs.default", UnaryKind.ABS, float16=always),
-    _function("ceil.default", UnaryKind.CEILING, float16=always),
-    _function("cos.default", UnaryKind.COS, special_values=_WAVES),
-    _function("exp.default", UnaryKind.EXP, int8=UNLESS_GIVEN, special_values=EXPONENTIAL_NAN),
-    _function("floor.default", UnaryKind.FLOOR, float16=always),
-    _function("log.default", UnaryKind.LOG, int8=UNLESS_GIVEN),
-    row("log2.default", _scaled(UnaryKind.LOG, 1.0 / math.log(2.0))),
-    row("log10.default", _scaled(UnaryKind.LOG, 1.0 / math.log(10.0))),
-    _function("neg.default", UnaryKind.NEGATE, float16=always),
+    row("abs.default", _unary(UnaryKind.ABS), float16=always),
+    row("ceil.default", _unary(UnaryKind.CEILING), float16=always),
+    row("cos.default", _unary(UnaryKind.COS), special_values=_WAVES),
+    row("exp.default", _unary(UnaryKind.EXP), special_values=EXPONENTIAL_NAN),
+    row("floor.default", _unary(UnaryKind.FLOOR), float16=always),
+    row("log.default", _unary(UnaryKind.LOG), special_values=LOGARITHM_ENDS),
+    row("log2.default", _scaled(UnaryKind.LOG, 1.0 / math.log(2.0)), special_values=LOGARITHM_ENDS),
+    row("log10.default", _scaled(UnaryKind.LOG, 1.0 / math.log(10.0)), special_values=LOGARITHM_ENDS),
+    row("neg.default", _unary(UnaryKind.NEGATE), float16=always),
     row("reciprocal.default", _reciprocal, float16=always),
     row("rsqrt.default", _reciprocal_square_root, special_values=ROOT_OF_INFINITY),
-    _function("sigmoid.default", UnaryKind.SIGMOID, special_values=_SIGMOID),
-    _function("sin.default", UnaryKind.SIN, special_values=_WAVES),
-    _function("sqrt.default", UnaryKind.SQUARE_ROOT, int8=UNLESS_GIVEN, special_values=ROOT_OF_INFINITY),
-    _function("square.default", UnaryKind.SQUARE, int8=UNLESS_GIVEN, keep=True, float16=always),
-    _function("tanh.default", UnaryKind.TANH),
+    row("sigmoid.default", _unary(UnaryKind.SIGMOID), special_values=_SIGMOID),
+    row("sin.default", _unary(UnaryKind.SIN), special_values=_WAVES),
+    row("sqrt.default", _unary(UnaryKind.SQUARE_ROOT), special_values=ROOT_OF_INFINITY),
+    row("square.default", _unary(UnaryKind.SQUARE), keep=True, float16=always),
+    row("tanh.default", _unary(UnaryKind.TANH)),
     row(
         "pow.Tensor_Scalar",
         _power,
         exact_power,
         special_values=_roots_of_infinity,
         float16=_first_or_second,
-        int8=UNLESS_GIVEN,
     ),
     row("relu.default", _clamp),
     row("hardtanh.default clamp.default", _clamp, ordered_bounds, keep=True),
     row("clamp.Tensor", _clamp_between, special_values=MAXIMUM_NAN),
     row("where.self", _where, masked_constant, special_values=MAXIMUM_NAN, constants_of_any_type="condition"),
-    _function("hardswish.default", UnaryKind.HARDSWISH, keep=True, float16=always),
+    row("hardswish.default", _unary(UnaryKind.HARDSWISH), keep=True, float16=always),
     row("hardsigmoid.default", _hardsigmoid, keep=True),
     row(
         "leaky_relu.default",
@@ -374,7 +362,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         normal_number("negative_slope"),
         keep=True,
         float16=normal_float16("negative_slope"),
-        int8=TO_OWN_SCALE,
     ),
     row(
         "elu.default",
@@ -383,10 +370,9 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         normal_number("scale"),
         keep=True,
         float16=_unscaled_elu,
-        int8=TO_OWN_SCALE,
     ),
     row("prelu.default", _prelu, keep=True, float16=always),
     row("silu.default", _silu, keep=True, special_values=_SIGMOID),
-    row("gelu.default", _gelu, keep=True, special_values="gelu(inf) is inf, PyTorch says NaN", int8=TO_OWN_SCALE),
+    row("gelu.default", _gelu, keep=True, special_values="gelu(inf) is inf, PyTorch says NaN"),
     row("glu.default", _glu, halves_known, keep=True, special_values=_SIGMOID),
 )

@@ -15,7 +15,7 @@ from delegatekit_toolkit.support import Row, row
 from ..ir import operators as ops
 from ..ir.layout import Tensor
 from ..ir.operators import BinaryKind, UnaryKind
-from .common import ADD, DIVIDE, EXPONENTIAL_NAN, MULTIPLY, SUBTRACT, arithmetic, positive_number, sign
+from .common import ADD, DIVIDE, EXPONENTIAL_NAN, LOGARITHM_ENDS, MULTIPLY, SUBTRACT, arithmetic, positive_number, sign
 from .program import Lower, ProgramBuilder
 
 
@@ -118,7 +118,7 @@ def _celu(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("log1p.default", _log1p),
+    row("log1p.default", _log1p, special_values=LOGARITHM_ENDS),
     row("expm1.default", _expm1),
     row("sinh.default", _sinh),
     row("cosh.default", _cosh, special_values=EXPONENTIAL_NAN),

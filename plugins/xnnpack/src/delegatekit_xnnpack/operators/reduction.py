@@ -23,7 +23,7 @@ from ..ir.joined import reshape_obstacle
 from ..ir.layout import Tensor
 from ..ir.operators import BinaryKind, Padding, PoolKind, UnaryKind
 from ..ir.types import MAX_RANK, Shape
-from .common import EXPONENTIAL_NAN, LARGEST, POOLED_NAN, TO_OWN_SCALE, not_narrowed, not_scalar
+from .common import EXPONENTIAL_NAN, LARGEST, LOGARITHM_ENDS, POOLED_NAN, not_narrowed, not_scalar
 from .precision import always
 from .program import Lower, ProgramBuilder
 
@@ -414,9 +414,10 @@ def _scale_and_shift(
 #: Of operators that reduce first by a maximum, then by a sum.
 _EXPONENTIAL_SUMS: Final = (reducible(counted=True, averaged=True), few_pooled)
 _POOLED_AND_EXPONENTIAL: Final = f"{POOLED_NAN}, and {EXPONENTIAL_NAN}"
+_LOGARITHMS: Final = f"{_POOLED_AND_EXPONENTIAL}; {LOGARITHM_ENDS}"
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("mean.dim", _mean_of_call, not_narrowed, reducible(averaged=True), int8=TO_OWN_SCALE),
+    row("mean.dim", _mean_of_call, not_narrowed, reducible(averaged=True)),
     row("sum.dim_IntList", _sum, not_narrowed, reducible(counted=True, averaged=True)),
     row("var.correction", _variance, enough_elements, reducible(averaged=True)),
     row("amax.default", _extreme(maximum=True), reducible(counted=True), special_values=POOLED_NAN, float16=always),
@@ -424,8 +425,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("max.default", _extreme(maximum=True), whole_extreme, special_values=POOLED_NAN),
     row("min.default", _extreme(maximum=False), whole_extreme, special_values=POOLED_NAN),
     row("_softmax.default", _softmax, not_scalar),
-    row("_log_softmax.default", _log_softmax, not_scalar, *_EXPONENTIAL_SUMS, special_values=_POOLED_AND_EXPONENTIAL),
-    row("logsumexp.default", _log_sum_exp, *_EXPONENTIAL_SUMS, keep=True, special_values=_POOLED_AND_EXPONENTIAL),
+    row("_log_softmax.default", _log_softmax, not_scalar, *_EXPONENTIAL_SUMS, special_values=_LOGARITHMS),
+    row("logsumexp.default", _log_sum_exp, *_EXPONENTIAL_SUMS, keep=True, special_values=_LOGARITHMS),
     row("layer_norm.default", _layer_norm, positive_epsilon, few_normalized, keep=True),
     row("group_norm.default", _group_norm, positive_epsilon, few_groups, keep=True),
 )

@@ -22,7 +22,7 @@ from ..ir.graph import Value
 from ..ir.layout import Tensor
 from ..ir.operators import ConvolutionKind, Padding, PoolKind
 from ..ir.types import DataType, Format, PerChannelQuantization, PerRowQuantization, static
-from .common import POOLED_NAN, RUN_LIMIT, TO_OWN_SCALE, chosen, expand, index_runs
+from .common import POOLED_NAN, RUN_LIMIT, chosen, expand, index_runs
 from .precision import TERM_LIMIT, always
 from .program import Lower, ProgramBuilder
 
@@ -415,9 +415,9 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("max_pool1d.default", _max_pool(1), pool_shape(1), keep=True, special_values=POOLED_NAN, float16=always),
     row("max_pool2d.default", _max_pool(2), pool_shape(2), keep=True, special_values=POOLED_NAN, float16=always),
     row("avg_pool1d.default", _average_pool(1), pool_shape(1), keep=True),
-    row("avg_pool2d.default", _average_pool(2), pool_shape(2, divides=True), int8=TO_OWN_SCALE),
+    row("avg_pool2d.default", _average_pool(2), pool_shape(2, divides=True)),
     row("adaptive_avg_pool1d.default", _adaptive_average_pool(1), few_windows(1), keep=True),
-    row("_adaptive_avg_pool2d.default", _adaptive_average_pool(2), few_windows(2), int8=TO_OWN_SCALE),
+    row("_adaptive_avg_pool2d.default", _adaptive_average_pool(2), few_windows(2)),
     row(
         "upsample_bilinear2d.vec",
         _upsample_bilinear,
