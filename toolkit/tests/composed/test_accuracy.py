@@ -200,7 +200,7 @@ OF_ONE = (
     *(functions.exp2, functions.tanh, functions.sigmoid, functions.expm1, functions.log1p, functions.sinh),
     *(functions.cosh, functions.asinh, functions.acosh, functions.atanh, functions.erf, functions.erfc),
     *(angles.atan, angles.asin, angles.acos, number.ceil, number.trunc, number.isnan, number.isinf, number.signbit),
-    *(activations.relu, activations.hardsigmoid, activations.silu),
+    *(activations.relu, activations.hardsigmoid, activations.silu, activations.mish, activations.hardswish),
 )
 
 

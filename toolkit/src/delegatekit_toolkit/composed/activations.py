@@ -80,5 +80,5 @@ def rising_softplus(call: Call) -> str | None:
 
 @composition
 def mish(x: Number[V]) -> Number[V]:
-    """x tanh(ln(1 + e^x)). Far below 0 the logarithm is not quite 0 in float16, but the product is."""
-    return maximum(x, -16.0 if x.digits <= 11 else -104.0) * tanh(smooth_relu(x))
+    """x tanh(ln(1 + e^x)). A target without infinities is not trusted to have 0 for the logarithm far below 0."""
+    return (x if x.dialect.infinities else maximum(x, -16.0)) * tanh(smooth_relu(x))
