@@ -263,16 +263,18 @@ def rsqrt(x: Number[V]) -> Number[V]:
     return 1 / sqrt(x)
 
 
-@composition
 def ceil(x: Number[V]) -> Number[V]:
     """The smallest integer that is not smaller."""
-    return -floor(-x) if x.is_float else x
+    if not x.is_float:
+        return x
+    return write("ceil", x) if "ceil" in x.dialect.primitives else -floor(-x)
 
 
-@composition
 def trunc(x: Number[V]) -> Number[V]:
     """The number without its fraction."""
-    return where(x < 0, ceil(x), floor(x)) if x.is_float else x
+    if not x.is_float:
+        return x
+    return write("trunc", x) if "trunc" in x.dialect.primitives else where(x < 0, ceil(x), floor(x))
 
 
 @composition
