@@ -148,7 +148,8 @@ def test_whether_any_or_all_hold_is_as_in_eager():
 @pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
 def test_distances_agree_with_eager(p):
     compare(
-        lower(lambda x, y: torch.cdist(x, y, p), values(5, 7, 9), values(6, 4, 9), backend="vulkan"), tolerance=1e-5
+        lower(lambda x, y: torch.cdist(x, y, p), values(5, 7, 9), values(6, 4, 9), backend="vulkan"),
+        tolerance=TOLERANCE,
     )
 
 
@@ -161,7 +162,7 @@ def test_records_and_products_up_to_each_element_agree_with_eager(axis):
     x[0, 1, 3], x[1, 2, 2] = math.nan, math.inf
     lowered = lower(function, x, backend="vulkan")
     for got, want in zip(lowered.run(), lowered.eager(), strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6, equal_nan=True)
+        torch.testing.assert_close(got, want, rtol=TOLERANCE, atol=0, equal_nan=True)
 
 
 def test_records_of_integers_and_booleans_are_those_of_eager():

@@ -8,25 +8,24 @@ from typing import Any, Final
 
 from delegatekit_api import Call
 
-from .number import Number, Term, V, composition, floor, maximum, minimum, ne, sign, signbit, trunc, truth, where
+from .number import Number, Term, V, composition, floor, maximum, minimum, ne, sign, signbit, times, trunc, truth, where
 
 # -- sums and products -------------------------------------------------------------------------------------------------
 
 
 def add(left: Number[V], right: Term[V], alpha: float = 1) -> Number[V]:
     """left + alpha right; of booleans, either."""
-    return left | _truth(left, right) if left.is_bool else left + _times(right, alpha)
+    return left | _truth(left, right) if left.is_bool else left + times(right, alpha)
 
 
 def sub(left: Number[V], right: Term[V], alpha: float = 1) -> Number[V]:
     """left - alpha right"""
-    return left - _times(right, alpha)
+    return left - times(right, alpha)
 
 
 def rsub(left: Number[V], right: Term[V], alpha: float = 1) -> Number[V]:
     """right - alpha left"""
-    scaled = left if alpha == 1 else left * alpha
-    return right - scaled
+    return right - times(left, alpha)
 
 
 def _truth(like: Number[V], item: Term[V]) -> Number[V]:
@@ -34,10 +33,6 @@ def _truth(like: Number[V], item: Term[V]) -> Number[V]:
     if isinstance(item, Number):
         return item
     return like | ~like if item else like & ~like
-
-
-def _times(right: Term[V], alpha: float) -> Term[V]:
-    return right if alpha == 1 else right * alpha
 
 
 def mul(left: Number[V], right: Term[V]) -> Number[V]:
@@ -133,13 +128,6 @@ def _but_nan(left: Number[V], right: Number[V], found: Number[V]) -> Number[V]:
     return where(left.equals(left), where(right.equals(right), found, left), right)
 
 
-def clamp_between(x: Number[V], low: Number[V] | None, high: Number[V] | None) -> Number[V]:
-    """The number between two tensors."""
-    if low is not None:
-        x = maximum(x, low)
-    return x if high is None else minimum(x, high)
-
-
 # -- comparisons and logic ---------------------------------------------------------------------------------------------
 
 
@@ -176,7 +164,7 @@ def logical_xor(left: Number[V], right: Number[V]) -> Number[V]:
 
 
 def logical_not(x: Number[V]) -> Number[V]:
-    """0"""
+    """True where the number is 0."""
     return ~truth(x)
 
 

@@ -140,6 +140,7 @@ class Number(Generic[V]):
 
 #: An operand: a number of the graph, or a Python number.
 Term: TypeAlias = "Number[V] | float"
+TermT = TypeVar("TermT", bound="Number[Any] | float")
 
 
 def write(name: str, *operands: Any) -> Number[Any]:
@@ -245,6 +246,11 @@ def ne(x: Number[V], other: Term[V]) -> Number[V]:
 
 @composition
 def clamp(x: Number[V], low: float | None, high: float | None) -> Number[V]:
+    """The number between two numbers, as `between`."""
+    return between(x, low, high)
+
+
+def between(x: Number[V], low: Term[V] | None, high: Term[V] | None) -> Number[V]:
     """The number between two bounds; where the lower is the larger one, everything is the upper, as in PyTorch."""
     if low is not None:
         x = maximum(x, low)
@@ -295,9 +301,9 @@ def isinf(x: Number[V]) -> Number[V]:
     return abs(x).equals(math.inf)
 
 
-def times(x: Number[V], factor: float) -> Number[V]:
+def times(x: TermT, factor: float) -> TermT:
     """A product with a known factor; with 1, the number itself."""
-    return x if factor == 1 else x * factor
+    return x if factor == 1 else x * factor  # type: ignore[return-value]
 
 
 def polynomial(x: Number[V], coefficients: Sequence[float]) -> Number[V]:

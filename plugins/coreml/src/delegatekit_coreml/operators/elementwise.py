@@ -71,7 +71,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("maximum.default", composed(number.maximum, _TWO), ANY),
     row("minimum.default", composed(number.minimum, _TWO), ANY),
     row("clamp.default hardtanh.default", _clamp, NUMBERS, *_FITTING),
-    row("clamp.Tensor", composed(arithmetic.clamp_between, "self min max"), NUMBERS),
+    row("clamp.Tensor", composed(number.between, "self min max"), NUMBERS),
     *(row(f"{name}.Tensor {name}.Scalar", composed(make, _TWO), ANY, *_FITTING) for name, make in COMPARISONS.items()),
     row("logical_and.default", composed(arithmetic.logical_and, _TWO), ANY),
     row("logical_or.default", composed(arithmetic.logical_or, _TWO), ANY),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, cast
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.composed import arithmetic
+from delegatekit_toolkit.composed import arithmetic, number
 from delegatekit_toolkit.composed.arithmetic import exact_division
 from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.narrowing import narrow_product, numbers_fit
@@ -142,7 +142,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("div.Tensor_mode div.Scalar_mode", composed(arithmetic.div, _TWO, "rounding_mode"), *_DIVISION),
     row("remainder.Tensor remainder.Scalar", composed(arithmetic.remainder, _TWO), *_DIVISION),
     row("fmod.Tensor fmod.Scalar", composed(arithmetic.fmod, _TWO), *_DIVISION),
-    row("clamp.Tensor", composed(arithmetic.clamp_between, "self min max"), NUMBERS),
+    row("clamp.Tensor", composed(number.between, "self min max"), NUMBERS),
     row("bitwise_and.Tensor", _logical_and, _TRUTHS),
     row("bitwise_or.Tensor", composed(arithmetic.logical_or, _TWO), _TRUTHS),
     row("bitwise_xor.Tensor", composed(arithmetic.logical_xor, _TWO), _TRUTHS),

@@ -176,6 +176,10 @@ def _compared(name: str) -> Primitive[Tensor]:
     return write
 
 
+def _relu(b: ProgramBuilder, x: Tensor) -> Tensor:
+    return function(b, "aten.relu.default", x) if x.datatype.is_float else clamp(b, x, 0, None)
+
+
 def _absolute(b: ProgramBuilder, x: Tensor) -> Tensor:
     return function(b, "aten.abs.default", x) if x.datatype.is_float else _larger(b, x, sub(b, 0, x))
 
@@ -275,6 +279,7 @@ DIALECT: Final[Dialect[Tensor]] = Dialect(
         "minimum": _smaller,
         "maximum": _larger,
         "clamp": clamp,
+        "relu": _relu,
         "log": _logarithm(math.log(10)),
         "log2": _logarithm(math.log2(10)),
         "truth": lambda b, x: converted(b, x, DataType.BOOL),

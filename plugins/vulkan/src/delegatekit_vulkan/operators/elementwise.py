@@ -82,7 +82,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("minimum.default", composed(number.minimum, _TWO), *_ANY),
     row("fmax.default", composed(arithmetic.fmax, _TWO), *_NUMBERS, four_axes),
     row("fmin.default", composed(arithmetic.fmin, _TWO), *_NUMBERS, four_axes),
-    row("clamp.Tensor", composed(arithmetic.clamp_between, "self min max"), *_NUMBERS, flat_rank),
+    row("clamp.Tensor", composed(number.between, "self min max"), *_NUMBERS, flat_rank),
     row("copysign.Tensor copysign.Scalar", composed(arithmetic.copysign, _TWO), types(*FLOATS), four_axes),
     row("signbit.default", composed(number.signbit), types(*FLOATS, *INTEGERS, of=("self",)), flat_rank),
     *(

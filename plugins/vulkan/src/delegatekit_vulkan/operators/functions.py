@@ -15,15 +15,10 @@ from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.symbols import shape_of
 
 from ..ir.graph import Tensor
-from .common import FLOATS, INTEGERS, clamp, composed, composed_along, flat_rank, four_axes, function, types
+from .common import FLOATS, INTEGERS, composed, composed_along, flat_rank, four_axes, function, types
 from .program import Lower, ProgramBuilder
 
 # -- functions that the runtime has ------------------------------------------------------------------------------------
-
-
-def _relu(b: ProgramBuilder, call: Call) -> Tensor:
-    x = b.tensor(call["self"])
-    return function(b, "aten.relu.default", x) if x.datatype.is_float else clamp(b, x, 0, None)
 
 
 def _gelu(b: ProgramBuilder, call: Call) -> Tensor:
@@ -82,7 +77,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     ),
     row("abs.default", composed(abs), *_NUMBERS, runs=()),
     row("neg.default", composed(operator.neg), *_NUMBERS, runs=()),
-    row("relu.default", _relu, *_NUMBERS, runs=()),
+    row("relu.default", composed(activations.relu), *_NUMBERS, runs=()),
     row("round.default", composed(number.round_), *_NUMBERS, runs=()),
     row("floor.default", composed(number.floor), *_NUMBERS),
     row("ceil.default", composed(number.ceil), *_NUMBERS),
