@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-# A package is a folder with a pyproject.toml, at the top or in plugins/ (packages.py finds them by the same rule).
-PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard */pyproject.toml plugins/*/pyproject.toml))
+# A package is a folder with a pyproject.toml, at the top, in integrations/ or in plugins/ (packages.py finds them by the same rule).
+PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard */pyproject.toml integrations/*/pyproject.toml plugins/*/pyproject.toml))
 PLUGINS := $(filter plugins/%,$(PACKAGES))
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 

@@ -1,7 +1,7 @@
 """Finds the packages of this repository by their folders, so that no list of them is kept anywhere.
 
-A package is a folder with a pyproject.toml, at the top or in plugins/; the examples are backends outside of it.
-The Makefile finds them by the same rule.
+A package is a folder with a pyproject.toml, at the top, in integrations/ or in plugins/; the examples are backends
+outside of it. The Makefile finds them by the same rule.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ else:
     import tomli as tomllib
 
 ROOT: Final = Path(__file__).parent
+#: Where packages are.
+FOLDERS: Final = ("*", "integrations/*", "plugins/*")
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ class Package:
 
 
 def packages() -> list[Package]:
-    """The packages at the top of the repository and in plugins/, in the order of their folders."""
-    return [Package(path.parent) for pattern in ("*", "plugins/*") for path in _projects(pattern)]
+    """The packages at the top of the repository, in integrations/ and in plugins/, in the order of their folders."""
+    return [Package(path.parent) for pattern in FOLDERS for path in _projects(pattern)]
 
 
 def plugins() -> list[Package]:

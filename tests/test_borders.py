@@ -30,15 +30,16 @@ EVERY = [*PACKAGES, *examples()]
 OURS = {package.module: package for package in EVERY}
 
 #: Modules that no plugin, and no other package that plugins may need, imports.
-UPSTAIRS = frozenset({"delegatekit", "delegatekit-tools", "delegatekit-conformance"})
+UPSTAIRS = frozenset({"delegatekit", "delegatekit-tools", "delegatekit-executorch", "delegatekit-conformance"})
 #: Distribution -> those of ours that it may import.
 BELOW = {
     "delegatekit-api": frozenset[str](),
     "delegatekit-toolkit": frozenset({"delegatekit-api"}),
     "delegatekit": frozenset({"delegatekit-api", "delegatekit-toolkit"}),
     "delegatekit-tools": frozenset({"delegatekit-api", "delegatekit-toolkit", "delegatekit"}),
+    "delegatekit-executorch": frozenset({"delegatekit-api", "delegatekit-toolkit", "delegatekit", "delegatekit-tools"}),
     "delegatekit-conformance": frozenset(
-        {"delegatekit-api", "delegatekit-toolkit", "delegatekit", "delegatekit-tools"}
+        {"delegatekit-api", "delegatekit-toolkit", "delegatekit", "delegatekit-tools", "delegatekit-executorch"}
     ),
 }
 #: Packages whose names are loaded on first use, where they are installed.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packages import ROOT, Package
+from packages import FOLDERS, ROOT, Package
 
 RECIPES = ROOT / "docs" / "recipes.md"
 #: The name in the recipe, as long as the example's, so that lines stay as they are formatted.
@@ -44,7 +44,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory, write_metadata: Any) ->
 
 def run(repository: Path, *command: str) -> str:
     """The output of a command that runs in the copy, with the packages of the copy."""
-    sources = [str(path) for path in sorted([*repository.glob("*/src"), *repository.glob("plugins/*/src")])]
+    sources = sorted(str(path) for pattern in FOLDERS for path in repository.glob(f"{pattern}/src"))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([*sources, str(repository)])}
     result = subprocess.run(command, cwd=repository, capture_output=True, text=True, env=environment, check=False)
     assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-5000:]
@@ -68,7 +68,7 @@ def test_it_is_linted(repository: Path) -> None:
 @pytest.mark.slow
 def test_its_types_are_checked(repository: Path) -> None:
     said = run(repository, sys.executable, "-m", "mypy", "--cache-dir", str(repository / ".mypy_cache"))
-    sources = [*repository.glob("*/src/**/*.py"), *repository.glob("plugins/*/src/**/*.py")]
+    sources = [path for pattern in FOLDERS for path in repository.glob(f"{pattern}/src/**/*.py")]
     assert f"no issues found in {len(sources)} source files" in said
 
 

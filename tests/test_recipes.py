@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from packages import ROOT
+from packages import FOLDERS, ROOT
 
 PAGE = ROOT / "docs" / "recipes.md"
 TESTS = (
@@ -62,7 +62,7 @@ def _changed(repository: Path) -> list[Path]:
 
 
 def test_what_they_add_passes_its_tests(repository: Path) -> None:
-    sources = [*repository.glob("*/src"), *repository.glob("plugins/*/src"), repository]
+    sources = [*(path for pattern in FOLDERS for path in repository.glob(f"{pattern}/src")), repository]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sources))}
     # Without the packages' own configuration of pytest-xdist, in one process.
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS]

@@ -1,0 +1,1 @@
+"""DelegateKit's backends inside ExecuTorch: in its export pipeline and in its runtime of the host."""
