@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from function_module import Function
 from referee import check
 from torch import nn
 
@@ -19,15 +20,6 @@ REAL = torch.linspace(-2, 3, 12).reshape(3, 4)
 PAIRS = torch.stack([REAL, REAL.flip(1) * 0.5 + 0.1], -1)
 OTHERS = torch.stack([REAL * 0.7 - 0.2, REAL.flip(0)], -1)
 SIGNAL = torch.sin(torch.arange(128.0)) + 0.3 * torch.cos(torch.arange(128.0) * 2.3)
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.function(*inputs)
 
 
 def of_pairs(functions: Iterable[Callable[..., torch.Tensor]]) -> Function:
@@ -210,7 +202,7 @@ def test_what_has_no_real_form_is_refused_with_its_source_line(
 ) -> None:
     with pytest.raises(UnsupportedError, match=reason) as caught:
         delegatekit.lower(Function(function), inputs, backends=[])
-    assert "test_complex_numbers.py" in str(caught.value)
+    assert "function_module.py" in str(caught.value)
 
 
 def test_a_transform_over_a_changing_size_is_refused() -> None:

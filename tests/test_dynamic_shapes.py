@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from function_module import Function
 from referee import StockProgram, check, same
 from torch import nn
 from torch.export import Dim
@@ -15,16 +16,6 @@ from torch.nn import functional as F
 import delegatekit
 from delegatekit.pte import read, schema
 from delegatekit_api import ExecutionError, UnsupportedError
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
-
 
 N, M = Dim("n", min=1, max=9), Dim("m", min=1, max=7)
 SIZES = [3, 9, 1, 2, 8]
@@ -104,7 +95,7 @@ def test_an_operator_with_a_size_that_changes(name: str) -> None:
     least = {"slice front": 3, "slice end": 3, "var": 2}.get(name, 1)
     dim = Dim("n", min=least, max=9)
     calls = [(torch.randn(max(n, least), 6),) for n in SIZES]
-    check(Function(function), (torch.randn(3, 6),), calls, dynamic_shapes={"args": ({0: dim},)})
+    check(Function(function), (torch.randn(3, 6),), calls, dynamic_shapes={"inputs": ({0: dim},)})
 
 
 def test_two_sizes_and_what_is_computed_of_them() -> None:
@@ -113,7 +104,7 @@ def test_two_sizes_and_what_is_computed_of_them() -> None:
         return both, both.shape[1], (x.unsqueeze(2) * y.unsqueeze(1)).reshape(x.shape[0], -1), both.transpose(0, 1)
 
     calls = [(torch.randn(n, m), torch.randn(n, m + 1)) for n, m in ((3, 4), (9, 7), (1, 1), (2, 7), (9, 1))]
-    check(Function(forward), calls[0], calls, dynamic_shapes={"args": ({0: N, 1: M}, {0: N, 1: M + 1})})
+    check(Function(forward), calls[0], calls, dynamic_shapes={"inputs": ({0: N, 1: M}, {0: N, 1: M + 1})})
 
 
 def test_a_size_that_is_a_multiple_of_what_the_caller_chooses() -> None:
@@ -123,7 +114,7 @@ def test_a_size_that_is_a_multiple_of_what_the_caller_chooses() -> None:
         Function(lambda x: (x[: x.shape[0] // 2] * x[x.shape[0] // 2 :], torch.arange(x.shape[0] // 2))),
         calls[0],
         calls,
-        dynamic_shapes={"args": ({0: 2 * half},)},
+        dynamic_shapes={"inputs": ({0: 2 * half},)},
     )
 
 
@@ -162,7 +153,7 @@ def test_a_number_read_from_a_tensor_bounds_a_size() -> None:
 
 
 def test_the_file_has_the_largest_sizes() -> None:
-    program = check(Function(lambda x: x.t() * 2), (torch.randn(3, 6),), [], dynamic_shapes={"args": ({0: N},)})
+    program = check(Function(lambda x: x.t() * 2), (torch.randn(3, 6),), [], dynamic_shapes={"inputs": ({0: N},)})
     (plan,) = read(program.buffer).program.execution_plan or ()
     tensors = [value.val for value in plan.values or () if isinstance(value.val, schema.Tensor)]
     assert [(t.sizes, t.shape_dynamism) for t in tensors] == [([9, 6], 1), ([6, 9], 1), ([6, 9], 1)]
@@ -170,7 +161,7 @@ def test_the_file_has_the_largest_sizes() -> None:
 
 def test_a_size_above_the_bound_is_refused_by_both_engines() -> None:
     module = Function(lambda x: x * 2)
-    exported = torch.export.export(module, (torch.randn(3, 6),), dynamic_shapes={"args": ({0: N},)})
+    exported = torch.export.export(module, (torch.randn(3, 6),), dynamic_shapes={"inputs": ({0: N},)})
     buffer = delegatekit.lower(exported, backends=[]).buffer
     with pytest.raises(RuntimeError, match="0x10"):
         StockProgram(buffer).method()((torch.randn(10, 6),))
@@ -184,7 +175,7 @@ def _sizes_method(dims: Any, *shapes: tuple[int, ...]) -> Any:
     """The lowered sum of all elements of each input, whose sizes change as `dims` says."""
     examples = tuple(torch.ones(shape) for shape in shapes)
     module = Function(lambda *args: [x.sum() for x in args])
-    exported = torch.export.export(module, examples, dynamic_shapes={"args": dims})
+    exported = torch.export.export(module, examples, dynamic_shapes={"inputs": dims})
     return delegatekit.load(delegatekit.lower(exported, backends=[]).buffer)["forward"]
 
 
@@ -204,14 +195,14 @@ WRONG_SIZES: dict[str, tuple[Any, list[Any], list[Any], list[Any], str]] = {
         [(3, 3)],
         [[(4, 4)], [(2, 2)]],
         [(2, 4)],
-        r"axis 1 must be 2, which follows from axis 0 of args_0$",
+        r"axis 1 must be 2, which follows from axis 0 of inputs_0$",
     ),
     "inputs of one size": (
         ({0: N}, {0: N}),
         [(3, 2), (3,)],
         [[(4, 2), (4,)]],
         [(4, 2), (3,)],
-        r"args_1: has shape \(3,\): axis 0 must be 4, which follows from axis 0 of args_0$",
+        r"inputs_1: has shape \(3,\): axis 0 must be 4, which follows from axis 0 of inputs_0$",
     ),
     "a multiple": (({0: 2 * M},), [(6,)], [[(2,)], [(14,)]], [(5,)], "axis 0 must be a multiple of 2$"),
     "one more": (({0: M}, {0: M + 1}), [(3,), (4,)], [[(5,), (6,)]], [(5,), (5,)], "axis 0 must be 6, which follows"),
@@ -230,7 +221,7 @@ def test_sizes_that_the_program_was_not_exported_for_are_refused(case: str) -> N
 
 def test_a_size_without_a_bound_is_refused_with_the_way_out() -> None:
     exported = torch.export.export(
-        Function(lambda x: x * 2), (torch.randn(3, 6),), dynamic_shapes={"args": ({0: Dim("n")},)}
+        Function(lambda x: x * 2), (torch.randn(3, 6),), dynamic_shapes={"inputs": ({0: Dim("n")},)}
     )
     with pytest.raises(UnsupportedError, match=r"(?s)without an upper bound.*max="):
         delegatekit.lower(exported, backends=[])
@@ -238,7 +229,7 @@ def test_a_size_without_a_bound_is_refused_with_the_way_out() -> None:
 
 def test_a_number_that_the_caller_changes_is_refused() -> None:
     exported = torch.export.export(
-        Function(lambda x, n: x * n), (torch.randn(3), 4), dynamic_shapes={"args": (None, Dim.DYNAMIC)}
+        Function(lambda x, n: x * n), (torch.randn(3), 4), dynamic_shapes={"inputs": (None, Dim.DYNAMIC)}
     )
     with pytest.raises(UnsupportedError, match="pass a tensor"):
         delegatekit.lower(exported, backends=[])
@@ -251,7 +242,7 @@ def test_a_backend_that_takes_static_shapes_only_is_given_none(install_plugin: A
     )
     assert len(delegatekit.report(delegatekit.lower(exported, backends=["fixed"])).methods[0].delegates) == 1
     exported = torch.export.export(
-        Function(lambda x: x.sin()), (torch.randn(3, 6),), dynamic_shapes={"args": ({0: N},)}
+        Function(lambda x: x.sin()), (torch.randn(3, 6),), dynamic_shapes={"inputs": ({0: N},)}
     )
     (row,) = delegatekit.explain(exported, backends=["fixed"]).rows
     assert row.backend is None and "takes static shapes only" in row.reasons["fixed"]
@@ -265,7 +256,7 @@ def test_a_delegate_gets_tensors_only_and_computes_sizes_from_theirs(install_plu
     exported = torch.export.export(
         Function(lambda x, y: (x.sin().view(x.shape[0], 3, 2), y.expand(x.shape[0], 6) * 2)),
         (torch.randn(3, 6), torch.randn(6)),
-        dynamic_shapes={"args": ({0: N}, None)},
+        dynamic_shapes={"inputs": ({0: N}, None)},
     )
     program = delegatekit.lower(exported, backends=["seeing"])
     assert "sym_size" not in str(delegatekit.report(program))
@@ -287,7 +278,7 @@ def test_a_delegate_gets_tensors_only_and_computes_sizes_from_theirs(install_plu
     exported = torch.export.export(
         Function(lambda x, y: (x.cos(), y.expand(x.shape[0], 6).sin())),
         (torch.randn(3, 6), torch.randn(6)),
-        dynamic_shapes={"args": ({0: N}, None)},
+        dynamic_shapes={"inputs": ({0: N}, None)},
     )
     rows = {row.operator: row for row in delegatekit.explain(exported, backends=["seeing"]).rows}
     assert "is not a size of its delegate's inputs" in rows["aten.expand_copy.default"].reasons["seeing"]
@@ -324,7 +315,7 @@ def preprocess(partition, options):
 def test_the_report_says_what_runs_only_here(install_plugin: Any, device: bool) -> None:
     more = f", supports_dynamic_shapes=True, device_dynamic_shapes={device}"
     install_plugin("here", _PLUGIN.format(name="here", more=more))
-    for shapes, changing in (({"args": ({0: N},)}, True), (None, False)):
+    for shapes, changing in (({"inputs": ({0: N},)}, True), (None, False)):
         exported = torch.export.export(Function(torch.sin), (torch.randn(3, 6),), dynamic_shapes=shapes)
         report = delegatekit.report(delegatekit.lower(exported, backends=["here"]))
         (delegate,) = report.methods[0].delegates
@@ -334,7 +325,7 @@ def test_the_report_says_what_runs_only_here(install_plugin: Any, device: bool) 
 
 def test_lowering_does_not_change_the_exported_program() -> None:
     exported = torch.export.export(
-        Function(lambda x: x.view(-1, 2) @ torch.ones(2, 3)), (torch.randn(3, 6),), dynamic_shapes={"args": ({0: N},)}
+        Function(lambda x: x.view(-1, 2) @ torch.ones(2, 3)), (torch.randn(3, 6),), dynamic_shapes={"inputs": ({0: N},)}
     )
     before = str(exported)
     delegatekit.lower(exported, backends=[])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from function_module import Function
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -22,15 +23,6 @@ from delegatekit_toolkit.fewer_axes import FewerAxes
 
 MOST = 4
 aten = torch.ops.aten
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*inputs)
 
 
 def edge(function: Callable[..., Any], *inputs: Tensor, most: int = MOST, dynamic_shapes: Any = None) -> EdgeMethod:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from function_module import Function
 from referee import StockProgram, check, same
 from torch import nn
 
@@ -16,15 +17,6 @@ from delegatekit import MemoryOptions, MemoryPlan
 from delegatekit_api import LoweringError
 
 PLAIN = MemoryOptions(in_place=False, views=False)
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
 
 
 def kernels(program: Any) -> dict[str, int]:
@@ -92,7 +84,7 @@ def test_results_of_another_dtype_or_with_several_readers_have_their_own_place()
     shared, _ = both(function, (16, 16))
     # Only the input, which nothing else reads, is written over.
     alone = [{"gt_scalar"}, {"_to_copy_default"}, {"add_scalar"}, {"sum_dim_int_list"}]
-    assert places(shared) == [{"args_0", "exp_default"}, *alone]
+    assert places(shared) == [{"inputs_0", "exp_default"}, *alone]
 
 
 def test_inputs_and_views_of_them_are_written_over_and_the_caller_does_not_see_it() -> None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # the operators of quantized programs
+from function_module import Function
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -27,15 +28,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from passes import LAYER_NORM, SILU, MergeQuantize, SinkPermutes
 
 aten = torch.ops.aten
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*inputs)
 
 
 def operators(model: nn.Module, inputs: tuple[Any, ...], passes: Any, **more: Any) -> list[str]:

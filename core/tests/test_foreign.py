@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from function_module import Function
 from torch import nn
 
 import delegatekit
@@ -17,15 +18,6 @@ from delegatekit_api import DelegateKitError, ExecutionError, LoweringError, Uns
 
 X = torch.randn(2, 3)
 LINEAR = nn.Linear(3, 4).eval()
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*inputs)
 
 
 class Frozen(nn.Module):
@@ -119,7 +111,7 @@ def test_a_program_is_lowered_or_refused_with_an_error_of_ours(name: str) -> Non
 @pytest.mark.parametrize("name", ["a sparse constant", "a gradient", "a jacobian", "a write into an input"])
 def test_what_is_refused_is_named_with_its_source_line(name: str) -> None:
     model, inputs = PROGRAMS[name]
-    with pytest.raises(UnsupportedError, match=r"aten\..*test_foreign\.py:\d+"):
+    with pytest.raises(UnsupportedError, match=r"aten\..*function_module\.py:\d+"):
         delegatekit.lower(model, inputs, backends=[])
 
 
@@ -212,7 +204,7 @@ def test_a_fault_of_a_rule_names_the_operator_and_keeps_the_cause(monkeypatch: p
     family = Family("faulty")
     family.rule(torch.ops.aten.sin.default)(_fails)
     monkeypatch.setattr("delegatekit.edge.build.RULES", RULES.extended(family))
-    with pytest.raises(UnsupportedError, match=r"aten\.sin.*test_foreign\.py.*ZeroDivisionError") as caught:
+    with pytest.raises(UnsupportedError, match=r"aten\.sin.*function_module\.py.*ZeroDivisionError") as caught:
         build_edge(torch.export.export(Function(lambda x: x.sin()), (X,), strict=False))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from function_module import Function
 from torch import nn
 from torch.fx import Node
 
@@ -41,15 +42,6 @@ def edge_of(module: nn.Module, *inputs: Any, keep: tuple[str, ...] = ()) -> Edge
 
 def operators(method: EdgeMethod) -> list[str]:
     return [operator_name(node) for node in method.graph.nodes if node.op == "call_function"]
-
-
-class Function(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*inputs)
 
 
 X = torch.randn(2, 3, 8, 6)
@@ -329,7 +321,7 @@ def test_training_mode_is_refused_with_the_way_out() -> None:
 
 
 def test_writing_an_input_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"aten.add.Tensor .*test_build_edge.py.*writes into the input"):
+    with pytest.raises(UnsupportedError, match=r"aten.add.Tensor .*function_module.py.*writes into the input"):
         edge_of(Function(lambda x: x.add_(1) * 2), torch.randn(3))
 
 
