@@ -4,8 +4,8 @@ A plugin is a module (or object) named by a `delegatekit.backends` entry point w
 with `hookimpl`; the hooks are listed in `BackendSpec`. Importing this package never imports torch.
 
 Here is what every backend needs. The rest is in modules: `schemes` (of quantization), `devices` (targets and
-estimates), `blobs` (their operators), `profiling`, `documentation`, `observers`, `versions`, and `nodes` for code that
-works on graphs.
+estimates), `blobs` (their operators), `operators` (of the runtime), `profiling`, `documentation`, `observers`,
+`versions`, and `nodes` for code that works on graphs.
 """
 
 from __future__ import annotations

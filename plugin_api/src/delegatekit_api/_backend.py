@@ -17,7 +17,8 @@ class BackendDescription:
 
     #: The name of the backend for users; equal to the entry point's name.
     name: str
-    #: The delegate id written into the .pte, as registered with the runtime on the device.
+    #: The delegate id written into the .pte, as registered with the runtime on the device. Of a backend with runtime
+    #: operators: their namespace.
     delegate_id: str
     #: The distribution that ships the plugin ("delegatekit-NAME") and its version.
     distribution: str

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ._quantizer import QuantizationScheme
     from ._runtime import Availability, DelegateRuntime, Verification
     from .blobs import BlobOperator
+    from .operators import OperatorProgram, OperatorRuntime
 
 #: pluggy's project name; also the prefix of the entry-point groups `delegatekit.backends` and `delegatekit.observers`.
 PROJECT: Final = "delegatekit"
@@ -90,6 +91,17 @@ class BackendSpec:
         """
 
     @_hookspec(firstresult=True)
+    def runtime_operators(self) -> Sequence[str]:  # type: ignore[empty-body]
+        """The operators of a backend that is a library of operators instead of a delegate: schemas of out-variants,
+        "acme::add.out(Tensor a, Tensor b, *, Tensor(a!) out) -> Tensor(a!)", all in the namespace that the description
+        gives as `delegate_id`. `replace_operators` then stands in place of `preprocess`. Since API version 2.4.
+        """
+
+    @_hookspec(firstresult=True)
+    def replace_operators(self, partition: PartitionProgram, options: BackendOptions) -> OperatorProgram:  # type: ignore[empty-body]
+        """The calls of the backend's operators that compute a partition. Sizes are fixed. Since API version 2.4."""
+
+    @_hookspec(firstresult=True)
     def compiler_version(self, options: BackendOptions) -> str:  # type: ignore[empty-body]
         """Name and version of the vendor's tool that `preprocess` uses with these options: "compiler 5.1.0".
 
@@ -117,8 +129,8 @@ class BackendSpec:
         """Documentation for users beyond the description and the options: the supported operators, and more."""
 
     @_hookspec(firstresult=True)
-    def create_runtime(self) -> DelegateRuntime:  # type: ignore[empty-body]
-        """The runtime that executes this backend's blobs in this process."""
+    def create_runtime(self) -> DelegateRuntime | OperatorRuntime:  # type: ignore[empty-body]
+        """The runtime that executes this backend's blobs in this process, or the kernels of its operators."""
 
     @_hookspec(firstresult=True)
     def blob_operators(  # type: ignore[empty-body]

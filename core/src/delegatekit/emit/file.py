@@ -9,6 +9,7 @@ from delegatekit_api import NamedData
 
 from ..edge import shared_buffers
 from ..lowering import LoweredMethod
+from ..plugins import LoadedBackend
 from ..pte import PteImage
 from ..pte.estimates import ESTIMATES_KEY, Estimates
 from ..pte.manifest import MANIFEST_KEY, Manifest, Owner
@@ -63,21 +64,16 @@ def _own_data(
     delegates = {
         (name, index): delegate for name, method in methods.items() for index, delegate in enumerate(method.delegates)
     }
+    libraries = [part.chosen.backend for method in methods.values() for part in method.parts]
     manifest = Manifest(
         producer=producer,
-        owners={
-            key: Owner(
-                delegate.chosen.backend.distribution,
-                delegate.chosen.backend.version,
-                str(delegate.chosen.backend.description.api_version),
-            )
-            for key, delegate in delegates.items()
-        },
+        owners={key: _owner(delegate.chosen.backend) for key, delegate in delegates.items()},
         outputs={key: len(delegate.results) for key, delegate in delegates.items()},
         data_files=shared.outside.keys_of_backends(),
         shared_state=frozenset(state),
         parameters={name: method.edge.parameters for name, method in methods.items() if method.edge.parameters},
         axes={name: axes for name, method in methods.items() if any(axes := input_axes(method.edge.inputs))},
+        libraries={item.description.delegate_id: _owner(item) for item in libraries if item.is_library},
     )
     own = [NamedData(MANIFEST_KEY, manifest.to_json())]
     estimates = Estimates(
@@ -86,6 +82,10 @@ def _own_data(
     if estimates:
         own.append(NamedData(ESTIMATES_KEY, estimates.to_json()))
     return own
+
+
+def _owner(backend: LoadedBackend) -> Owner:
+    return Owner(backend.distribution, backend.version, str(backend.description.api_version))
 
 
 def _buffers(methods: Mapping[str, LoweredMethod], shared: Collection[str]) -> list[tuple[int, list[tuple[str, str]]]]:

@@ -8,7 +8,7 @@ from torch.fx import Node
 
 from ..edge.arguments import read_argument
 from ..fallback import in_place_refusal, row_updates
-from ..lowering import Delegate, LoweredMethod
+from ..lowering import LoweredMethod
 from ..pte import schema
 from .operators import SAME_BYTES
 from .shared import Shared
@@ -89,7 +89,7 @@ def _in_place_updates(method: LoweredMethod) -> dict[Node, Node]:
         if node in (read_argument(new, "values"), *read_argument(new, "indices")) or not seen.isdisjoint(taken):
             continue
         used = any(
-            not seen.isdisjoint(step.partition.inputs if isinstance(step, Delegate) else step.all_input_nodes)
+            not seen.isdisjoint(step.all_input_nodes if isinstance(step, Node) else step.partition.inputs)
             for step in after
         )
         kept = not seen.isdisjoint(item for item in edge.outputs if isinstance(item, Node)) or any(

@@ -9,11 +9,12 @@ from typing import Any
 from torch.fx import Node
 
 from ..edge.sizes import is_size_node
-from ..lowering import Delegate, LoweredMethod
+from ..lowering import Delegate, LoweredMethod, Replacement
 from ..pte import schema
 from .control_flow import write_region_call
 from .instructions import NOWHERE, Origin
 from .operators import changing, is_view, write_operator, write_view
+from .replacements import write_replacement
 from .shared import Shared
 from .sizes import needed_sizes, write_size
 from .writer import Writer
@@ -38,6 +39,9 @@ class StepWriter:
                 nodes = step.partition.nodes
                 code.origin = Origin(tuple(dict.fromkeys(node.meta["debug_handle"] for node in nodes)), nodes[0])
                 self._delegate_call(step)
+                continue
+            if isinstance(step, Replacement):
+                write_replacement(writer, step)
                 continue
             code.origin = Origin((step.meta["debug_handle"],), step)
             if step in method.regions:

@@ -106,9 +106,14 @@ class Values:
             raise LoweringError(
                 "is used before it is computed: this is a fault of DelegateKit", where=describe_node(key)
             )
-        tensor = _tensor_table(constant, key)
-        self._shared.place(tensor, constant, key.meta.get("fqn"))
-        self._index[key] = self._add(tensor)
+        return self.constant(key, constant, key.meta.get("fqn"))
+
+    def constant(self, key: Any, data: torch.Tensor, name: str | None = None) -> int:
+        """The index of a constant, of this name in the module if it is one of the user's."""
+        if key not in self._index:
+            tensor = _tensor_table(data, key)
+            self._shared.place(tensor, data, name)
+            self._index[key] = self._add(tensor)
         return self._index[key]
 
     def literal(self, value: Any) -> int:

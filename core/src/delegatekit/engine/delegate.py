@@ -22,6 +22,7 @@ from delegatekit_api import (
     RuntimeUnavailableError,
     TensorSpec,
 )
+from delegatekit_api.operators import OperatorRuntime
 from delegatekit_api.profiling import OperatorTime
 
 from ..plugins import LoadedBackend, OwnerError, blaming, fault, operator_times, warn
@@ -43,6 +44,14 @@ class FoundRuntime:
 
     runtime: DelegateRuntime
     owns_state: bool
+
+    def kernel(self, name: str, where: str) -> Callable[..., None]:
+        """The kernel of an operator. Raises FormatError if the plugin has none."""
+        runtime: Any = self.runtime
+        if not isinstance(runtime, OperatorRuntime):
+            raise FormatError("the plugin of this name brings delegates, no operators", where=where)
+        with blaming(lambda fault: FormatError(f"the plugin has no kernel for it: {fault}", where=where)), _PLUGINS:
+            return runtime.kernel(name)
 
 
 class Runtimes:

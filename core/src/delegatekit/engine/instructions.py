@@ -17,7 +17,7 @@ from delegatekit_api import DelegateKitError, ExecutionError
 
 from ..pte import schema
 from ..pte.dataflow import callee, calls, effects
-from ..pte.signatures import signature
+from ..pte.signatures import signature, written
 from . import kernels
 from .delegate import DelegateInstance
 from .sizes import Sizes
@@ -33,6 +33,9 @@ Recorder: TypeAlias = Callable[[int, Step], Any]
 
 #: Creates the delegate of a call from its index and the values it reads and writes.
 MakeDelegate: TypeAlias = Callable[[int, Sequence[int], Sequence[int]], DelegateInstance]
+
+#: Finds the kernel of a library's operator: "acme::add.out".
+FindKernel: TypeAlias = Callable[[str], Callable[..., None]]
 
 #: The kernel that reads a number from a tensor.
 _FROM_CONTENT: Final = "aten::_local_scalar_dense"
@@ -53,6 +56,7 @@ class Instructions:
         values: list[Any],
         delegate_outputs: Mapping[int, int],
         make_delegate: MakeDelegate,
+        find_kernel: FindKernel,
     ) -> None:
         self.values = values
         #: By the positions of the instructions that call them.
@@ -64,6 +68,7 @@ class Instructions:
         self._effects = effects(plan, delegate_outputs)
         self._jumps = any(isinstance(call, schema.JumpFalseCall) for call in self._calls)
         self._make_delegate = make_delegate
+        self._find_kernel = find_kernel
         #: The sizes of tensors that instructions may write, and those of them that change, by the tensor's id.
         self._sizes = {
             id(value): Sizes(value, table.dim_order or b"", dynamic=bool(table.shape_dynamism))
@@ -260,7 +265,7 @@ class Instructions:
         name, indices = self._operator(call), call.args or []
         fixed, changes = self._replaced.isdisjoint(indices), self._may_change(indices)
         arguments = [self.values[index] for index in indices]
-        prepared = kernels.prepare(name, arguments, self._resizable, fixed=fixed)
+        prepared = kernels.prepare(name, arguments, self._resizable, fixed=fixed, find_kernel=self._find_kernel)
         run: Step = prepared.bound() if fixed else prepared
         if not fixed:
             for (container, key), index in zip(prepared.places, indices, strict=False):
@@ -272,7 +277,7 @@ class Instructions:
         if not writes:
             return run  # it works in place, and resizes nothing
         known = signature(name)
-        outputs = known.outputs if known is not None else ()
+        outputs = known.outputs if known is not None else written(call, self._tables)
         reads = {item for place, index in enumerate(indices) if place not in outputs for item in self._tensors(index)}
         careful = self._careful_kernel(position, run, writes, reads)
         if changes and not self._jumps and kernels.is_data_dependent(name):

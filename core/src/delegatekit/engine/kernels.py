@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from delegatekit_api import FormatError
 
 from ..pte.dtypes import torch_dtype
-from ..pte.kernels import NUMBERS
+from ..pte.kernels import NUMBERS, library_of
 from . import bindings
 from .bindings import BoundCall
 from .sizes import Sizes
@@ -38,13 +38,23 @@ def scalar_function(name: str) -> Callable[..., Any]:
     return NUMBERS[name]
 
 
-def prepare(name: str, arguments: Sequence[Any], resizable: Mapping[int, Sizes], *, fixed: bool) -> BoundCall:
+def prepare(
+    name: str,
+    arguments: Sequence[Any],
+    resizable: Mapping[int, Sizes],
+    *,
+    fixed: bool,
+    find_kernel: Callable[[str], Callable[..., None]],
+) -> BoundCall:
     """The call of kernel `name` on values: tensors, numbers, lists.
 
     `resizable` are the sizes of the tensors whose sizes change, by the tensor's id. `fixed`: the values are
-    the same objects in all calls. Raises FormatError for a kernel that this engine lacks, and for a copy between sizes
-    that differ.
+    the same objects in all calls. `find_kernel` finds the kernels of libraries. Raises FormatError for a kernel that
+    this engine lacks, and for a copy between sizes that differ.
     """
+    if library_of(name) is not None:
+        given = list(arguments[:-1])  # without the return value
+        return BoundCall(find_kernel(name), given, places=[(given, position) for position in range(len(given))])
     if not resizes(name):
         call = _arranged(name, arguments)
         return call if not fixed else bindings.faster(_target(name), call)
@@ -73,6 +83,8 @@ def resizes(name: str) -> bool:
 
 def is_data_dependent(name: str) -> bool:
     """True if the sizes of a kernel's results depend on the content of its inputs."""
+    if library_of(name) is not None:
+        return False  # its sizes are fixed
     target = _target(name)
     return name.startswith("aten::repeat_interleave.") or torch.Tag.dynamic_output_shape in target.tags
 

@@ -14,6 +14,7 @@ from ..errors.misuse import UnknownBackendError, UnknownMethodError
 from ..files import Source
 from ..plugins import LoadedBackend, discovery, find_by_delegate_id
 from ..pte import PteFile, read, schema
+from ..pte.kernels import library_of
 from ..pte.manifest import Manifest, Owner, read_manifest
 from ..pte.reader import GIVE_DATA, external_key, naming
 from ..pte.validation import validate, validate_data
@@ -186,9 +187,10 @@ def _check_backends(file: PteFile, backends: Sequence[str]) -> None:
         raise PluginError(f"backends = {backends!r} is a string", hint=f"pass a list: backends=[{backends!r}]")
     plans = file.program.execution_plan or ()
     ids = {str(delegate.id) for plan in plans for delegate in plan.delegates or ()}
+    called = {library_of(item.full_name) for plan in plans for item in plan.operators or ()}
     for name in backends:
         delegate_id = discovery.get_backend(name).description.delegate_id
-        if delegate_id not in ids:
+        if delegate_id not in ids | called:
             there = f"those of the file are of {', '.join(sorted(ids))}" if ids else "the file has none"
             raise UnknownBackendError(f"runs delegates of id {delegate_id}: {there}", where=f"backend {name}")
 

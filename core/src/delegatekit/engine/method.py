@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
@@ -22,7 +22,7 @@ from ..pte import PteFile, schema
 from ..pte.axes import fitting_axes
 from ..pte.dataflow import callee, calls
 from ..pte.estimates import estimates_of
-from ..pte.manifest import Manifest, owners_of, read_manifest
+from ..pte.manifest import Manifest, Owner, owners_of, read_manifest
 from .calling import Inputs, inputs_of
 from .delegate import DelegateInstance, Runtimes, payload, tensor_spec
 from .input_sizes import InputSizes
@@ -59,7 +59,7 @@ class Method:
         self._lock = shared.lock if self._memory.has_shared else Lock()
         self._values = [self._materialize(value.val) for value in plan.values or ()]
         outputs = self._manifest.outputs_of(self.name)
-        self._instructions = Instructions(plan, self._values, outputs, self._new_delegate)
+        self._instructions = Instructions(plan, self._values, outputs, self._new_delegate, self._find_kernel)
 
     # -- calling -------------------------------------------------------------------------------------------------
 
@@ -204,6 +204,12 @@ class Method:
         values: Any = self._plan.values
         inputs, outputs = ([values[item].val for item in items] for items in (reads, writes))
         return DelegateInstance(runtime, payload(self._file, table, inputs, outputs, self.name), where)
+
+    def _find_kernel(self, name: str) -> Callable[..., None]:
+        library = name.partition("::")[0]
+        where = f"method {self.name}, operator {name}"
+        owner = self._manifest.libraries.get(library, Owner())
+        return self._runtimes.get(library, owner, where).kernel(name, where)
 
     # -- running -------------------------------------------------------------------------------------------------
 

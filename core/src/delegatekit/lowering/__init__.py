@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .delegates import ChosenBackend, Delegate, LoweredMethod
+from .delegates import ChosenBackend, Delegate, LoweredMethod, Replacement
 from .partitions import lower_partitions
 from .plans import graphs_of, is_work, plan_of, refusals
 from .program import partition_program
@@ -11,6 +11,7 @@ __all__ = [
     "ChosenBackend",
     "Delegate",
     "LoweredMethod",
+    "Replacement",
     "graphs_of",
     "is_work",
     "lower_partitions",

@@ -10,6 +10,7 @@ from torch.fx import Node
 
 from delegatekit_api import BackendOptions, CompileSpec, NamedData
 from delegatekit_api.devices import Estimate
+from delegatekit_api.operators import OperatorProgram
 
 from ..edge import EdgeMethod
 from ..partition import Partition, PartitionPlan
@@ -60,28 +61,43 @@ class Delegate:
 
 
 @dataclass(frozen=True)
+class Replacement:
+    """A partition that calls of its backend's own runtime operators compute."""
+
+    partition: Partition
+    chosen: ChosenBackend
+    program: OperatorProgram
+
+
+@dataclass(frozen=True)
 class LoweredMethod:
-    """A method as a sequence of steps: nodes that the runtime's own operators compute, and delegates."""
+    """A method as a sequence of steps: nodes that the runtime's own operators compute, delegates, and replacements."""
 
     edge: EdgeMethod
     plan: PartitionPlan
-    steps: tuple[Node | Delegate, ...]
+    steps: tuple[Node | Delegate | Replacement, ...]
     #: Call of a control flow operator -> its graphs, lowered.
     regions: Mapping[Node, tuple[LoweredMethod, ...]] = field(default_factory=dict)
 
     @property
     def delegates(self) -> tuple[Delegate, ...]:
         """The delegates in the order of their calls, those inside control flow included."""
-        return tuple(self._delegates())
+        return tuple(part for part in self.parts if isinstance(part, Delegate))
+
+    @property
+    def parts(self) -> tuple[Delegate | Replacement, ...]:
+        """What backends run, in order, that inside control flow included."""
+        return tuple(self._parts())
 
     @property
     def overread_bytes(self) -> int:
         """Number of bytes beyond its inputs that a delegate of the method may read."""
         return max((delegate.chosen.backend.description.overread_bytes for delegate in self.delegates), default=0)
 
-    def _delegates(self) -> Iterator[Delegate]:
+    def _parts(self) -> Iterator[Delegate | Replacement]:
         for step in self.steps:
-            if isinstance(step, Delegate):
+            if not isinstance(step, Node):
                 yield step
-            for region in self.regions.get(step, ()) if isinstance(step, Node) else ():
-                yield from region.delegates
+                continue
+            for region in self.regions.get(step, ()):
+                yield from region.parts

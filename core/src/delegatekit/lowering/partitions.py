@@ -17,8 +17,9 @@ from ..edge import EdgeMethod
 from ..edge.precompiled import called_module, is_precompiled
 from ..partition import Partition, PartitionedMethod, PartitionPlan
 from ..plugins import blaming
-from .delegates import ChosenBackend, Delegate, LoweredMethod
+from .delegates import ChosenBackend, Delegate, LoweredMethod, Replacement
 from .program import partition_program
+from .replacements import replacement
 
 
 def lower_partitions(
@@ -38,9 +39,15 @@ def lower_partitions(
             program = partition_program(edge, step, counts[step.backend], name)
             counts[step.backend] += 1
             found[step.backend].append(_Piece(step, program, backends[step.backend]))
-    groups = [group for pieces in found.values() for group in _together(pieces)]
-    total = sum(map(len, groups))
-    delegates: dict[int, Delegate] = {}
+    groups = [
+        group for name, pieces in found.items() if not backends[name].backend.is_library for group in _together(pieces)
+    ]
+    delegates: dict[int, Delegate | Replacement] = {}
+    for name, pieces in found.items():
+        for piece in pieces if backends[name].backend.is_library else ():
+            with _blaming([piece]):
+                delegates[id(piece.step)] = replacement(piece.step, piece.program, piece.chosen, piece.place)
+    total = len(delegates) + sum(map(len, groups))
     results = Compiler(compiling or Compiling()).run([_task(group) for group in groups])
     with closing(results):
         for group in groups:
@@ -101,7 +108,7 @@ def _partitions(edge: EdgeMethod, plan: PartitionPlan) -> Iterator[tuple[EdgeMet
                 yield from _partitions(region, inner)
 
 
-def _assemble(edge: EdgeMethod, plan: PartitionPlan, delegates: Mapping[int, Delegate]) -> LoweredMethod:
+def _assemble(edge: EdgeMethod, plan: PartitionPlan, delegates: Mapping[int, Delegate | Replacement]) -> LoweredMethod:
     steps = tuple(
         delegates[id(step)] if isinstance(step, Partition) else _embedded(step) if is_precompiled(step) else step
         for step in plan.steps

@@ -49,6 +49,9 @@ class LoweredModule(torch.nn.Module):
             raise UnsupportedError(
                 "has inputs or outputs of a type without a serialized form", where=f"method {edge.name}"
             )
+        if not method.delegates:
+            what = f"backend {backend} makes calls of runtime operators, and a lowered module has one delegate"
+            raise UnsupportedError(what, where=f"method {edge.name}", hint="lower the whole program instead")
         (delegate,) = method.delegates
         self.backend = delegate.chosen.backend.name
         self._program = program

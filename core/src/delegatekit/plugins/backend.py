@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         PartitionProgram,
         PreprocessResult,
     )
+    from delegatekit_api.operators import OperatorProgram
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,19 @@ class LoadedBackend:
         """Compile the partitions of all methods in one call. Raises what the plugin raises."""
         return self._ask("preprocess_methods", methods=methods, options=options)  # type: ignore[no-any-return]
 
+    @property
+    def is_library(self) -> bool:
+        """True if it replaces operators by runtime operators of its own, and makes no delegates."""
+        return self.has("replace_operators")
+
+    def runtime_operators(self) -> Sequence[str]:
+        """The schemas of its runtime operators."""
+        return tuple(self._checked("runtime_operators", Sequence[str]))
+
+    def replace_operators(self, partition: PartitionProgram, options: BackendOptions) -> OperatorProgram:
+        """The calls that compute one partition. Raises what the plugin raises."""
+        return self._ask("replace_operators", partition=partition, options=options)  # type: ignore[no-any-return]
+
     def quantization_schemes(self, options: BackendOptions | None = None) -> Sequence[QuantizationScheme]:
         """The schemes that the backend's compiler supports, with these options (None: the default ones).
 
@@ -206,8 +220,10 @@ class LoadedBackend:
     def create_runtime(self, *, apart: bool | None = None) -> DelegateRuntime:
         """The runtime that executes this backend's blobs: in this process, or `apart`, in a process of its own.
 
-        By default as the backend's description says.
+        By default as the backend's description says. The kernels of runtime operators are always in this process.
         """
+        if self.is_library:
+            return self._create("create_runtime", ("is_available", "kernel"))  # type: ignore[no-any-return]
         if self.description.isolated_runtime if apart is None else apart:
             from .apart import RuntimeApart  # with torch
 

@@ -14,7 +14,7 @@ from typing import Any
 from delegatekit_api import FormatError
 
 from . import schema
-from .signatures import signature
+from .signatures import signature, written
 
 #: Limit of list items that are examined in any method; larger for longer lists.
 _LIST_ITEMS = 1 << 20
@@ -131,7 +131,7 @@ class _Flow:
         name = (self.plan.operators or [])[call.op_index].full_name
         arguments = call.args or []
         known = signature(name)
-        outputs, updates = (known.outputs, known.updates) if known is not None else ((), ())
+        outputs, updates = (known.outputs, known.updates) if known is not None else (written(call, self.values), ())
         writes = dict.fromkeys(item for position in outputs for item in self.tensors(arguments[position]))
         updated = dict.fromkeys(item for position in updates for item in self.tensors(arguments[position]))
         reads = dict.fromkeys(item for argument in arguments for item in self.tensors(argument) if item not in writes)

@@ -11,6 +11,7 @@ from delegatekit_toolkit.json_text import read_object, to_json
 from . import schema
 from .axes import InputAxes, axes_from_json, axes_to_json
 from .dataflow import calls
+from .kernels import library_of
 from .reader import PteFile
 
 #: Key of the manifest among the file's named data.
@@ -36,6 +37,10 @@ class Owner:
         """The maker of a delegate of this id: "delegatekit-NAME 0.1.0"; the id if the file does not name the owner."""
         return delegate_id if self == Owner() else f"{self.distribution} {self.version}"
 
+    def to_json(self) -> dict[str, str]:
+        """Its items in the manifest."""
+        return {"distribution": self.distribution, "version": self.version, "api": self.api_version}
+
     @classmethod
     def from_json(cls, item: Mapping[str, Any]) -> Owner:
         """The owner of a delegate, from the manifest."""
@@ -59,6 +64,8 @@ class Manifest:
     parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: The changing sizes of its inputs, for each method that has any.
     axes: Mapping[str, InputAxes] = field(default_factory=dict)
+    #: The plugins whose operators the file calls, by namespace.
+    libraries: Mapping[str, Owner] = field(default_factory=dict)
 
     def outputs_of(self, method: str) -> dict[int, int]:
         """Number of outputs of each delegate of a method."""
@@ -77,13 +84,13 @@ class Manifest:
                     "method": method,
                     "index": index,
                     "outputs": self.outputs[method, index],
-                    "distribution": owner.distribution,
-                    "version": owner.version,
-                    "api": owner.api_version,
+                    **owner.to_json(),
                 }
                 for (method, index), owner in self.owners.items()
             ],
         }
+        if self.libraries:
+            content["libraries"] = {name: owner.to_json() for name, owner in self.libraries.items()}
         if self.parameters:
             content["parameters"] = {name: list(names) for name, names in self.parameters.items()}
         if self.axes:
@@ -123,6 +130,11 @@ class Manifest:
                 if isinstance(names, list)
             },
             axes={name: axes_from_json(item) for name, item in _of_type(dict, content.get("axes")).items()},
+            libraries={
+                name: Owner.from_json(item)
+                for name, item in _of_type(dict, content.get("libraries")).items()
+                if isinstance(item, dict)
+            },
         )
 
 
@@ -138,9 +150,16 @@ def _of_type(kind: Any, value: Any) -> Any:
 
 
 def owners_of(manifest: Manifest, plan: schema.ExecutionPlan) -> dict[int, str]:
-    """The makers of the delegates that instructions call, by position: "delegatekit-NAME 0.1.0", or the delegate id."""
+    """The makers of the delegates and library operators that instructions call, by position.
+
+    "delegatekit-NAME 0.1.0", or the delegate id or namespace.
+    """
     found = {}
     for position, call in enumerate(calls(plan)):
+        if isinstance(call, schema.KernelCall):
+            library = library_of((plan.operators or [])[call.op_index].full_name)
+            if library is not None:
+                found[position] = manifest.libraries.get(library, Owner()).maker(library)
         if isinstance(call, schema.DelegateCall):
             owner = manifest.owner(str(plan.name), call.delegate_index)
             table = (plan.delegates or [])[call.delegate_index]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -69,8 +70,33 @@ def signature(name: str) -> Signature | None:
     if name in _OWN:
         return _OWN[name]
     operator = _aten_schema(name)
-    if operator is None:
-        return None
+    return None if operator is None else _of_schema(operator)
+
+
+def declared(schemas: Iterable[str]) -> dict[str, Signature]:
+    """The signatures of operators by their full names, of schemas as texts. Raises RuntimeError for other texts."""
+    import torch
+
+    found = [torch._C.parse_schema(text) for text in schemas]
+    return {f"{item.name}.{item.overload_name}": _of_schema(item) for item in found}
+
+
+def written(call: schema.KernelCall, values: Sequence[Any]) -> tuple[int, ...]:
+    """The positions of the results among a call's arguments, for a kernel of a library, whose schema is not known.
+
+    By convention the return value follows the results: the result itself again, or the list of several.
+    """
+    *arguments, last = call.args or [-1]
+    table = values[last]
+    several = isinstance(table, schema.TensorList)
+    results = [*(table.items or ())] if several else [last]
+    count = len(results)
+    if not count or arguments[-count:] != results:
+        return ()
+    return (*range(len(arguments) - count, len(arguments)), *(() if several else (len(arguments),)))
+
+
+def _of_schema(operator: Any) -> Signature:
     kinds = [_kinds(str(argument.type)) for argument in operator.arguments]
     outputs = [position for position, argument in enumerate(operator.arguments) if argument.is_out]
     if len(outputs) > 1:

@@ -12,7 +12,7 @@ from delegatekit_api import FormatError
 
 from . import schema
 from .jumps import find_endless
-from .kernels import runtime_operators
+from .kernels import library_of, runtime_operators
 from .manifest import read_manifest
 from .reader import PteFile
 from .signatures import Kinds, signature
@@ -211,7 +211,7 @@ class _Plan:
         if not operator.name or operator.overload is None:
             self.fail("has no name", where)
         name = operator.full_name
-        if name not in runtime_operators():
+        if library_of(name) is None and name not in runtime_operators():
             raise FormatError(
                 f"the runtime has no operator {name}", where=where, hint="lower the model again with this version"
             )

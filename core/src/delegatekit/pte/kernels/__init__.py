@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .in_place import IN_PLACE
-from .names import runtime_operators
+from .names import library_of, runtime_operators
 from .numbers import NUMBERS, PRIMITIVE_OF
 
-__all__ = ["IN_PLACE", "NUMBERS", "PRIMITIVE_OF", "runtime_operators"]
+__all__ = ["IN_PLACE", "NUMBERS", "PRIMITIVE_OF", "library_of", "runtime_operators"]
