@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .delegates import ChosenBackend, Delegate, LoweredMethod, Replacement
-from .partitions import lower_partitions
+from .partitions import compile_partitions, lower_partitions
 from .plans import graphs_of, is_work, plan_of, refusals
 from .program import partition_program
 
@@ -12,6 +12,7 @@ __all__ = [
     "Delegate",
     "LoweredMethod",
     "Replacement",
+    "compile_partitions",
     "graphs_of",
     "is_work",
     "lower_partitions",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,31 +32,28 @@ def lower_partitions(
 
     Raises the backend's refusals, with the partition's place.
     """
-    found: dict[str, list[_Piece]] = {name: [] for name in backends}
-    for name, method in methods.items():
-        counts = dict.fromkeys(backends, 0)
-        for edge, step in _partitions(method.edge, method.plan):
-            program = partition_program(edge, step, counts[step.backend], name)
-            counts[step.backend] += 1
-            found[step.backend].append(_Piece(step, program, backends[step.backend]))
-    groups = [
-        group for name, pieces in found.items() if not backends[name].backend.is_library for group in _together(pieces)
-    ]
-    delegates: dict[int, Delegate | Replacement] = {}
-    for name, pieces in found.items():
-        for piece in pieces if backends[name].backend.is_library else ():
+    steps = [(name, *item) for name, method in methods.items() for item in _partitions(method.edge, method.plan)]
+    pieces = _pieces(steps, backends)
+    found: dict[int, Delegate | Replacement] = {}
+    for piece in pieces:
+        if piece.chosen.backend.is_library:
             with _blaming([piece]):
-                delegates[id(piece.step)] = replacement(piece.step, piece.program, piece.chosen, piece.place)
-    total = len(delegates) + sum(map(len, groups))
-    results = Compiler(compiling or Compiling()).run([_task(group) for group in groups])
-    with closing(results):
-        for group in groups:
-            with _blaming(group):
-                compiled = next(results)
-            for piece, result in zip(group, compiled, strict=True):
-                delegates[id(piece.step)] = piece.delegate(result)
-            progress(len(delegates), total)
-    return {name: _assemble(method.edge, method.plan, delegates) for name, method in methods.items()}
+                found[id(piece.step)] = replacement(piece.step, piece.program, piece.chosen, piece.place)
+    delegated = [piece for piece in pieces if id(piece.step) not in found]
+    others = [piece for name in backends for piece in delegated if piece.step.backend == name]
+    for piece, delegate in zip(others, _compiled(others, progress, compiling), strict=True):
+        found[id(piece.step)] = delegate
+    return {name: _assemble(method.edge, method.plan, found) for name, method in methods.items()}
+
+
+def compile_partitions(
+    partitions: Iterable[tuple[str, EdgeMethod, Partition]], backends: Mapping[str, ChosenBackend]
+) -> list[Delegate]:
+    """The delegates of partitions, each given with the name of its method and the graph that it is a part of.
+
+    Raises as `lower_partitions` does.
+    """
+    return _compiled(_pieces(partitions, backends))
 
 
 @dataclass(frozen=True)
@@ -83,6 +80,36 @@ class _Piece:
             result.debug_handle_map,
             result.estimate,
         )
+
+
+def _pieces(
+    partitions: Iterable[tuple[str, EdgeMethod, Partition]], backends: Mapping[str, ChosenBackend]
+) -> list[_Piece]:
+    found: list[_Piece] = []
+    counts: dict[tuple[str, str], int] = {}
+    for name, edge, step in partitions:
+        index = counts[name, step.backend] = counts.get((name, step.backend), -1) + 1
+        found.append(_Piece(step, partition_program(edge, step, index, name), backends[step.backend]))
+    return found
+
+
+def _compiled(
+    pieces: Sequence[_Piece],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    compiling: Compiling | None = None,
+) -> list[Delegate]:
+    names = dict.fromkeys(piece.step.backend for piece in pieces)
+    groups = [group for name in names for group in _together([p for p in pieces if p.step.backend == name])]
+    delegates: dict[int, Delegate] = {}
+    results = Compiler(compiling or Compiling()).run([_task(group) for group in groups])
+    with closing(results):
+        for group in groups:
+            with _blaming(group):
+                compiled = next(results)
+            for piece, result in zip(group, compiled, strict=True):
+                delegates[id(piece)] = piece.delegate(result)
+            progress(len(delegates), len(pieces))
+    return [delegates[id(piece)] for piece in pieces]
 
 
 def _together(pieces: list[_Piece]) -> list[list[_Piece]]:
