@@ -22,6 +22,7 @@ from delegatekit_api import LoweringError, UnsupportedError
 from delegatekit_api.nodes import operator_name, source_line
 
 from .details import Marker, provide
+from .inferred_sizes import infer_sizes
 from .orders import CLOSED, Backend, Order, ordered, taken_whole
 from .readings import Source, operator_of
 
@@ -73,6 +74,10 @@ class DelegateKitPartitioner(Partitioner):
         #: Addresses of buffers -> the programs that update them.
         self._updating: dict[int, set[int]] = {}
         provide(self.delegate_id)
+
+    def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
+        """Write sizes that views can infer as -1: a delegate gets no sizes from outside."""
+        return infer_sizes(exported_program)
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[OpOverload], Callable[[Node], bool] | None]:
         """The operators that the backend takes as they were exported: they reach it whole."""
