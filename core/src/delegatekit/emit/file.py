@@ -11,10 +11,11 @@ from ..edge import shared_buffers
 from ..lowering import LoweredMethod
 from ..plugins import LoadedBackend
 from ..pte import PteImage
+from ..pte.arguments import arguments_of
 from ..pte.estimates import ESTIMATES_KEY, Estimates
 from ..pte.manifest import MANIFEST_KEY, Manifest, Owner
 from .arena import PlacedValue, PlannedSpace
-from .execution_plan import plan_method
+from .execution_plan import MethodPlan, plan_method
 from .shared import FileOptions, Shared
 from .sizes import input_axes
 
@@ -49,7 +50,7 @@ def emit(methods: Mapping[str, LoweredMethod], producer: str, options: FileOptio
         constants=tuple(shared.constants),
         mutable_state=tuple(shared.mutable_state),
         delegate_blobs=tuple(shared.blobs),
-        named_data=(*named_data, *_own_data(methods, producer, state, shared)),
+        named_data=(*named_data, *_own_data(methods, planned, producer, state, shared)),
         data_files=shared.outside.files(),
     )
     handles = {name: item.handles for name, item in planned.items()}
@@ -58,17 +59,31 @@ def emit(methods: Mapping[str, LoweredMethod], producer: str, options: FileOptio
 
 
 def _own_data(
-    methods: Mapping[str, LoweredMethod], producer: str, state: Collection[str], shared: Shared
+    methods: Mapping[str, LoweredMethod],
+    planned: Mapping[str, MethodPlan],
+    producer: str,
+    state: Collection[str],
+    shared: Shared,
 ) -> list[NamedData]:
     """DelegateKit's own data about the file: the manifest, and the estimates if there are any."""
     delegates = {
         (name, index): delegate for name, method in methods.items() for index, delegate in enumerate(method.delegates)
     }
     libraries = [part.chosen.backend for method in methods.values() for part in method.parts]
+    arguments = {
+        (name, index): found
+        for name, method in methods.items()
+        for index, found in arguments_of(
+            planned[name].plan,
+            shared.blobs,
+            {index: len(delegate.results) for index, delegate in enumerate(method.delegates)},
+        ).items()
+    }
     manifest = Manifest(
         producer=producer,
         owners={key: _owner(delegate.chosen.backend) for key, delegate in delegates.items()},
         outputs={key: len(delegate.results) for key, delegate in delegates.items()},
+        arguments=arguments,
         data_files=shared.outside.keys_of_backends(),
         shared_state=frozenset(state),
         parameters={name: method.edge.parameters for name, method in methods.items() if method.edge.parameters},

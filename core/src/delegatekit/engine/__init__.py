@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..pte.arguments import tensor_spec
 from .calling import Inputs, inputs_of
-from .delegate import tensor_spec
 from .instructions import Step
 from .loaded import LoadedProgram, Session, load
 from .method import Method

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Final, TypeAlias
@@ -20,14 +20,13 @@ from delegatekit_api import (
     NamedData,
     PluginError,
     RuntimeUnavailableError,
-    TensorSpec,
 )
 from delegatekit_api.operators import OperatorRuntime
 from delegatekit_api.profiling import OperatorTime
 
 from ..plugins import LoadedBackend, OwnerError, blaming, fault, operator_times, warn
 from ..pte import PteFile, PteImage, schema, to_bytes
-from ..pte.dtypes import torch_dtype
+from ..pte.arguments import tensor_spec
 from ..pte.manifest import Owner
 from ..pte.reader import GIVE_DATA
 
@@ -152,19 +151,30 @@ def payload(
     file: PteFile, table: schema.BackendDelegate, inputs: Sequence[Any], outputs: Sequence[Any], method: str
 ) -> DelegatePayload:
     """The input of a delegate's runtime, for a call with these tables as inputs and outputs in a method."""
-    blob = file.delegate_blob(table)
+    return payload_of(table, file.delegate_blob(table), file.named_data, inputs, outputs, method)
+
+
+def payload_of(
+    table: schema.BackendDelegate,
+    blob: memoryview,
+    named_data: Mapping[str, memoryview],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    method: str,
+) -> DelegatePayload:
+    """The same for a delegate whose blob and named data are given."""
     specs = tuple(CompileSpec(str(spec.key), spec.value or b"") for spec in table.compile_specs or ())
     input_specs, output_specs = ([tensor_spec(tensor) for tensor in tensors] for tensors in (inputs, outputs))
 
     def as_program(keys: Collection[str]) -> bytes:
-        missing = [key for key in keys if key not in file.named_data]
+        missing = [key for key in keys if key not in named_data]
         if missing:
             raise FormatError(
                 f"needs the named data {missing[0]!r}, which neither the .pte nor a data file has",
                 where=f"delegate {table.id}",
                 hint=GIVE_DATA,
             )
-        named = tuple(NamedData(key, file.named_data[key]) for key in keys)
+        named = tuple(NamedData(key, named_data[key]) for key in keys)
         return to_bytes(delegate_program(table, blob, named, inputs, outputs, method))
 
     return DelegatePayload(
@@ -173,7 +183,7 @@ def payload(
         compile_specs=specs,
         inputs=tuple(spec for spec in input_specs if spec is not None),
         outputs=tuple(spec for spec in output_specs if spec is not None),
-        named_data=file.named_data,
+        named_data=named_data,
         as_program=as_program,
         method=method,
         numbers=tuple(place for place, item in enumerate(inputs) if not isinstance(item, schema.Tensor)),
@@ -221,18 +231,4 @@ def _unplanned(table: Any) -> Any:
         sizes=table.sizes,
         dim_order=table.dim_order,
         shape_dynamism=table.shape_dynamism,
-    )
-
-
-def tensor_spec(value: object) -> TensorSpec | None:
-    """The spec of a tensor table; None for any other value."""
-    if not isinstance(value, schema.Tensor):
-        return None
-    dtype = str(torch_dtype(value.scalar_type)).removeprefix("torch.")
-    order = tuple(value.dim_order or ())
-    return TensorSpec(
-        dtype,
-        tuple(value.sizes or ()),
-        dynamic=bool(value.shape_dynamism),
-        dim_order=() if order == tuple(range(len(order))) else order,
     )

@@ -19,12 +19,13 @@ from delegatekit_api.profiling import OperatorTime
 from ..errors.foreign import as_ours
 from ..plugins.apart import until
 from ..pte import PteFile, schema
+from ..pte.arguments import tensor_spec
 from ..pte.axes import fitting_axes
 from ..pte.dataflow import callee, calls
 from ..pte.estimates import estimates_of
 from ..pte.manifest import Manifest, Owner, owners_of, read_manifest
 from .calling import Inputs, inputs_of
-from .delegate import DelegateInstance, Runtimes, payload, tensor_spec
+from .delegate import DelegateInstance, Runtimes, payload
 from .input_sizes import InputSizes
 from .instructions import Instructions, Recorder
 from .memory import Memory, SharedBuffers, find_buffers

@@ -9,6 +9,7 @@ from typing import Any
 from delegatekit_toolkit.json_text import read_object, to_json
 
 from . import schema
+from .arguments import Arguments
 from .axes import InputAxes, axes_from_json, axes_to_json
 from .dataflow import calls
 from .kernels import library_of
@@ -16,6 +17,8 @@ from .reader import PteFile
 
 #: Key of the manifest among the file's named data.
 MANIFEST_KEY = "delegatekit.manifest"
+#: Key of the manifest of one delegate in files that ExecuTorch's own pipeline writes: this and the blob's `digest`.
+DELEGATE_KEY = f"{MANIFEST_KEY}."
 #: Size limit: JSON unfolds to many times its size in memory, and larger data is not DelegateKit's.
 _LARGEST = 4 << 20
 
@@ -58,6 +61,8 @@ class Manifest:
     data_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Number of outputs of each delegate, by method and index.
     outputs: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    #: Blob and arguments of each delegate, by method and index.
+    arguments: Mapping[tuple[str, int], Arguments] = field(default_factory=dict)
     #: Names of the buffers that are shared by all methods that have them.
     shared_state: frozenset[str] = frozenset()
     #: Names of each method's parameters: those positional at export, then keywords.
@@ -85,6 +90,7 @@ class Manifest:
                     "index": index,
                     "outputs": self.outputs[method, index],
                     **owner.to_json(),
+                    **(self.arguments[method, index].to_json() if (method, index) in self.arguments else {}),
                 }
                 for (method, index), owner in self.owners.items()
             ],
@@ -116,6 +122,11 @@ class Manifest:
             outputs={
                 (method, index): count for method, index, item in found if isinstance(count := item.get("outputs"), int)
             },
+            arguments={
+                (method, index): arguments
+                for method, index, item in found
+                if (arguments := Arguments.from_json(item)) is not None
+            },
             data_files={
                 name: tuple(key for key in keys if isinstance(key, str))
                 for name, keys in _of_type(dict, content.get("data_files")).items()
@@ -140,7 +151,12 @@ class Manifest:
 
 def read_manifest(file: PteFile) -> Manifest:
     """The file's manifest. Missing or damaged items are "unknown": files of other writers have none."""
-    stored = file.named_data.get(MANIFEST_KEY, memoryview(b"{}"))
+    return manifest_in(file.named_data)
+
+
+def manifest_in(named_data: Mapping[str, memoryview], key: str = MANIFEST_KEY) -> Manifest:
+    """The manifest among named data."""
+    stored = named_data.get(key, memoryview(b"{}"))
     return Manifest.from_json(bytes(stored)) if len(stored) <= _LARGEST else Manifest()
 
 
