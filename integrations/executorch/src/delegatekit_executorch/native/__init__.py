@@ -1,0 +1,1 @@
+"""The native library that joins delegates in Python to ExecuTorch's runtime: its source, its building, its loading."""
