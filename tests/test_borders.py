@@ -195,8 +195,13 @@ def test_compiling_runs_nothing_except_to_verify(package: Package) -> None:
 @pytest.mark.parametrize("package", plugins(), ids=str)
 def test_a_plugin_is_a_folder_with_its_backends_name(package: Package) -> None:
     name = package.folder.name
-    assert (package.backends, package.distribution) == ((name,), f"delegatekit-{name}")
-    assert package.module == f"delegatekit_{name}"
+    if package.backends == (name,):
+        assert package.distribution == f"delegatekit-{name}"
+    else:
+        # Several backends have the folder's name before a dot: "executorch.xnnpack".
+        assert {backend.partition(".")[0] for backend in package.backends} == {name}
+        assert package.distribution == f"delegatekit-{name}-backends"
+    assert package.module == package.distribution.replace("-", "_")
 
 
 def whole_graph(package: Package) -> dict[str, frozenset[str]]:
@@ -255,28 +260,31 @@ def texts(folder: Path) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("package", [package for package in PACKAGES if package.distribution in NEUTRAL], ids=str)
 def test_packages_for_all_backends_name_none(package: Package) -> None:
     known = NAMED.get(package.distribution, frozenset())
-    plugins_named = naming({plugin.folder.name for plugin in plugins()} - known)
+    plugins_named = naming(plugin for plugin in plugins() if not known & set(plugin.backends))
     for place, line in texts(package.source):
         assert not VENDORS.search(line), place
         assert not plugins_named.search(line), place
 
 
-def naming(backends: set[str]) -> re.Pattern[str]:
-    """Finds a backend's distribution, module, folder, or its name in quotes: as a word it may mean something else."""
-    names = "|".join(sorted(backends)) or "(?!)"
-    return re.compile(rf"\bdelegatekit[_-]({names})\b|\bplugins/({names})\b|([\"'])({names})\3")
+def naming(named: Iterable[Package]) -> re.Pattern[str]:
+    """Finds plugins' distributions, modules and folders, and backends' names in quotes: as words they may mean more."""
+    found = list(named)
+    words = {word for plugin in found for word in (plugin.distribution, plugin.module, str(plugin))}
+    backends = {backend for plugin in found for backend in plugin.backends}
+    whole, quoted = ("|".join(map(re.escape, sorted(items))) or "(?!)" for items in (words, backends))
+    return re.compile(rf"\b({whole})(?![\w-])|([\"'])({quoted})\2")
 
 
 @pytest.mark.parametrize("package", plugins(), ids=str)
 def test_a_plugin_names_no_sibling(package: Package) -> None:
-    siblings = naming({plugin.folder.name for plugin in plugins()} - {package.folder.name})
+    siblings = naming(plugin for plugin in plugins() if plugin != package)
     for place, line in texts(package.folder):
         assert not siblings.search(line), place
 
 
 @pytest.mark.parametrize("name", CENTRAL)
 def test_files_at_the_top_name_no_backend(name: str) -> None:
-    pattern = naming({plugin.folder.name for plugin in plugins()})
+    pattern = naming(plugins())
     for number, line in enumerate((ROOT / name).read_text("utf-8").splitlines(), 1):
         assert not pattern.search(line), f"{name}:{number}: {line.strip()}"
 

@@ -145,6 +145,15 @@ def test_a_proposal_that_depends_on_itself_is_refused() -> None:
         partition(method, {"one": rule})
 
 
+def test_what_is_left_of_a_proposal_after_another_backend_took_a_node_is_grouped() -> None:
+    method = method_of({"a": ["x"], "b": ["a"], "c": ["b"], "d": ["c"]}, ["d"])
+    first, second = Rule(lambda node: node.name == "b"), Rule(lambda node: True)
+    second.proposal = [[node for node in method.graph.nodes if node.op == "call_function"]]
+    plan = partition(method, {"one": first, "two": second})
+    check_plan(method, plan)
+    assert names(plan) == [["a"], ["b"], ["c", "d"]]
+
+
 def test_a_partitioner_that_raises_is_named_with_the_node() -> None:
     def fail(node: Node) -> bool:
         raise KeyError("oops")

@@ -12,7 +12,7 @@ import torch
 
 import delegatekit
 from delegatekit.engine import LoadedProgram
-from delegatekit.plugins import discovery
+from delegatekit.plugins import discovery, get_backend
 from delegatekit.pte import PteImage, schema, to_bytes
 from delegatekit_api import NamedData, PluginError, RuntimeUnavailableError
 
@@ -185,3 +185,38 @@ def test_only_the_owners_plugin_is_imported(two: Any) -> None:
     assert factor(delegatekit.load(program("acme-alpha"))) == 2
     assert "Acme_Alpha_plugin" in sys.modules
     assert not {"acme_beta_plugin", "other_plugin"} & set(sys.modules)
+
+
+ANOTHER = """
+from delegatekit_api import BackendDescription, hookimpl
+
+@hookimpl
+def describe_backend():
+    return BackendDescription("{name}", "Test", "{distribution}", "1.2", "x", runs_any_maker=False)
+"""
+
+
+def test_a_plugin_without_a_runtime_leaves_its_blobs_to_another_of_its_delegate_id(install_plugin: Any) -> None:
+    install_plugin("alpha", MULTIPLIER.format(name="alpha", distribution="alpha", factor=2), distribution="alpha")
+    install_plugin("compiler", ANOTHER.format(name="compiler", distribution="compiler"), distribution="compiler")
+    assert get_backend("compiler").runtime_availability().available
+    assert factor(delegatekit.load(program("compiler"))) == 2
+    assert factor(delegatekit.load(program(""))) == 2
+
+
+def test_a_plugin_without_a_runtime_names_those_that_could_run_its_blobs(two: Any) -> None:
+    two("compiler", ANOTHER.format(name="compiler", distribution="compiler"), distribution="compiler")
+    reason = get_backend("compiler").runtime_availability().reason
+    assert reason.startswith(
+        "has no runtime, and alpha (Acme_Alpha) and beta (acme-beta) run delegates of its id: choose"
+    )
+    assert factor(delegatekit.load(program("compiler"), backends=["beta"])) == 3
+
+
+def test_a_runtime_for_the_blobs_of_its_maker_leaves_others_to_one_for_any(install_plugin: Any) -> None:
+    own = MULTIPLIER.format(name="own", distribution="own", factor=5).replace('"x")', '"x", runs_any_maker=False)')
+    install_plugin("own", own, distribution="own")
+    assert factor(delegatekit.load(program(""))) == 5
+    install_plugin("alpha", MULTIPLIER.format(name="alpha", distribution="alpha", factor=2), distribution="alpha")
+    assert factor(delegatekit.load(program(""))) == 2
+    assert factor(delegatekit.load(program("own"))) == 5

@@ -55,3 +55,7 @@ class BackendDescription:
     #: True if the runtime notices a blob or named data with changed bytes (by a checksum) and refuses it. Where it does
     #: not, damage may go unnoticed, which the conformance suite counts separately.
     integrity_check: bool = False
+    #: False if the runtime is meant for blobs of this distribution: a file that does not name its maker is then run by
+    #: another backend of the delegate id, if there is one, and so are the delegates of backends without a runtime.
+    #: Since API version 2.4.
+    runs_any_maker: bool = True

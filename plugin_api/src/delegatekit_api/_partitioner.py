@@ -52,7 +52,11 @@ class Partitioner(Protocol):
         ...
 
     def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
-        """Partitions of the backend's own choice, which core checks; None leaves the grouping to core."""
+        """Partitions of the backend's own choice, which core checks; None leaves the grouping to core.
+
+        Of one that has nodes which the backend does not get (another takes them, or the user leaves them out), core
+        groups the rest.
+        """
         ...
 
 

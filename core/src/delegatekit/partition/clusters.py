@@ -46,7 +46,10 @@ def join_proposals(
     taker: dict[Node, str],
     clusters: Clusters,
 ) -> set[int]:
-    """Clusters that backends proposed as whole partitions; they are not merged any further."""
+    """Clusters that backends proposed as whole partitions; they are not merged any further.
+
+    The rest of a proposal that lost nodes to another backend or to the user is grown: it may not be convex any more.
+    """
     fixed: set[int] = set()
     for backend, partitioner in partitioners.items():
         with blaming_partitioner(backend, "proposing partitions"):
@@ -60,9 +63,10 @@ def join_proposals(
             for node in group:
                 if node in claimed:
                     raise PluginError(f"backend {backend} proposed a node twice", where=describe_node(node))
-                clusters.join(group[0], node)
+                if len(group) == len(members):
+                    clusters.join(group[0], node)
             claimed.update(group)
-            if group:
+            if group and len(group) == len(members):
                 fixed.add(clusters.find(group[0]))
         for node in [node for node, owner in taker.items() if owner == backend and node not in claimed]:
             del taker[node]

@@ -56,6 +56,9 @@ class BackendInfo:
 class LoadedBackend:
     """An imported plugin: each method calls one hook of it and checks the type of the answer."""
 
+    #: Finds the backend whose runtime executes the blobs of one that has none itself. Raises PluginError.
+    lender: Callable[[LoadedBackend], LoadedBackend]
+
     def __init__(self, info: BackendInfo, description: BackendDescription, manager: pluggy.PluginManager) -> None:
         self.info = info
         self.description = description
@@ -220,22 +223,21 @@ class LoadedBackend:
     def create_runtime(self, *, apart: bool | None = None) -> DelegateRuntime:
         """The runtime that executes this backend's blobs: in this process, or `apart`, in a process of its own.
 
-        By default as the backend's description says. The kernels of runtime operators are always in this process.
+        By default as the backend's description says. The kernels of runtime operators are always in this process. A
+        plugin without a runtime leaves its blobs to that of another installed backend with the same delegate id.
         """
+        if not self.has("create_runtime"):
+            return self.lender().create_runtime(apart=apart)
         if self.is_library:
             return self._create("create_runtime", ("is_available", "kernel"))  # type: ignore[no-any-return]
         if self.description.isolated_runtime if apart is None else apart:
             from .apart import RuntimeApart  # with torch
 
-            if not self.has("create_runtime"):
-                raise PluginError("does not implement create_runtime", where=self.where)
             return RuntimeApart(self, self.description)
         return self._create("create_runtime", ("is_available", "init", "execute", "destroy"))  # type: ignore[no-any-return]
 
     def runtime_availability(self, *, apart: bool | None = None) -> Availability:
         """The availability of the runtime of `create_runtime` here. Never raises."""
-        if not self.has("create_runtime"):
-            return Availability(False, "the plugin has no runtime: files run on the device only")
         try:
             with redirect_stdout(sys.stderr):
                 answer: Any = self.create_runtime(apart=apart).is_available()

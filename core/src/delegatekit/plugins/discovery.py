@@ -223,6 +223,27 @@ def _introduce(info: BackendInfo, plugin: Any) -> LoadedBackend | BackendInfo:
     return LoadedBackend(replace(info, status="ready"), description, manager)
 
 
+def _lender(borrower: LoadedBackend) -> LoadedBackend:
+    """The installed backend whose runtime executes the blobs of one without a runtime."""
+    able = [other for other in of_id(borrower.description.delegate_id) if other.has("create_runtime")]
+    if len(able) == 1:
+        return able[0]
+    names = " and ".join(f"{backend.name} ({backend.distribution})" for backend in able)
+    several = f"has no runtime, and {names} run delegates of its id: choose one when loading"
+    raise PluginError(several if able else "the plugin has no runtime: files run on the device only")
+
+
+LoadedBackend.lender = _lender
+
+
+def of_id(delegate_id: str) -> list[LoadedBackend]:
+    """The usable backends of a delegate id: those that run any maker's blobs, else those with a runtime, else all."""
+    found = [look_up(name) for name in backends(check=False)]
+    usable = [get_backend(info.name) for info in found if info.usable and info.delegate_id == delegate_id]
+    able = [backend for backend in usable if backend.has("create_runtime")]
+    return [backend for backend in able if backend.description.runs_any_maker] or able or usable
+
+
 def _check_facts(name: str, description: BackendDescription) -> None:
     check_answer(description, BackendDescription, "its description")
     for field in ("name", "delegate_id", "distribution", "version"):

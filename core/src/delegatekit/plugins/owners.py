@@ -9,7 +9,7 @@ from delegatekit_api import PluginError
 from .allowed import is_allowed
 from .backend import BackendInfo, LoadedBackend
 from .declared import normalized
-from .discovery import backends, get_backend, look_up, of_owner
+from .discovery import backends, get_backend, look_up, of_id, of_owner
 
 
 class OwnerError(PluginError):
@@ -20,8 +20,8 @@ def find_by_delegate_id(delegate_id: str, distribution: str | None = None, chose
     """The backend that runs delegates of this id.
 
     This is the first of the backends `chosen` by the user whose delegates have the id. Otherwise it is the one of the
-    `distribution` that made the file, or, if the file does not name its maker, the only one with this id. If the
-    owner can run it, no other plugin is imported, even one that claims its name.
+    `distribution` that made the file, or, if the file does not name its maker, the only one with this id and a runtime
+    for any maker's blobs. If the owner can run it, no other plugin is imported, even one that claims its name.
 
     Raises OwnerError if the user's choice is needed or the owner is broken, PluginError if there is none.
     """
@@ -29,14 +29,15 @@ def find_by_delegate_id(delegate_id: str, distribution: str | None = None, chose
     if preferred:
         return preferred[0]
     owned = [] if distribution is None else of_owner(distribution)
-    able = [item for item in owned if isinstance(item, LoadedBackend) and item.description.delegate_id == delegate_id]
+    made = [item for item in owned if isinstance(item, LoadedBackend) and item.description.delegate_id == delegate_id]
+    # Those of one distribution without a runtime of their own all borrow the same.
+    able = [item for item in made if item.has("create_runtime")] or made[:1]
     if not able:
-        found = [look_up(name) for name in backends(check=False)]
-        runs_it = [get_backend(info.name) for info in found if info.usable and info.delegate_id == delegate_id]
+        able = of_id(delegate_id)
         if distribution is not None:
-            _explain_owner(distribution, owned, delegate_id, runs_it)
-        able = runs_it
+            _explain_owner(distribution, owned, delegate_id, able)
         if not able:
+            found = [look_up(name) for name in backends(check=False)]
             raise PluginError(
                 f"no installed backend runs delegates of id {delegate_id!r} ({_summary(found)})",
                 hint="install the plugin that the file was made with: `delegatekit inspect FILE` names it",

@@ -1,0 +1,1 @@
+"""ExecuTorch's own backends in DelegateKit: its partitioners and compilers, one backend for each."""

@@ -1,0 +1,1 @@
+"""ExecuTorch's partitioners and compilers: loaded when they are first used, and listened to."""

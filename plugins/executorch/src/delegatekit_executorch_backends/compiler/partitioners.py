@@ -1,0 +1,110 @@
+"""Makes ExecuTorch's partitioners from the options of their backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+from delegatekit_api import BackendOptions
+
+from ..options import (
+    CoreMLOptions,
+    EthosUOptions,
+    OpenVinoOptions,
+    QnnOptions,
+    TosaOptions,
+    VulkanOptions,
+    XnnpackOptions,
+)
+from ..targets import System
+from .loading import stock_class
+
+
+@dataclass(frozen=True)
+class StockCompiler:
+    """A partitioner, and the compile specs that its partitions are compiled with."""
+
+    partitioner: Any
+    specs: tuple[Any, ...]
+
+
+def stock_compiler(system: System, options: BackendOptions) -> StockCompiler:
+    """The partitioner of a backend with these options. Raises LoweringError where something is missing."""
+    kind = stock_class(system, system.partitioner)
+    partitioner = _MAKERS.get(system.name, _plain)(kind, options)
+    inner = getattr(partitioner, "_vulkan_partitioner", partitioner)
+    return StockCompiler(partitioner, tuple(inner.delegation_spec.compile_specs))
+
+
+def _plain(kind: Any, options: Any) -> Any:
+    return kind()
+
+
+def _xnnpack(kind: Any, options: XnnpackOptions) -> Any:
+    precision = import_module("executorch.backends.xnnpack.partition.config.xnnpack_config").ConfigPrecisionType
+    return kind(
+        config_precisions=[precision[name.upper()] for name in options.precisions] or None,
+        per_op_mode=options.per_op_mode,
+        force_non_static_weights_for_f32_linear=options.force_non_static_weights,
+        enable_bf16=options.enable_bf16,
+    )
+
+
+def _vulkan(kind: Any, options: VulkanOptions) -> Any:
+    flags = ("require_dynamic_shapes", "force_fp16", "skip_bool_tensors", "small_texture_limits")
+    chosen: dict[str, Any] = {name: True for name in flags if getattr(options, name)}
+    if options.storage:
+        schema = import_module("executorch.backends.vulkan.serialization.vulkan_graph_schema")
+        chosen["storage_type_override"] = schema.VkStorageType[options.storage.upper()]
+    return kind(chosen)
+
+
+def _coreml(kind: Any, options: CoreMLOptions) -> Any:
+    tools = import_module("coremltools")
+    backend = import_module("executorch.backends.apple.coreml.compiler").CoreMLBackend
+    specs = backend.generate_compile_specs(
+        compute_unit=tools.ComputeUnit[options.compute_units.upper()],
+        minimum_deployment_target=getattr(tools.target, options.target) if options.target else None,
+        compute_precision=tools.precision[options.precision.upper()],
+    )
+    return kind(compile_specs=specs, lower_full_graph=options.lower_full_graph)
+
+
+def _ethosu(kind: Any, options: EthosUOptions) -> Any:
+    spec = import_module("executorch.backends.arm.ethosu").EthosUCompileSpec
+    return kind(spec(options.target, options.system_config or None, options.memory_mode or None))
+
+
+def _tosa(kind: Any, options: TosaOptions) -> Any:
+    return kind(import_module("executorch.backends.arm.tosa.compile_spec").TosaCompileSpec(options.profile))
+
+
+def _vgf(kind: Any, options: TosaOptions) -> Any:
+    return kind(import_module("executorch.backends.arm.vgf").VgfCompileSpec(options.profile))
+
+
+def _openvino(kind: Any, options: OpenVinoOptions) -> Any:
+    spec = import_module("executorch.exir.backend.backend_details").CompileSpec
+    return kind([spec("device", options.device.encode())])
+
+
+def _qnn(kind: Any, options: QnnOptions) -> Any:
+    utils = import_module("executorch.backends.qualcomm.utils.utils")
+    schema = import_module("executorch.backends.qualcomm.serialization.qc_schema")
+    backend = utils.generate_htp_compiler_spec(use_fp16=options.precision == "float16")
+    return kind(utils.generate_qnn_executorch_compiler_spec(schema.QcomChipset[options.soc], backend))
+
+
+_MAKERS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "executorch.coreml": _coreml,
+    "executorch.ethosu": _ethosu,
+    "executorch.openvino": _openvino,
+    "executorch.qnn": _qnn,
+    "executorch.tosa": _tosa,
+    "executorch.vgf": _vgf,
+    "executorch.vulkan": _vulkan,
+    "executorch.webgpu": _vulkan,
+    "executorch.xnnpack": _xnnpack,
+}

@@ -1,0 +1,1 @@
+"""Programs in the form in which ExecuTorch's partitioners and compilers take them."""

@@ -1,0 +1,118 @@
+"""ExecuTorch's partitioners as partitioners of ours: each tags a whole program once, then answers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.fx import Graph, Node
+
+from delegatekit_api import BackendOptions, Call, ProgramView, Verdict
+
+from .compiler.partitioners import stock_compiler
+from .targets import System
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: The key of the tag in a node's metadata.
+_TAG: Final = "delegation_tag"
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """The answers of a partitioner to the nodes of a program."""
+
+    #: Node of our graph -> the name of its partition.
+    tags: Mapping[Node, str]
+    #: Node of our graph -> the reason why it has none.
+    reasons: Mapping[Node, str]
+
+    def partitions(self) -> list[list[Node]]:
+        """The nodes of each partition, in graph order."""
+        found: dict[str, list[Node]] = {}
+        for node, tag in self.tags.items():
+            found.setdefault(tag, []).append(node)
+        return list(found.values())
+
+
+class StockPartitioner:
+    """A `Partitioner` whose answers are the tags of one of ExecuTorch's. Raises LoweringError where it cannot work."""
+
+    def __init__(self, system: System, options: BackendOptions) -> None:
+        self._system: Final = system
+        self._options: Final = options
+        self._merge: Final = bool(getattr(options, "merge", False))
+        self._known: Final[WeakKeyDictionary[Graph, Tagged]] = WeakKeyDictionary()
+
+    def keep_operators(self) -> Collection[str]:
+        """The operators that the partitioner asks not to decompose."""
+        return _kept(self._system, self._options)
+
+    def check(self, call: Call) -> Verdict:
+        """The partitioner's answer to the call's node, once it has seen the whole program."""
+        tagged = self._tagged(call.program)
+        if call.node in tagged.tags:
+            return Verdict.yes()
+        return Verdict.no(tagged.reasons[call.node])
+
+    def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
+        """The partitioner's own partitions, unless the user lets the core form them."""
+        return None if self._merge else self._tagged(program).partitions()
+
+    def _tagged(self, program: ProgramView) -> Tagged:
+        found = self._known.get(program.graph)
+        if found is None:
+            found = self._known[program.graph] = self._tag(program)
+        return found
+
+    def _tag(self, program: ProgramView) -> Tagged:
+        partitioner = stock_compiler(self._system, self._options).partitioner
+        # (Imports of ExecuTorch, which is there now.)
+        from .compiler.listening import listening
+        from .ir.edge import edge_program
+
+        edge = edge_program(program)
+        with listening() as reasons:
+            tagged = partitioner.partition(edge.program).tagged_exported_program
+        by_name = {node.name: node for node in tagged.graph.nodes}
+        tags, left = {}, {}
+        for call in program.calls():
+            node = edge.nodes[call.node]
+            tag = by_name[node.name].meta.get(_TAG) if node.name in by_name else None
+            if tag is not None:
+                tags[call.node] = str(tag)
+            else:
+                left[call.node] = reasons.of(node) or f"{type(partitioner).__name__} leaves it and gives no reason"
+        return Tagged(tags, left)
+
+
+@cache
+def _kept(system: System, options: BackendOptions) -> frozenset[str]:
+    operators, _ = stock_compiler(system, options).partitioner.ops_to_not_decompose(_every_operator())
+    return frozenset(map(str, operators))
+
+
+@cache
+def _every_operator() -> Any:
+    """A program with one call of each ATen operator, for partitioners that choose among those of a program."""
+    graph = Graph()
+    for operator in _functional_operators():
+        graph.create_node("call_function", operator)
+    return SimpleNamespace(graph=graph, graph_module=torch.fx.GraphModule(torch.nn.Module(), graph))
+
+
+def _functional_operators() -> Iterator[Any]:
+    for name in sorted(dir(torch.ops.aten)):
+        packet = getattr(torch.ops.aten, name)
+        if name.startswith("__") or not isinstance(packet, torch._ops.OpOverloadPacket):
+            continue
+        for overload in packet.overloads():
+            operator = getattr(packet, overload)
+            if not operator._schema.is_mutable:
+                yield operator
