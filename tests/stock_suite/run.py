@@ -3,6 +3,7 @@
     python tests/stock_suite/run.py                            # float, all operators: about two minutes
     python tests/stock_suite/run.py --flow all                 # and the int8 flows
     python tests/stock_suite/run.py relu conv2d --stock        # two files, the wheel's own flow beside ours
+    python tests/stock_suite/run.py --pipeline                 # through ExecuTorch's pipeline, with our partitioner
 
 The suite is in the executorch wheel; `stock_suite_plugin.py` says what is ours in it. A test has subtests, each a model
 of its own, which end as
@@ -123,12 +124,14 @@ def run(
     files: Iterable[str] = (),
     *,
     with_stock: bool = False,
+    pipeline: bool = False,
     output: Any = None,
     keep: Path | None = None,
 ) -> Outcomes:
     """Run the suite in a process of its own: the outcomes by flow and operator file ("relu"; without files, all).
 
     Flows may each have their own files, as a mapping; `files` is then left out.
+    With `pipeline`, ExecuTorch's own pipeline lowers, with our partitioner, and not `delegatekit.lower`.
     `output` is where pytest's own report goes, None for here; `keep` is a file to which the plugin's lines are added
     while the tests run. Raises SystemExit for a file that the suite does not have.
     """
@@ -153,6 +156,7 @@ def run(
             **os.environ,
             "STOCK_SUITE_RESULTS": str(results.absolute()),
             "STOCK_SUITE_WITH_STOCK": "1" if with_stock else "",
+            "STOCK_SUITE_PIPELINE": "1" if pipeline else "",
             "STOCK_SUITE_FILES": json.dumps(chosen) if chosen else "",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH", "")))),
         }
@@ -301,6 +305,7 @@ def main() -> int:
     parser.add_argument("files", nargs="*", help="operator files: relu conv2d (default: all)")
     parser.add_argument("--flow", nargs="*", default=[FLOAT], help=f"of {FLOAT}, {', '.join(QUANTIZED)}; or all")
     parser.add_argument("--stock", action="store_true", help="run the wheel's own flow on the same inputs, too (slow)")
+    parser.add_argument("--pipeline", action="store_true", help="lower by ExecuTorch's pipeline, with our partitioner")
     parser.add_argument("--json", type=Path, help="write all results to this file")
     parser.add_argument("--keep", type=Path, help="append the results of each test to this file while the tests run")
     parser.add_argument("--show", type=Path, nargs="+", help="run nothing, show what --keep kept; of a test, the last")
@@ -311,7 +316,14 @@ def main() -> int:
         outcomes = read(_last([line for path in arguments.show for line in path.read_text().splitlines()]))
         flows = list(outcomes)
     else:
-        outcomes = run(flows, arguments.files, with_stock=arguments.stock, output=sys.stderr, keep=arguments.keep)
+        outcomes = run(
+            flows,
+            arguments.files,
+            with_stock=arguments.stock,
+            pipeline=arguments.pipeline,
+            output=sys.stderr,
+            keep=arguments.keep,
+        )
     if arguments.json:
         content = {flow: {n: _jsonable(o) for n, o in files.items()} for flow, files in outcomes.items()}
         arguments.json.parent.mkdir(parents=True, exist_ok=True)

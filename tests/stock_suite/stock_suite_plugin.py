@@ -12,6 +12,7 @@ Environment variables:
 * STOCK_SUITE_RESULTS: a file to which each test appends a line of JSON, with what happened in each of its subtests;
   a line before the test begins identifies tests that end the process.
 * STOCK_SUITE_FILES: not empty: JSON of the operator files of each flow, the others are left out.
+* STOCK_SUITE_PIPELINE: not empty: ExecuTorch's own pipeline lowers, with our partitioner.
 * STOCK_SUITE_WITH_STOCK: not empty: the wheel's own XNNPACK flows stay, with the same inputs as ours.
 """
 
@@ -36,14 +37,21 @@ from executorch.backends.test.harness import Tester
 from executorch.backends.test.harness.stages import Stage, StageType
 from executorch.backends.test.harness.stages.serialize import Serialize
 from executorch.backends.test.suite.flow import TestFlow
+from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
+from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.dialects._ops import ops as exir_ops
+from executorch.exir.dialects.edge._ops import EdgeOpOverload
+from executorch.exir.lowered_backend_module import get_lowered_submodules
+from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEvalPass
 from torch.export import ExportedProgram
 
 import delegatekit
+import delegatekit_executorch
 from delegatekit_api import QuantizationError, UnsupportedError
 
 RESULTS = "STOCK_SUITE_RESULTS"
 WITH_STOCK = "STOCK_SUITE_WITH_STOCK"
+PIPELINE = "STOCK_SUITE_PIPELINE"
 
 BACKEND = "xnnpack"
 #: Flow -> the scheme of `delegatekit.quantize`, None for float.
@@ -150,6 +158,37 @@ class Lower(Stage):  # type: ignore[misc]
         return SimpleNamespace(graph=SimpleNamespace(nodes=[call] * self.delegates))
 
 
+class LowerInStockPipeline(Lower):
+    """ExecuTorch's own pipeline with our partitioner."""
+
+    def run(self, artifact: ExportedProgram, inputs: Any = None, generate_etrecord: bool = False) -> None:
+        partitioner = delegatekit_executorch.partitioner(BACKEND)
+        config = EdgeCompileConfig(_check_ir_validity=False)  # as the suite's
+        manager = to_edge_transform_and_lower(artifact, partitioner=[partitioner], compile_config=config)
+        self.reasons = {refused.operator: refused.reason for refused in partitioner.refused}
+        graph_module = manager.exported_program().graph_module
+        self._left = [_seen(node) for node in _operators(graph_module)]
+        self._nodes = list(self._left)
+        for _, module, _ in get_lowered_submodules(graph_module):
+            self.delegates += 1
+            inner = list(_operators(module.original_module.graph_module))
+            self._nodes += map(_seen, inner)
+            self.delegated.update(_name_of(node) for node in inner)
+        self.fallback.update(_name_of(node) for node in _operators(graph_module))
+        sizes = ConstraintBasedSymShapeEvalPass()
+        try:
+            program = manager.to_executorch(
+                ExecutorchBackendConfig(extract_delegate_segments=True, sym_shape_eval_pass=sizes)
+            )
+        except RuntimeError as error:
+            lacking = [name for name in self.fallback if _has_no_kernel(name)]
+            if not lacking and not _known_to_the_suite(self._left):
+                raise
+            self.refused = str(error)
+            return
+        self.buffer = program.buffer
+
+
 class ToExecutorch(Stage):  # type: ignore[misc]
     """Does nothing: `delegatekit.lower` made the file."""
 
@@ -177,7 +216,7 @@ class DelegateKitTester(Tester):  # type: ignore[misc]
     def __init__(self, module: torch.nn.Module, example_inputs: tuple[Any, ...]) -> None:
         stages: dict[StageType, Callable[..., Stage]] = {
             **Tester.default_stage_classes(),
-            StageType.TO_EDGE_TRANSFORM_AND_LOWER: Lower,
+            StageType.TO_EDGE_TRANSFORM_AND_LOWER: LowerInStockPipeline if os.environ.get(PIPELINE) else Lower,
             StageType.TO_EXECUTORCH: ToExecutorch,
             StageType.SERIALIZE: Serialize,
         }
@@ -216,9 +255,23 @@ def _graphs(edge: Any, plan: Any) -> Iterator[tuple[Any, Any]]:
             yield from _graphs(inner, inner_plan)
 
 
+def _operators(module: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
+    """The calls of operators: no delegates, and nothing that picks one of several results."""
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node.target not in (operator.getitem, executorch_call_delegate):
+            yield node
+
+
+def _name_of(node: torch.fx.Node) -> str:
+    target: Any = node.target
+    return str(target._op) if isinstance(target, EdgeOpOverload) else str(target)
+
+
 def _seen(node: torch.fx.Node) -> Any:
     """The node as the suite looks at it: it knows two operators only by their names in the stock edge dialect."""
     target: Any = node.target
+    if isinstance(target, EdgeOpOverload):
+        return SimpleNamespace(op=node.op, target=target, args=node.args)
     if str(target).startswith(("aten.convolution.", "aten.conv3d.", "aten.conv_transpose3d.")):
         target = exir_ops.edge.aten.convolution.default
     elif str(target).startswith("aten.embedding_bag."):

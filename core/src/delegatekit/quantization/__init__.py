@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from .commands import load_quantized
     from .flow import convert_qat, prepare_qat, quantize
+    from .pt2e import PT2EQuantizer
     from .ratio import SignalToNoise, sqnr_db
     from .report import LayerReport, QuantizationReport
     from .samples import read_calibration
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 #: Name -> its module, which is loaded on first use: the commands list schemes without torch.
 _HOMES: Final = {
     "LayerReport": "report",
+    "PT2EQuantizer": "pt2e",
     "QuantizationReport": "report",
     "SignalToNoise": "ratio",
     "convert_qat": "flow",
@@ -27,6 +29,7 @@ _HOMES: Final = {
 
 __all__ = [
     "LayerReport",
+    "PT2EQuantizer",
     "QuantizationReport",
     "SignalToNoise",
     "convert_qat",

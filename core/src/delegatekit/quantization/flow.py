@@ -59,7 +59,7 @@ def quantize(given: Quantizing) -> torch.nn.Module:
     program = _export(given.model, data.example, given.dynamic_shapes)
     kept = KeptInFloat(given.keep_float)
     order = _Order(program, data, loaded, chosen, kept, given.options, measured, given.correct_bias)
-    run = _weights if chosen.rules and _is_weight_scheme(chosen) else _static
+    run = _weights if chosen.rules and is_weight_scheme(chosen) else _static
     result: Any = run(order)
     if worst:
         kept = kept.with_nodes(_worst(result.quantization, worst), f"one of the {worst} worst layers")
@@ -125,8 +125,8 @@ def prepare_qat(given: Training) -> GraphModule:
     data = Calibration([tuple(given.example)], repeatable=True, progress=False)
     kept = KeptInFloat(given.keep_float)
     captured = _export(copy.deepcopy(given.model), data.example, given.dynamic_shapes).module(check_guards=False)
-    quantizer, make_report = _quantizer(loaded, chosen, kept, given.options, qat=True)
-    with _blaming_quantizer(loaded, chosen):
+    quantizer, make_report = make_quantizer(loaded, chosen, kept, given.options, qat=True)
+    with blaming_quantizer(loaded, chosen):
         prepared: GraphModule = pt2e.prepare_qat_pt2e(captured, quantizer)
     kept.check()
     torchao.load("quantization.pt2e").allow_exported_model_train_eval(prepared)
@@ -157,7 +157,7 @@ def _check_model(model: Any) -> None:
         raise QuantizationError(f"cannot quantize a {type(model).__name__}", hint="pass a module or an ExportedProgram")
 
 
-def _is_weight_scheme(scheme: QuantizationScheme) -> bool:
+def is_weight_scheme(scheme: QuantizationScheme) -> bool:
     """True if the graph is written by `weights`: weights only, or activations row by row or sample by sample."""
     if scheme.kind == "weight-only":
         return True
@@ -177,7 +177,7 @@ def _export(model: torch.nn.Module | ExportedProgram, example: tuple[Any, ...], 
         raise
 
 
-def _quantizer(
+def make_quantizer(
     loaded: LoadedBackend,
     scheme: QuantizationScheme,
     kept: KeptInFloat,
@@ -196,12 +196,12 @@ def _quantizer(
         return quantizer, lambda: QuantizationReport(loaded.name, scheme.name, 0, ())
     from .annotator import SchemeQuantizer
 
-    own = SchemeQuantizer(scheme, kept, trial=_trial(loaded, checked), qat=qat, compare=compare)
+    own = SchemeQuantizer(scheme, kept, trial=make_trial(loaded, checked), qat=qat, compare=compare)
 
-    return own, lambda: _checked_report(QuantizationReport(loaded.name, scheme.name, 0, own.describe()))
+    return own, lambda: checked_report(QuantizationReport(loaded.name, scheme.name, 0, own.describe()))
 
 
-def _blaming_quantizer(loaded: LoadedBackend, scheme: QuantizationScheme) -> AbstractContextManager[None]:
+def blaming_quantizer(loaded: LoadedBackend, scheme: QuantizationScheme) -> AbstractContextManager[None]:
     """Turn exceptions of a plugin's quantizer into an error that names it; a no-op for a declared scheme."""
     if scheme.rules:
         return nullcontext()
@@ -209,7 +209,7 @@ def _blaming_quantizer(loaded: LoadedBackend, scheme: QuantizationScheme) -> Abs
     return blaming(lambda fault: PluginError(f"the quantizer of scheme {scheme.name} failed: {fault}", where=where))
 
 
-def _trial(loaded: LoadedBackend, options: BackendOptions) -> Trial | None:
+def make_trial(loaded: LoadedBackend, options: BackendOptions) -> Trial | None:
     """The object that asks the backend about layers; None for a backend that only declares schemes."""
     from .trial import Trial
 
@@ -219,8 +219,8 @@ def _trial(loaded: LoadedBackend, options: BackendOptions) -> Trial | None:
 def _static(order: _Order) -> Any:
     """Annotate, calibrate, convert."""
     pt2e = torchao.load("quantization.pt2e.quantize_pt2e")
-    quantizer, make_report = _quantizer(order.backend, order.scheme, order.kept, order.options, compare=order.compares)
-    with _blaming_quantizer(order.backend, order.scheme):
+    quantizer, make_report = make_quantizer(order.backend, order.scheme, order.kept, order.options, compare=order.compares)
+    with blaming_quantizer(order.backend, order.scheme):
         prepared = pt2e.prepare_pt2e(order.module(), quantizer)
     order.kept.check()
     report = make_report()
@@ -258,17 +258,18 @@ def _weights(order: _Order) -> Any:
     if order.compares:
         original = copied(captured)
         give_own_state(original)
-    result, layers = quantize_weights(captured, order.scheme, order.kept, _trial(order.backend, options))
+    result, layers = quantize_weights(captured, order.scheme, order.kept, make_trial(order.backend, options))
     order.kept.check()
     if order.correct_bias:
         correct_biases(original, result, order.data, [layer.anchor for layer in layers if layer.quantized])
-    report = _checked_report(QuantizationReport(order.backend.name, order.scheme.name, 0, layers))
+    report = checked_report(QuantizationReport(order.backend.name, order.scheme.name, 0, layers))
     if order.measured:
         report = replace(measure_layers(original, result, order.data, report), samples=order.data.count)
     return _finished(result, report)
 
 
-def _checked_report(report: QuantizationReport) -> QuantizationReport:
+def checked_report(report: QuantizationReport) -> QuantizationReport:
+    """The report. Raises QuantizationError if nothing is quantized."""
     if not report.quantized:
         reasons = "; ".join(dict.fromkeys(layer.reason for layer in report.kept))
         raise QuantizationError(

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from .partitioning import DelegateKitPartitioner, Refused, partitioner
+    from .quantizing import quantizer
 
 #: Name -> its module.
 _HOMES: Final = {
     "DelegateKitPartitioner": "partitioning",
     "Refused": "partitioning",
     "partitioner": "partitioning",
+    "quantizer": "quantizing",
 }
 
-__all__ = ["DelegateKitPartitioner", "Refused", "partitioner"]
+__all__ = ["DelegateKitPartitioner", "Refused", "partitioner", "quantizer"]
 
 
 def __getattr__(name: str) -> Any:

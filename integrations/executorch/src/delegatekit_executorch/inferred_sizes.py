@@ -23,25 +23,28 @@ _RESHAPING: Final = (aten.flatten.using_ints, aten.unflatten.int)
 
 
 def infer_sizes(program: ExportedProgram) -> ExportedProgram:
-    """The program with -1 in its views; the program itself if it has no sizes that change."""
-    if not program.range_constraints:
-        return program
-    module = copy.deepcopy(program.graph_module)  # the weights are not in it
-    for inner in module.modules():
-        if isinstance(inner, GraphModule):
-            for node in inner.graph.nodes:
-                _infer(node)
-            inner.graph.eliminate_dead_code()
-            inner.recompile()
+    """A program with -1 in its views, which shares graphs and weights with this one only as far as nobody writes them.
+
+    ExecuTorch takes the constants that a delegate consumes out of the program that it was given.
+    """
+    module = program.graph_module
+    if program.range_constraints:
+        module = copy.deepcopy(module)  # the weights are not in it
+        for inner in module.modules():
+            if isinstance(inner, GraphModule):
+                for node in inner.graph.nodes:
+                    _infer(node)
+                inner.graph.eliminate_dead_code()
+                inner.recompile()
     return ExportedProgram(
         root=module,
         graph=module.graph,
         graph_signature=copy.deepcopy(program.graph_signature),
-        state_dict=program.state_dict,
+        state_dict=dict(program.state_dict),
         range_constraints=program.range_constraints,
         module_call_graph=program.module_call_graph,
         example_inputs=program.example_inputs,
-        constants=program.constants,
+        constants=dict(program.constants),
         verifiers=program.verifiers,
     )
 

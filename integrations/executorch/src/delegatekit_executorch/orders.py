@@ -20,6 +20,7 @@ from delegatekit.lowering import ChosenBackend, is_work
 from delegatekit.partition import Partition, PartitionedMethod
 from delegatekit.pipeline import choose, plan
 from delegatekit_api import UnsupportedError
+from delegatekit_api.nodes import describe_node
 
 from .groups import Homes, Units
 from .readings import OUTSIDE, Reading, Source, is_contiguous, is_number, read_all, read_part
@@ -119,7 +120,7 @@ def order_of_program(source: Source, backend: Backend) -> Order:
     node, reason = next(iter(found.left.items()), (None, "it would become several delegates"))
     raise UnsupportedError(
         reason,
-        where=None if node is None else _described(node),
+        where=None if node is None else describe_node(node),
         hint="partition with delegatekit_executorch.partitioner, which leaves out what a backend does not take",
     )
 
@@ -176,12 +177,13 @@ class _Ordering:
             if len(found) == len(groups):
                 break
         inside = {node for order in found for node in order.nodes}
-        left = {
-            node: homes.left.get(node, "nothing that this delegate computes needs it")
-            for node in units.members
-            if node not in inside and not is_number(node)
-        }
-        return Ordered(tuple(found), left)
+        left: dict[Node, str] = {}
+        # What is computed for an operator that is left, is left for the same reason.
+        for unit in reversed(units.members):
+            if unit not in inside and not is_number(unit):
+                users = (left[user] for user in units.users[unit] if user in left)
+                left[unit] = homes.left.get(unit) or next(users, "no delegate needs it")
+        return Ordered(tuple(found), dict(reversed(left.items())))
 
     def check(self, members: Sequence[Node], owned: Collection[Node]) -> Order | Homes:
         """The order for some calls; where they would not become one delegate, what becomes of each."""
@@ -306,7 +308,3 @@ def _plan_all(source: Source, backend: Backend) -> tuple[Reading, PartitionedMet
             refused[found[0]] = error.what
 
 
-def _described(node: Node) -> str:
-    from delegatekit_api.nodes import describe_node
-
-    return describe_node(node)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -24,7 +25,7 @@ from delegatekit_api.nodes import operator_name, source_line
 from .details import Marker, provide
 from .inferred_sizes import infer_sizes
 from .orders import CLOSED, Backend, Order, ordered, taken_whole
-from .readings import Source, operator_of
+from .readings import Source, is_contiguous, operator_of
 
 _LOG: Final = logging.getLogger("delegatekit_executorch")
 _NUMBERS: Final = itertools.count()
@@ -101,6 +102,7 @@ class DelegateKitPartitioner(Partitioner):
         specs: dict[str, DelegationSpec] = {}
         operators = 0
         left: list[Refused] = []
+        outside: list[Node] = []
         for source in self._sources(exported_program):
             found = ordered(source, self.backend, self._shared(source))
             operators += sum(1 for order in found.orders for node in order.nodes)
@@ -109,8 +111,10 @@ class DelegateKitPartitioner(Partitioner):
                 specs[tag] = DelegationSpec(self.delegate_id, [Marker.of(self.backend, order, self.external)])
                 for node in (*order.nodes, *order.owned):
                     node.meta[_TAG] = tag
+            outside += found.left
             left += [_refused(node, reason) for node, reason in found.left.items() if reason != CLOSED]
         tag_constant_data(exported_program)
+        _load_quantized_operators(outside)
         self.refused += tuple(left)
         self._tell(operators, len(specs), left)
         return PartitionResult(exported_program, specs)
@@ -124,7 +128,7 @@ class DelegateKitPartitioner(Partitioner):
             except UnsupportedError as error:
                 _LOG.info("%s: %s", self.backend.name, error)
                 continue
-            taken |= {node for node in found if node.target in table and _is_keepable(node.target)}
+            taken |= {node for node in found if node.target in table and _is_keepable(node)}
         return taken
 
     def _sources(self, program: ExportedProgram) -> Iterator[Source]:
@@ -169,13 +173,28 @@ def _inner(module: GraphModule) -> Iterator[GraphModule]:
         yield from _inner(inner)
 
 
-def _is_keepable(target: Any) -> bool:
-    """True if ExecuTorch can keep an operator whole: its result shares no memory, and it writes nothing."""
-    return (
-        isinstance(target, OpOverload)
-        and not target._schema.is_mutable
-        and all(result.alias_info is None for result in target._schema.returns)
+def _is_keepable(node: Node) -> bool:
+    """True if ExecuTorch can keep a call whole, and a delegate can have it as its last.
+
+    Its results share no memory, nothing is written, and they are contiguous: composites may return views.
+    """
+    target: Any = node.target
+    if not isinstance(target, OpOverload) or target._schema.is_mutable:
+        return False
+    value = node.meta["val"]
+    values = value if isinstance(value, tuple | list) else (value,)
+    return all(result.alias_info is None for result in target._schema.returns) and all(
+        is_contiguous(item) for item in values if isinstance(item, torch.Tensor)
     )
+
+
+def _load_quantized_operators(left: Iterable[Node]) -> None:
+    """Have ExecuTorch know the runtime's operators for conversions that stay outside of the delegates."""
+    if any("quantized_decomposed" in str(operator_of(node)) for node in left):
+        try:
+            import_module("executorch.kernels.quantized")
+        except (ImportError, OSError) as error:
+            _LOG.warning("the runtime's operators for conversions of quantized tensors cannot be loaded: %s", error)
 
 
 def _refused(node: Node, reason: str) -> Refused:
