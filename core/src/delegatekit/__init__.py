@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from delegatekit_tools.page import html
     from delegatekit_tools.placement import Measurements, placement, tune
     from delegatekit_tools.profile import Profile, profile, read_etdump
+    from delegatekit_tools.repartition import Repartitioned, repartition
     from delegatekit_tools.report import Report, report
     from delegatekit_tools.sweep import Row, Sweep, sweep
 
@@ -57,6 +58,7 @@ _TOOLS = {
     "page": ("html",),
     "placement": ("Measurements", "placement", "tune"),
     "profile": ("Profile", "profile", "read_etdump"),
+    "repartition": ("Repartitioned", "repartition"),
     "report": ("Report", "report"),
     "sweep": ("Row", "Sweep", "sweep"),
 }
@@ -82,6 +84,7 @@ __all__ = [
     "PlannedProgram",
     "Profile",
     "QuantizationReport",
+    "Repartitioned",
     "Report",
     "Row",
     "Session",
@@ -108,6 +111,7 @@ __all__ = [
     "profile",
     "quantize",
     "read_etdump",
+    "repartition",
     "report",
     "sweep",
     "to_backend",

@@ -1,4 +1,4 @@
-"""The arguments of `compare`, `sweep` and `tune`, declared as those of `delegatekit.pipeline` are."""
+"""The arguments of `compare`, `repartition`, `sweep` and `tune`, declared as those of `delegatekit.pipeline` are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delegatekit.pipeline import Selecting, Source
+from delegatekit.pipeline import Lowering, Selecting, Source
 
 if TYPE_CHECKING:
     from delegatekit.compiling import Compiling
@@ -38,6 +38,17 @@ class Comparing(Selecting):
     tighten: float = 1.0
     thorough: bool = False
     compiling: Compiling | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repartitioning(Lowering):
+    """The arguments of `repartition`.
+
+    Args:
+        limit: Compilations of parts that the search for operators may take, all together.
+    """
+
+    limit: int = 64
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,9 +43,9 @@ def usage(message: str, hint: str | None = None) -> NoReturn:
     raise UsageError(message, hint=hint)
 
 
-def say(text: object) -> None:
+def say(text: object, style: str = "") -> None:
     """Print a line on stdout as it is: it is not wrapped, and ends of lines in it are shown."""
-    out.print(one_line(str(text)), highlight=False, soft_wrap=True)
+    out.print(one_line(str(text)), style=style or None, highlight=False, soft_wrap=True)
 
 
 def show(

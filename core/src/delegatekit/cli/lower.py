@@ -46,6 +46,12 @@ _LONGEST: Final = 40
         help=": latency=20ms, sram=512KB (1024 bytes to the KB), or another memory that the backend names. Repeat for "
         "more; what does not fit is refused.",
     ),
+    min_delegated=texts(
+        read=lambda given, _: _minimum(given),
+        metavar="SHARE",
+        help=": 95% of the operators, macs=95% of the multiply-accumulates; repeat for both. Less is refused, with the "
+        "largest that is left out and why.",
+    ),
 )
 def lower(
     said: Said,
@@ -83,11 +89,17 @@ def lower(
     compile_time: Annotated[
         float, typer.Option(min=0.0, help="Seconds that a compiler's own process may take.")
     ] = 3600.0,
+    repartition: Annotated[
+        bool,
+        typer.Option("--repartition", help="Take out of the delegates what a compiler fails at, and lower the rest."),
+    ] = False,
+    repartition_limit: Annotated[
+        int, typer.Option(min=1, help="Compilations of parts that the search for such operators may take.")
+    ] = 64,
     as_json: JsonOption = False,
 ) -> None:
     """Lower a model to backends and write a .pte file."""
     from .. import Compiling, MemoryOptions
-    from .. import lower as lower_model
 
     place = default_place(said.model, ".pte") if output is None else output
     auto = AUTO in said.backends
@@ -97,12 +109,13 @@ def lower(
     _check_outputs(said, place, debug_map, etrecord, html, settings["external"])
     if auto and (settings["only"] or settings["skip"] or settings["passes"]):
         usage("-b auto places the whole model as measured, and --only, --skip and --passes change it", _NOT_AUTO)
-    tools = _Tools(html=html, etrecord=etrecord, memory_report=memory_report, as_json=as_json)
+    tools = _Tools(html=html, etrecord=etrecord, memory_report=memory_report, as_json=as_json, repartition=repartition)
     source = said.source()
     if auto:
         settings |= _placed(source, without_auto(said.backends), settings["options"], measurements)
     with progress():
-        program = lower_model(
+        program = tools.lowered(
+            repartition_limit if repartition else None,
             **vars(source),
             **settings,
             memory=MemoryOptions(planner, alignment),
@@ -143,18 +156,34 @@ class _Tools:
     Raises MissingToolsError, before any work, where something is asked for that only the tools make.
     """
 
-    def __init__(self, *, html: Path | None, etrecord: Path | None, memory_report: bool, as_json: bool) -> None:
+    def __init__(
+        self, *, html: Path | None, etrecord: Path | None, memory_report: bool, as_json: bool, repartition: bool
+    ) -> None:
         self._html, self._etrecord, self._memory, self._as_json = html, etrecord, memory_report, as_json
         self._report: Callable[[LoweredProgram], Report] | None = None
         try:
             from .. import report
         except MissingToolsError:
             asked = {"--html": html, "--etrecord": etrecord, "--memory-report": memory_report, "--json": as_json}
+            asked["--repartition"] = repartition
             for option, given in asked.items():
                 if given:
                     raise MissingToolsError(option) from None
         else:
             self._report = report
+
+    def lowered(self, limit: int | None, **arguments: Any) -> LoweredProgram:
+        """The lowered program; with a limit, without what compilers fail at, which is told."""
+        from .. import lower
+
+        if limit is None:
+            return lower(**arguments)
+        from .. import repartition
+
+        found = repartition(**arguments, limit=limit)
+        for item in found.taken_out:
+            warn(str(item))
+        return found.program
 
     def beside(self, program: LoweredProgram, place: Path) -> dict[str | Path, Content]:
         """The files beside the program."""
@@ -170,11 +199,12 @@ class _Tools:
         return found
 
     def show(self, program: LoweredProgram, *, idle: bool) -> None:
-        """The report; without the tools, a line for each method."""
+        """Who runs what, and, with the tools, the report."""
+        if not self._as_json:
+            style = "bold yellow" if idle and program.shares.is_idle else ""
+            for line in program.shares.lines():
+                say(line, style)
         if self._report is None:
-            for name, method in program.methods.items():
-                count, rest = len(method.delegates), len(method.plan.fallback)
-                say(f"method {name}: {count} delegate{'s' * (count != 1)}, {rest} operator{'s' * (rest != 1)} outside")
             return
         found = self._report(program)
         for name, reason in found.idle.items() if idle else ():
@@ -182,7 +212,7 @@ class _Tools:
         if self._as_json:
             print_json(found)
             return
-        show(found, type(found).text, idle=False)
+        show(found, type(found).text, idle=False, shares=False)
         if self._memory:
             show(found, type(found).memory, narrow=is_narrow())
 
@@ -193,6 +223,11 @@ def _budget(limits: Sequence[str]) -> dict[str, str] | None:
     if wrong is not None:
         usage(f"--budget {wrong!r} is not of the form NAME=LIMIT")
     return {name: limit for name, _, limit in pairs} or None
+
+
+def _minimum(shares: Sequence[str]) -> dict[str, str] | None:
+    pairs = [text.rpartition("=") for text in shares]
+    return {name or "operators": share for name, _, share in pairs} or None
 
 
 def _check_outputs(

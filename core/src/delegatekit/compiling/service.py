@@ -36,6 +36,10 @@ class Compiling:
         if self.jobs < 1:
             raise WrongArgumentError(f"jobs = {self.jobs!r}", hint="at least one compiler runs at a time")
 
+    def compiler(self) -> Compiler:
+        """What compiles so. Settings of tools may give one that watches."""
+        return Compiler(self)
+
 
 @dataclass(frozen=True)
 class Compiler:

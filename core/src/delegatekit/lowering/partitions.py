@@ -12,7 +12,7 @@ from torch.fx import Node
 from delegatekit_api import DelegateKitError, LoweringError, PartitionProgram
 from delegatekit_api.nodes import describe_node
 
-from ..compiling import CheckedResult, Compiler, CompilerDiedError, Compiling, Task
+from ..compiling import CheckedResult, CompilerDiedError, Compiling, Task
 from ..edge import EdgeMethod
 from ..edge.precompiled import called_module, is_precompiled
 from ..partition import Partition, PartitionedMethod, PartitionPlan
@@ -101,7 +101,7 @@ def _compiled(
     names = dict.fromkeys(piece.step.backend for piece in pieces)
     groups = [group for name in names for group in _together([p for p in pieces if p.step.backend == name])]
     delegates: dict[int, Delegate] = {}
-    results = Compiler(compiling or Compiling()).run([_task(group) for group in groups])
+    results = (compiling or Compiling()).compiler().run([_task(group) for group in groups])
     with closing(results):
         for group in groups:
             with _blaming(group):

@@ -130,7 +130,7 @@ class _Pinned(Restricted):
     def _refusal(self, node: Node) -> str | None:
         for choice in self._skip:
             if node in choice.nodes:
-                return f"left out by {choice.text}"
+                return choice.reason
         if self._only is not None and not any(node in choice.nodes for choice in self._only):
             return f"left out: only={', '.join(text_of(choice.selector) for choice in self._only) or '[]'}"
         return None

@@ -17,7 +17,8 @@ from ..errors.misuse import WrongArgumentError
 
 #: A module path with wildcards ("encoder.layers.*.attn": with everything inside), an operator ("aten.linear.default",
 #: "aten.linear" or "linear"), or a predicate on nodes. "module:NAME" and "operator:NAME"
-#: distinguish the two kinds of names.
+#: distinguish the two kinds of names. A function's attribute `reason` is what reports say of nodes that it
+#: skips: such a function may select nothing.
 Selector: TypeAlias = str | Callable[[Node], bool]
 
 
@@ -26,6 +27,8 @@ class Choice:
 
     def __init__(self, what: str, selector: Selector) -> None:
         self.text = f"{what}={text_of(selector)}"
+        reason = getattr(selector, "reason", None)
+        self.may_miss, self.reason = reason is not None, reason or f"left out by {self.text}"
         self.selector = selector
         self.nodes: set[Node] = set()
         self._as_operator = self._as_module = self._different = False
@@ -47,7 +50,7 @@ class Choice:
                 f"{self.text} is the name of operators and of a module",
                 hint=f"write 'operator:{self.selector}' or 'module:{self.selector}'",
             )
-        if self.nodes:
+        if self.nodes or self.may_miss:
             return
         wanted = self.selector.partition(":")[2] or self.selector if isinstance(self.selector, str) else ""
         near = difflib.get_close_matches(wanted, sorted(names), 3) if wanted else []

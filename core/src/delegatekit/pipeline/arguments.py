@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..edge import Model
     from ..emit import External, MemoryOptions
     from ..lowering.budget import Budget
+    from ..lowering.shares import Minimum
     from ..partition import PartitionFunction, Placement, Selectors
     from ..passes import ProgramPassLike
 
@@ -70,7 +71,7 @@ class Selecting(Source):
             selects nothing is refused, and so is a name that is both a module and an operator: "module:linear",
             "operator:linear".
         skip: Modules and operators that no backend takes. As `only`; a backend gets only nodes that `only` selects and
-            none that `skip` selects.
+            none that `skip` selects. The attribute `reason` of a function is what reports say.
     """
 
     backends: Sequence[str]
@@ -127,6 +128,9 @@ class Lowering(Partitioning):
         budget: Limits of what the delegates may take by their backends' estimates. {"sram": "512KB", "latency":
             "20ms"}, or bytes and seconds; what is over raises LoweringError with the figures. Only delegates are
             counted: see `lowering.budget.check_budget`.
+        min_delegated: The least share of the program that backends must run. Of its operators, "95%" or 0.95, or of its
+            multiply-accumulates, {"macs": "95%"}, or both; less raises LoweringError with the largest that is left out
+            and the reasons, before anything is compiled.
         compiling: How the backends' compilers run. In processes of their own, several at a time, with limits, with or
             without the cache of what was compiled before.
     """
@@ -135,6 +139,7 @@ class Lowering(Partitioning):
     stack_traces: bool = False
     memory: MemoryOptions | None = None
     budget: Budget | None = None
+    min_delegated: Minimum | None = None
     compiling: Compiling | None = None
 
 

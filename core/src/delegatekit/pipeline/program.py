@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from ..emit import Emitted
 from ..emit.debug_map import debug_map
 from ..files import Writer
-from ..lowering import LoweredMethod
+from ..lowering import LoweredMethod, Shares, shares_of
 from ..partition import PartitionedMethod
 from ..pte import PteImage, ptd_to_bytes, to_bytes, write
 
@@ -43,6 +43,11 @@ class LoweredProgram:
     def image(self) -> PteImage:
         """The content of the file."""
         return self.emitted.image
+
+    @property
+    def shares(self) -> Shares:
+        """The operators and multiply-accumulates that each backend runs, and what is left out, with the reasons."""
+        return shares_of(self.partitioned, self.backends)
 
     @property
     def buffer(self) -> bytes:

@@ -18,7 +18,7 @@ from ..edge import EdgeMethod, build_edge, shared_buffers
 from ..emit import FileOptions, MemoryOptions, emit
 from ..errors.foreign import UNEXPECTED, as_ours
 from ..errors.misuse import WrongArgumentError
-from ..lowering import ChosenBackend, lower_partitions, refusals
+from ..lowering import ChosenBackend, check_minimum, lower_partitions, parse_minimum, refusals, shares_of
 from ..lowering.budget import Budget, check_budget
 from ..partition import Asked, PartitionedMethod, Selection, settle
 from ..passes import OwnedPass, ProgramPassLike, apply_passes, given_passes
@@ -45,7 +45,10 @@ def lower(given: Lowering) -> LoweredProgram:
     """
     clock, chosen = Clock(), _able_to_compile(choose(given.backends, given.options or {}))
     file = FileOptions(given.external, given.stack_traces, given.memory or MemoryOptions())
+    least = parse_minimum(given.min_delegated)
     partitioned = _accepted(_planned(given, chosen, _selection(given, chosen), given.passes, clock))
+    if least:
+        check_minimum(shares_of(partitioned, tuple(chosen)), least)
     return compiled(partitioned, chosen, clock, file, given.budget, given.compiling)
 
 

@@ -219,7 +219,9 @@ def make_trial(loaded: LoadedBackend, options: BackendOptions) -> Trial | None:
 def _static(order: _Order) -> Any:
     """Annotate, calibrate, convert."""
     pt2e = torchao.load("quantization.pt2e.quantize_pt2e")
-    quantizer, make_report = make_quantizer(order.backend, order.scheme, order.kept, order.options, compare=order.compares)
+    quantizer, make_report = make_quantizer(
+        order.backend, order.scheme, order.kept, order.options, compare=order.compares
+    )
     with blaming_quantizer(order.backend, order.scheme):
         prepared = pt2e.prepare_pt2e(order.module(), quantizer)
     order.kept.check()

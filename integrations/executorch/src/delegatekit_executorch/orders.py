@@ -306,5 +306,3 @@ def _plan_all(source: Source, backend: Backend) -> tuple[Reading, PartitionedMet
             if not found or found[0] in refused:
                 raise
             refused[found[0]] = error.what
-
-

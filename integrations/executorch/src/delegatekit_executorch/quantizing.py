@@ -27,6 +27,4 @@ def quantizer(
 
     Raises PluginError for an unknown backend, OptionError for an unknown scheme or option.
     """
-    return PT2EQuantizer(
-        backend, scheme, options=options, keep_float=keep_float, group_size=group_size, qat=qat
-    )
+    return PT2EQuantizer(backend, scheme, options=options, keep_float=keep_float, group_size=group_size, qat=qat)

@@ -12,6 +12,7 @@ from importlib.resources import files
 from itertools import chain
 
 from delegatekit.emit import PlacedValue
+from delegatekit.lowering import shares_of
 from delegatekit.partition import PartitionedMethod
 from delegatekit.pipeline import LoweredProgram
 from delegatekit.text import human_size
@@ -59,7 +60,8 @@ def page(
     what = "as compiled" if compiled is not None else "as planned: nothing was compiled"
     body = [
         f"<header><h1>{text(title)}</h1><p>Delegation {what}. DelegateKit {text(__version__)}.</p>",
-        *(f"<p>{text(item.method)}: {text(tables.totals(item))}</p>" for item in drawings),
+        *(f"<p>{text(name)}: {text(shares_of({name: method}))}</p>" for name, method in methods.items()),
+        *(f'<p class="refused">{text(lost)}</p>' for lost in filter(None, map(tables.lost, drawings))),
         *(f'<p class="refused">REFUSED: {text(reason)}</p>' for reason in refused),
         f"<nav><ul>{links}</ul></nav></header><main>",
         _asset("graph.html"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -23,16 +22,10 @@ _MOST: Final = 60
 _NAMED: Final = 3
 
 
-def totals(drawing: Drawing) -> str:
-    """The number of a method's operators on each runner, in words."""
-    rows = [item.row for item in drawing.operators if item.row is not None]
-    takers = Counter(row.backend for row in rows if row.backend is not None)
-    parts = [f"{backend} {count}" for backend, count in takers.items()]
-    left = sum(row.backend is None and row.kernel is not None for row in rows)
-    lost = sum(not row.runnable for row in rows)
-    parts += [f"the runtime {left}"] if left else []
-    parts += [f"nothing runs {lost}"] if lost else []
-    return f"{len(rows)} operators: {', '.join(parts) or 'none'}"
+def lost(drawing: Drawing) -> str:
+    """The number of a method's operators that nothing runs, in words; empty if there are none."""
+    count = sum(not item.row.runnable for item in drawing.operators if item.row is not None)
+    return f"{drawing.method}: nothing runs {count} of the operators" if count else ""
 
 
 def delegates(drawing: Drawing, reports: Sequence[DelegateReport]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from delegatekit.emit import Emitted
-from delegatekit.lowering import Delegate
+from delegatekit.lowering import ONLY_TOGETHER, Delegate, Shares, is_work, shares_of
 from delegatekit.partition import PartitionPlan
 from delegatekit.pipeline import LoweredProgram
 from delegatekit.pte import OWN_KEYS, data_size, schema
@@ -17,12 +17,11 @@ from delegatekit_api.nodes import is_dynamic
 
 from ..text import summary
 from .arenas import ArenaReport
-from .rows import ONLY_TOGETHER
 
 
 @dataclass(frozen=True)
 class DelegateReport:
-    """One delegate: its backend, the nodes it took and the size of its blob in bytes."""
+    """One delegate: its backend, the operators of the edge program that it took, and the size of its blob in bytes."""
 
     backend: str
     nodes: int
@@ -45,10 +44,12 @@ class MethodReport:
     arena_size: int
     #: The planned memory, space by space.
     arenas: tuple[ArenaReport, ...] = ()
+    #: The operators of the edge program.
+    operators: int = 0
 
     @property
     def delegated_nodes(self) -> int:
-        """Nodes of the edge program that delegates compute."""
+        """Operators of the edge program that delegates compute."""
         return sum(delegate.nodes for delegate in self.delegates)
 
     @property
@@ -61,10 +62,12 @@ class MethodReport:
 class Report:
     """The results of a lowering. `stages` are CPU seconds, `constant_size` bytes (before identical ones are merged).
 
-    `named_data_size` are the bytes of the backends' named data: DelegateKit's own are not counted.
+    `shares` has what each backend runs, and what none takes, with the reasons. `named_data_size` are the bytes of the
+    backends' named data: DelegateKit's own are not counted.
     """
 
     methods: tuple[MethodReport, ...]
+    shares: Shares
     constant_size: int
     named_data_size: int
     stages: Mapping[str, float]
@@ -83,16 +86,14 @@ class Report:
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, *, idle: bool = True) -> str:
-        """The report as text; without `idle`, it leaves out the backends that took nothing."""
-        lines: list[str] = []
+    def text(self, *, idle: bool = True, shares: bool = True) -> str:
+        """The report as text; without `idle`, it leaves out the backends that took nothing, and so for `shares`."""
+        lines = self.shares.lines() if shares else []
         for method in self.methods:
-            total = method.delegated_nodes + method.fallback_calls
             who = "1 delegate runs" if len(method.delegates) == 1 else f"{len(method.delegates)} delegates run"
-            share = 100.0 * method.delegated_nodes / total if total else 0.0
             lines.append(
-                f"method {method.name}: {who} {method.delegated_nodes} of {total} "
-                f"operators ({share:.1f} %), arena {human_size(method.arena_size)}"
+                f"method {method.name}: {who} {method.delegated_nodes} of {method.operators} operators, "
+                f"arena {human_size(method.arena_size)}"
             )
             for index, delegate in enumerate(method.delegates):
                 blob = human_size(delegate.blob_size)
@@ -132,7 +133,7 @@ def report(program: LoweredProgram) -> Report:
         delegates = tuple(
             DelegateReport(
                 delegate.chosen.backend.name,
-                len(delegate.partition.nodes),
+                sum(map(is_work, (delegate.original or delegate).partition.nodes)),
                 delegate.blob_size,
                 delegate.estimate,
                 only_here=_runs_only_here(delegate),
@@ -140,7 +141,9 @@ def report(program: LoweredProgram) -> Report:
             for delegate in method.delegates
         )
         arena_size = sum(plan.non_const_buffer_sizes or ())
-        reports.append(MethodReport(name, delegates, _kernel_calls(plan), arena_size, _arenas(program.emitted, name)))
+        arenas = _arenas(program.emitted, name)
+        count = shares_of({name: program.partitioned[name]}).total.operators
+        reports.append(MethodReport(name, delegates, _kernel_calls(plan), arena_size, arenas, count))
     named = {data.key: data_size(data.data) for data in image.named_data if data.key not in OWN_KEYS}
     data_files = {
         name: sum(data_size(datum.data) for datum in content.data) for name, content in image.data_files.items()
@@ -149,7 +152,9 @@ def report(program: LoweredProgram) -> Report:
     busy = {delegate.backend for found in reports for delegate in found.delegates}
     plans = [plan for method in methods.values() for plan in _plans(method.plan)]
     idle = {name: _why_idle(name, plans) for name in program.backends if name not in busy}
-    return Report(tuple(reports), constants, sum(named.values()), dict(program.stages), data_files, idle)
+    return Report(
+        tuple(reports), program.shares, constants, sum(named.values()), dict(program.stages), data_files, idle
+    )
 
 
 def _plans(plan: PartitionPlan) -> Iterator[PartitionPlan]:

@@ -9,15 +9,12 @@ from torch.fx import Node
 
 from delegatekit.edge import EdgeMethod, called_module, is_precompiled
 from delegatekit.fallback import kernel_of, refusal
-from delegatekit.lowering import is_work
+from delegatekit.lowering import is_work, reasons_left
 from delegatekit.partition import Decomposition, PartitionPlan
-from delegatekit_api import Verdict
 from delegatekit_api.nodes import operator_name, source_line
 
 #: The runtime's own operators, among the reasons.
 RUNTIME = "runtime"
-#: The reason for a node that a backend takes but that is in no delegate.
-ONLY_TOGETHER = "takes it only together with operators that compute something"
 
 
 @dataclass(frozen=True)
@@ -61,15 +58,9 @@ class ExplainRow:
 def decomposed_row(method: str, item: Decomposition) -> ExplainRow:
     """The row of a node that was decomposed because nothing runs it whole."""
     became = [operator_name(node) for node in item.became if is_work(node)]
-    reasons = {**_left_because(item.verdicts), RUNTIME: item.refusal}
+    reasons = {**reasons_left(item.verdicts), RUNTIME: item.refusal}
     row = _row(method, item.node, None, None, reasons)
     return replace(row, became=tuple(dict.fromkeys(became)), round=item.round)
-
-
-def _left_because(verdicts: Mapping[str, Verdict]) -> dict[str, str]:
-    """The reason why each backend does not take a node that is in no delegate."""
-    refused = {backend: answer.reason for backend, answer in verdicts.items() if not answer.supported}
-    return refused | {backend: ONLY_TOGETHER for backend, answer in verdicts.items() if answer.supported}
 
 
 def rows_of(name: str, method: EdgeMethod, plan: PartitionPlan) -> Iterator[tuple[Node, ExplainRow]]:
@@ -84,7 +75,7 @@ def rows_of(name: str, method: EdgeMethod, plan: PartitionPlan) -> Iterator[tupl
             continue
         variant = kernel_of(node)
         kernel = variant.full_name if variant is not None else "jumps" if node in method.regions else None
-        reasons = _left_because(verdicts)
+        reasons = reasons_left(verdicts)
         if kernel is None:
             reasons[RUNTIME] = refusal(node) or "the runtime cannot run it"
         yield node, _row(name, node, None, kernel, reasons)

@@ -21,11 +21,10 @@ FLOAT: Final = "float"
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An operator that the backend left to the runtime."""
+    """Operators of one kind that the backend left to the runtime for one reason."""
 
     operator: str
     count: int
-    #: The backend's reason for the first of them.
     reason: str
 
 

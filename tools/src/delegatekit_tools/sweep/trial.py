@@ -20,7 +20,6 @@ from delegatekit.pipeline import LoweredProgram, lower
 from delegatekit.plugins import get_backend
 from delegatekit.quantization import SignalToNoise, quantize
 from delegatekit_api import DelegateKitError
-from delegatekit_api.nodes import operator_name
 
 from ..profile import Times, call_times
 from ..report import Report, report
@@ -54,7 +53,9 @@ def try_job(
         return replace(row, outcome=REFUSED, reason=_said(error), scheme=scheme)
     row = replace(row, scheme=scheme, lowering_seconds=time.process_time() - start)
     told = report(program)
-    row = replace(_reported(row, told), left_out=_left_out(program, job.backend), file_size=_size(program))
+    known = [item for item in told.shares.left_out if job.backend in item.reasons]
+    left = [LeftOut(item.operator, item.count, item.reasons[job.backend]) for item in known]
+    row = replace(_reported(row, told), left_out=tuple(left), file_size=_size(program))
     if not row.delegates:
         reasons = filter(None, (told.idle.get(job.backend, ""), remark))
         return replace(row, outcome=TAKES_NOTHING, reason="; ".join(reasons))
@@ -109,27 +110,13 @@ def _reported(row: Row, report: Report) -> Row:
     return replace(
         row,
         delegates=sum(len(method.delegates) for method in report.methods),
-        delegated=sum(method.delegated_nodes for method in report.methods),
-        operators=sum(method.delegated_nodes + method.fallback_calls for method in report.methods),
+        delegated=report.shares.delegated.operators,
+        operators=report.shares.total.operators,
         estimated_seconds=max(latencies, default=None),
         estimated_memory=dict(needed + kept),
         estimated_by="; ".join(sources),
         arena=max(method.arena_size for method in report.methods),
     )
-
-
-def _left_out(program: LoweredProgram, backend: str) -> tuple[LeftOut, ...]:
-    """The operators that the runtime computes, the most frequent first, with the backend's reason for the first."""
-    counts: Counter[str] = Counter()
-    reasons: dict[str, str] = {}
-    for method in program.methods.values():
-        for node in method.plan.fallback:
-            answer = method.plan.verdicts.get(node, {}).get(backend)
-            if answer is not None:
-                name = operator_name(node)
-                counts[name] += 1
-                reasons.setdefault(name, answer.reason or "is taken only together with others")
-    return tuple(LeftOut(name, count, reasons[name]) for name, count in counts.most_common())
 
 
 def _size(program: LoweredProgram) -> int:
