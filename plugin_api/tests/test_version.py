@@ -18,13 +18,13 @@ def test_a_plugin_of_the_same_major_and_no_newer_minor_fits(minor: int) -> None:
 @pytest.mark.parametrize("plugin", [ApiVersion(2, 4), ApiVersion(3, 0), ApiVersion(3, 9)])
 def test_a_newer_plugin_asks_for_a_newer_core(plugin: ApiVersion) -> None:
     reason = incompatibility(plugin, CORE) or ""
-    assert f"speaks API {plugin}, too new for this core (API 2.4): upgrade delegatekit" in reason
+    assert f"speaks API {plugin}, too new for this core (API 2.3): upgrade delegatekit" in reason
 
 
 @pytest.mark.parametrize("plugin", [ApiVersion(1, 0), ApiVersion(1, 9), ApiVersion(0, 3)])
 def test_a_plugin_of_an_older_major_asks_for_a_newer_plugin(plugin: ApiVersion) -> None:
     reason = incompatibility(plugin, CORE) or ""
-    assert f"speaks API {plugin}, too old for this core (API 2.4): install a newer release" in reason
+    assert f"speaks API {plugin}, too old for this core (API 2.3): install a newer release" in reason
 
 
 def test_this_release_fits_itself() -> None:
