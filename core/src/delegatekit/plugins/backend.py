@@ -56,11 +56,16 @@ class BackendInfo:
 class LoadedBackend:
     """An imported plugin: each method calls one hook of it and checks the type of the answer."""
 
-    #: Finds the backend whose runtime executes the blobs of one that has none itself. Raises PluginError.
-    lender: Callable[[LoadedBackend], LoadedBackend]
-
-    def __init__(self, info: BackendInfo, description: BackendDescription, manager: pluggy.PluginManager) -> None:
+    def __init__(
+        self,
+        info: BackendInfo,
+        description: BackendDescription,
+        manager: pluggy.PluginManager,
+        lender: Callable[[LoadedBackend], LoadedBackend],
+    ) -> None:
+        """`lender` finds the backend whose runtime executes the blobs of one that has none. It raises PluginError."""
         self.info = info
+        self._lender = lender
         self.description = description
         self._manager = manager
 
@@ -227,7 +232,7 @@ class LoadedBackend:
         plugin without a runtime leaves its blobs to that of another installed backend with the same delegate id.
         """
         if not self.has("create_runtime"):
-            return self.lender().create_runtime(apart=apart)
+            return self._lender(self).create_runtime(apart=apart)
         if self.is_library:
             return self._create("create_runtime", ("is_available", "kernel"))  # type: ignore[no-any-return]
         if self.description.isolated_runtime if apart is None else apart:

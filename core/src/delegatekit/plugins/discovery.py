@@ -220,7 +220,7 @@ def _introduce(info: BackendInfo, plugin: Any) -> LoadedBackend | BackendInfo:
     info = replace(info, delegate_id=description.delegate_id, summary=description.summary)
     manager.add_hookspecs(BackendSpec)
     manager.check_pending()
-    return LoadedBackend(replace(info, status="ready"), description, manager)
+    return LoadedBackend(replace(info, status="ready"), description, manager, _lender)
 
 
 def _lender(borrower: LoadedBackend) -> LoadedBackend:
@@ -231,9 +231,6 @@ def _lender(borrower: LoadedBackend) -> LoadedBackend:
     names = " and ".join(f"{backend.name} ({backend.distribution})" for backend in able)
     several = f"has no runtime, and {names} run delegates of its id: choose one when loading"
     raise PluginError(several if able else "the plugin has no runtime: files run on the device only")
-
-
-LoadedBackend.lender = _lender
 
 
 def of_id(delegate_id: str) -> list[LoadedBackend]:

@@ -35,7 +35,7 @@ EXTERNAL: Final = "_default_external_constant"
 
 
 @dataclass
-class Marker(CompileSpec):
+class Marker(CompileSpec):  # type: ignore[misc]
     """The compile spec of a delegate that DelegateKit compiles."""
 
     #: What the partitioner found out. Without it, as of a spec that was written by hand, it is found out again.

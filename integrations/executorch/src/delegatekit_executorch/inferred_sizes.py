@@ -100,4 +100,4 @@ def _expand(node: Node) -> None:
 
 
 def _equal(first: Any, second: Any) -> bool:
-    return expression(first) == expression(second)
+    return bool(expression(first) == expression(second))

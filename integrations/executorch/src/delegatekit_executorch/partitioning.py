@@ -49,7 +49,7 @@ class Refused:
         return f"{self.operator} ({self.node}){f' at {self.source}' if self.source else ''}: {self.reason}"
 
 
-class DelegateKitPartitioner(Partitioner):
+class DelegateKitPartitioner(Partitioner):  # type: ignore[misc]
     """Delegates to one backend what that takes, as `delegatekit.lower` would.
 
     `refused` lists what it left of the programs that it has partitioned, with the reasons.

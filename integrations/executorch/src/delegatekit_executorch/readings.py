@@ -213,15 +213,18 @@ def _read(
             *(OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(item.name), None) for item in results),
         ],
     )
-    structure = [tree_structure((tuple(inputs), {})), tree_structure(tuple(results))]
     program = ExportedProgram(
         torch.nn.Module(),
         graph,
         signature,
         state_dict=kept,
         range_constraints=dict(source.ranges),
-        module_call_graph=[ModuleCallEntry("", ModuleCallSignature([], [], *structure))],
-        constants=constants,
+        module_call_graph=[
+            ModuleCallEntry(
+                "", ModuleCallSignature([], [], tree_structure((tuple(inputs), {})), tree_structure(tuple(results)))
+            )
+        ],
+        constants=dict[str, Any](constants),
     )
     return Reading(program, tuple(origins), tuple(inputs), tuple(outputs))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from executorch.export import (
     BackendRecipeProvider,
@@ -45,7 +45,8 @@ class Recipes(BackendRecipeProvider):  # type: ignore[misc]
 
     def get_supported_recipes(self) -> Sequence[RecipeType]:
         """Float, and one for each quantization scheme."""
-        return list(_types(self.backend))
+        found: list[RecipeType] = list(_types(self.backend))
+        return found
 
     def create_recipe(self, recipe_type: RecipeType, **kwargs: Any) -> ExportRecipe | None:
         """The recipe of a type; None for a type of another backend.
@@ -70,7 +71,7 @@ class Recipes(BackendRecipeProvider):  # type: ignore[misc]
 
 
 @cache
-def _types(backend: str) -> type[RecipeType]:
+def _types(backend: str) -> Any:
     """The recipe types of a backend, as an enumeration of "float" and its schemes."""
     try:
         schemes = [scheme.name for scheme in get_backend(backend).quantization_schemes()]
@@ -80,7 +81,7 @@ def _types(backend: str) -> type[RecipeType]:
     types: Any = RecipeType
     found = types(f"DelegateKit_{backend}", names)
     found.get_backend_name = classmethod(lambda cls: f"{_PREFIX}{backend}")
-    return cast("type[RecipeType]", found)
+    return found
 
 
 def recipe(backend: str, scheme: str = FLOAT) -> RecipeType:

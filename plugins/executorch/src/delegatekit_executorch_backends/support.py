@@ -112,7 +112,7 @@ def _functional_operators() -> Iterator[Any]:
         packet = getattr(torch.ops.aten, name)
         if name.startswith("__") or not isinstance(packet, torch._ops.OpOverloadPacket):
             continue
-        for overload in packet.overloads():
+        for overload in packet.overloads():  # type: ignore[no-untyped-call]
             operator = getattr(packet, overload)
             if not operator._schema.is_mutable:
                 yield operator

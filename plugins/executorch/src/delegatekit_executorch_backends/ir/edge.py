@@ -98,7 +98,7 @@ class _Writer:
             state_dict=self._state,
             range_constraints=_ranges(inputs),
             module_call_graph=[_call_entry(len(inputs), len(results))],
-            constants=self._lifted,
+            constants=dict[str, Any](self._lifted),
             verifiers=[_verifier()],
         )
         by_name = {node.name: node for node in program.graph.nodes}
