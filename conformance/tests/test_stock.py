@@ -82,6 +82,25 @@ def test_an_option_that_makes_the_host_coarser_makes_the_device_as_coarse() -> N
     assert stock.device_precision(backend, {"precision": "float16"}) == "bfloat16"
 
 
+def test_a_delegate_that_its_own_runtime_runs_in_stock_is_judged_by_the_precision_here(
+    half_device: None, described: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described(device_compute_precision="float16")
+    assert try_recipe(RECIPE, CONTEXT).stock == "right"
+    monkeypatch.setattr(stock, "hosts", lambda identifiers: True)
+    outcome = try_recipe(RECIPE, CONTEXT)
+    assert (outcome.verdict, outcome.stock, outcome.hosted) == (Verdict.STOCK, "wrong", True)
+
+
+def test_sizes_that_the_device_does_not_take_are_judged_where_its_own_runtime_runs_it(
+    described: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described(device_dynamic_shapes=False)
+    assert trial.not_in_stock(CONTEXT, ["reference"], dynamic=True) == stock.STATIC
+    monkeypatch.setattr(stock, "hosts", lambda identifiers: True)
+    assert not trial.not_in_stock(CONTEXT, ["reference"], dynamic=True)
+
+
 # Reasons not to use it
 
 
@@ -96,8 +115,15 @@ def unjudged(context: Context = CONTEXT) -> str:
 def process(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Puts a process in place of the one that runs stock files: its wheel gives the given answers."""
 
-    def put(fault: str = "", known: frozenset[str] = frozenset(), answer: str = "") -> None:
-        made = stock._Process(SimpleNamespace(), stock.os.getpid(), fault, known, 0)  # type: ignore[arg-type]
+    def put(
+        fault: str = "",
+        known: frozenset[str] = frozenset(),
+        answer: str = "",
+        hosted: frozenset[str] = frozenset(),
+        unhosted: str = "",
+    ) -> None:
+        own = stock.os.getpid()
+        made = stock._Process(SimpleNamespace(), own, fault, known, hosted, unhosted, 0)  # type: ignore[arg-type]
         monkeypatch.setattr(made, "ask", lambda kind, content: answer)
         monkeypatch.setattr(stock, "_started", [made])
         monkeypatch.setattr(stock, "find_spec", lambda name: SimpleNamespace())
@@ -120,8 +146,9 @@ def test_it_says_how_the_wheel_fails(process: Callable[..., None]) -> None:
 
 
 def test_it_says_that_the_wheel_lacks_the_delegate(process: Callable[..., None]) -> None:
-    process(known=frozenset({"XnnpackBackend"}))
-    assert unjudged() == "the wheel executorch does not have the delegate ReferenceBackend"
+    process(known=frozenset({"XnnpackBackend"}), unhosted="there is no C++ compiler")
+    told = "the wheel executorch does not have the delegate ReferenceBackend, and there is no C++ compiler"
+    assert unjudged() == told
 
 
 def test_it_says_what_the_delegate_says_that_cannot_run(process: Callable[..., None], reference: Any) -> None:

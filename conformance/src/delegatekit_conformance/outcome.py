@@ -142,6 +142,8 @@ class Outcome:
     shrunk: bool = False
     #: Judgement of the stock ExecuTorch runtime on the same file: "right", "wrong", or empty where it was not asked.
     stock: str = ""
+    #: True if the plugin's own runtime ran the delegates there, as the stock runtime has none of their ids.
+    hosted: bool = False
     #: Why the stock runtime was not asked about a file that the backend had compiled and that is right here.
     unjudged: str = ""
     #: The operators that the backend's delegates compute, by name.
@@ -244,6 +246,8 @@ class CaseResult:
     detail: str = ""
     #: Number of examples that ran in the stock runtime, too.
     stock: int = 0
+    #: Number of these of which the plugin's own runtime ran the delegates there.
+    hosted: int = 0
     #: Reason why others did not, although compiled and right -> examples.
     unjudged: Mapping[str, int] = field(default_factory=dict)
     #: Operator -> examples in which a delegate of the backend computes it, and in which the backend refuses it.
@@ -331,6 +335,7 @@ class Tally:
     _latencies: list[tuple[float, float]] = field(default_factory=list)
     _detail: str = ""
     _stock: int = 0
+    _hosted: int = 0
     _unjudged: Counter[str] = field(default_factory=Counter)
     _taken: Counter[str] = field(default_factory=Counter)
     _refused: Counter[str] = field(default_factory=Counter)
@@ -347,6 +352,7 @@ class Tally:
                 return
         self.counts[outcome.verdict] += 1
         self._stock += bool(outcome.stock)
+        self._hosted += outcome.hosted
         self._unjudged.update(filter(None, [outcome.unjudged]))
         self._taken.update(outcome.taken)
         self._refused.update({line.partition(": ")[0] for line in outcome.refusals})
@@ -391,6 +397,7 @@ class Tally:
             tuple(self._latencies),
             detail=self._detail,
             stock=self._stock,
+            hosted=self._hosted,
             unjudged=dict(self._unjudged),
             taken=dict(self._taken),
             refused=dict(self._refused),

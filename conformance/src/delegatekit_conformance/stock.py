@@ -2,6 +2,9 @@
 
 The process is forked from this one before a backend was used here, and waits for files. It runs each
 in a child, which it replaces when that dies: so a delegate that ends the process causes only an error.
+
+Delegates that the wheel `executorch` does not have run by their plugins' runtimes there, where the package
+delegatekit-executorch is installed: then the file and stock's own kernels are judged, and how both meet the delegate.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ import itertools
 import os
 import pickle
 import signal
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -74,6 +79,8 @@ def load(data: bytes, backends: Collection[str] = ()) -> Any:
     """
     for name in backends:
         _prepare(name)
+        if get_backend(name).description.delegate_id not in registered():
+            _host()
     return binding()._load_program_from_buffer(data).load_method("forward")
 
 
@@ -92,6 +99,9 @@ class _Process:
     fault: str
     #: The delegate ids that it has.
     known: frozenset[str]
+    #: Those of them that plugins' own runtimes run, and why there are none.
+    hosted: frozenset[str]
+    unhosted: str
     #: The child that runs files now.
     child: int
     numbers: itertools.count[int] = field(default_factory=itertools.count)
@@ -103,7 +113,8 @@ class _Process:
         key = identifier, backend
         if key not in self.refusals:
             if identifier not in self.known:
-                self.refusals[key] = f"the wheel executorch does not have the delegate {identifier}"
+                told = f", and {self.unhosted}" if self.unhosted else ""
+                self.refusals[key] = f"the wheel executorch does not have the delegate {identifier}{told}"
             else:
                 try:
                     self.refusals[key] = self.ask("ready", key)
@@ -145,10 +156,10 @@ def start() -> None:
         _nursery(there)
     there.close()
     try:
-        _, (fault, ids), child = pickle.loads(here.recv_bytes())
+        _, (fault, *ids), child = pickle.loads(here.recv_bytes())
     except EOFError:
-        fault, ids, child = "it ended the process that imports it", frozenset(), 0
-    _started.append(_Process(here, os.getpid(), fault, ids, child))
+        fault, ids, child = "it ended the process that imports it", [frozenset(), frozenset(), ""], 0
+    _started.append(_Process(here, os.getpid(), fault, *ids, child))
 
 
 def refusal(delegates: Mapping[str, str]) -> str:
@@ -161,6 +172,12 @@ def refusal(delegates: Mapping[str, str]) -> str:
         return reason
     told = (process.refusal(identifier, backend) for backend, identifier in delegates.items())
     return next(filter(None, told), "")
+
+
+def hosts(delegate_ids: Iterable[str]) -> bool:
+    """True if plugins' own runtimes run delegates of these ids in the process. `start` was called before."""
+    process = _own()
+    return process is not None and process.hosted.issuperset(delegate_ids)
 
 
 def no_process() -> str:
@@ -245,12 +262,12 @@ def device_precision(backend: LoadedBackend, options: Mapping[str, Any] | None =
     return device if here == backend.description.compute_precision else coarsest_of((here, device))
 
 
-def second_opinion(outcome: Outcome, judged: Outcome) -> Outcome:
-    """An outcome that is right here, with the outcome in the stock runtime."""
+def second_opinion(outcome: Outcome, judged: Outcome, *, hosted: bool = False) -> Outcome:
+    """An outcome that is right here, with the outcome in the stock runtime; `hosted`, if plugins ran the delegates."""
     if not judged.verdict.is_fault:
-        return replace(outcome, stock="right")
+        return replace(outcome, stock="right", hosted=hosted)
     words = f"in the stock runtime: {judged.verdict.value}: {judged.detail}"
-    found = replace(outcome, verdict=Verdict.STOCK, detail=words, stock="wrong")
+    found = replace(outcome, verdict=Verdict.STOCK, detail=words, stock="wrong", hosted=hosted)
     return replace(found, error=judged.error, tolerance=judged.tolerance)
 
 
@@ -283,12 +300,33 @@ def _nursery(connection: Connection) -> NoReturn:
         os._exit(code)
 
 
-def _known() -> tuple[str, frozenset[str]]:
-    """The wheel's error when it cannot be loaded, and the delegate ids that it has."""
+def _known() -> tuple[str, frozenset[str], frozenset[str], str]:
+    """The wheel's error when it cannot be loaded; the delegate ids that it has; those that plugins run; why not."""
     try:
-        return "", registered()
+        own = registered()
     except Exception as error:
-        return f"{type(error).__name__}: {error}", frozenset()
+        return f"{type(error).__name__}: {error}", frozenset(), frozenset(), ""
+    reason = _host()
+    registered.cache_clear()
+    return "", registered(), registered() - own, reason
+
+
+@cache
+def _host() -> str:
+    """Have the plugins' runtimes run what the wheel has no delegate for; the reason if that cannot be, else empty."""
+    if find_spec("delegatekit_executorch") is None:
+        return "delegatekit-executorch, with which its plugin's runtime would run it there, is not installed"
+    try:
+        import_module("delegatekit_executorch.host").register()
+    except Exception as error:
+        return f"its plugin's runtime cannot run there: {error}"
+    return ""
+
+
+def _hosted_error() -> BaseException | None:
+    """The last error of a delegate that a plugin ran here."""
+    host = sys.modules.get("delegatekit_executorch.host")
+    return host.last_error() if host is not None else None
 
 
 def _ready(identifier: str, backend: str) -> str:
@@ -316,6 +354,7 @@ def _serve(connection: Connection) -> int:
             return 0
         answer: Any = None
         fault = ""
+        earlier = _hosted_error()
         try:
             if kind == "load":
                 # The last file's delegates end first: some are keyed by their content, and end with their equals.
@@ -331,4 +370,7 @@ def _serve(connection: Connection) -> int:
                 answer = list(kept[1](content))
         except Exception as error:
             fault = f"{type(error).__name__}: {error}"
+            told = _hosted_error()
+            if told is not earlier and _NO_KERNEL not in fault:
+                fault = f"{fault}: {told}"
         connection.send_bytes(pickle.dumps(("answer", number, fault, answer)))

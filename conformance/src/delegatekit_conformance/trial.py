@@ -251,7 +251,9 @@ def not_in_stock(context: Context, backends: Sequence[str], *, dynamic: bool, in
     if not stock.takes(inputs):
         return stock.ORDER
     descriptions = [discovery.get_backend(name).description for name in backends]
-    taken = not dynamic or all(description.device_dynamic_shapes for description in descriptions)
+    taken = not dynamic or all(
+        description.device_dynamic_shapes or stock.hosts([description.delegate_id]) for description in descriptions
+    )
     return "" if taken else stock.STATIC
 
 
@@ -302,22 +304,33 @@ def attempt(
     outcome = replace(judged, verdict=verdict, **counts)
     if verdict.is_fault or not second or (backends and not counts["delegates"]):
         return outcome
-    return _in_stock(outcome, program, data, on_device or judge)
+    return _in_stock(outcome, program, data, judge, on_device)
 
 
-def _in_stock(outcome: Outcome, program: LoweredProgram, data: bytes, judge: Callable[[Runnable], Outcome]) -> Outcome:
-    """The outcome with the stock runtime's, where that has what the file needs."""
+def _in_stock(
+    outcome: Outcome,
+    program: LoweredProgram,
+    data: bytes,
+    judge: Callable[[Runnable], Outcome],
+    on_device: Callable[[Runnable], Outcome] | None,
+) -> Outcome:
+    """The outcome with the stock runtime's, where that has what the file needs.
+
+    `on_device` judges what stock's own delegates compute, `judge` what the plugins' own runtimes do.
+    """
     takers = {delegate.partition.backend for method in program.methods.values() for delegate in method.delegates}
-    refusal = stock.refusal({name: discovery.get_backend(name).description.delegate_id for name in takers})
+    delegates = {name: discovery.get_backend(name).description.delegate_id for name in takers}
+    refusal = stock.refusal(delegates)
     if refusal:
         return stock.unjudged(outcome, refusal)
+    hosted = bool(takers) and stock.hosts(delegates.values())
     try:
-        judged = judge(stock.StockMethod(data, takers))
+        judged = (judge if hosted else on_device or judge)(stock.StockMethod(data, takers))
     except stock.MissingKernel:
         return stock.unjudged(outcome, stock.NO_KERNEL)
     except stock.StockError as error:
         judged = Outcome(Verdict.LOAD_ERROR, str(error))
-    return stock.second_opinion(outcome, judged)
+    return stock.second_opinion(outcome, judged, hosted=hosted)
 
 
 def run_in_precision(subject: Subject, precision: str, method: Runnable) -> Outcome:

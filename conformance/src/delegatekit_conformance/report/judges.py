@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..outcome import CaseResult, Verdict
@@ -46,19 +46,22 @@ class Judge:
     unseen: tuple[tuple[str, int], ...] = ()
     #: A warning for readers who assume that it judged; empty if unnecessary.
     warning: str = ""
+    #: What it did not look at in the examples that it saw; empty if that is nothing.
+    limit: str = ""
 
     @property
     def words(self) -> str:
         """The judge in a sentence, without its warning."""
         why = "; ".join(f"{count:,}: {reason}" for reason, count in self.unseen)
-        return f"{self.name}: {self.seen:,} of {self.examples:,} examples" + (f" ({why})" if why else "")
+        limit = f", {self.limit}" if self.limit else ""
+        return f"{self.name}: {self.seen:,} of {self.examples:,} examples{limit}" + (f" ({why})" if why else "")
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready mapping."""
         unseen = dict(self.unseen)
-        return {"judge": self.name, "seen": self.seen, "examples": self.examples, "unseen": unseen} | (
-            {"warning": self.warning} if self.warning else {}
-        )
+        told = {"warning": self.warning, "limit": self.limit}
+        found = {"judge": self.name, "seen": self.seen, "examples": self.examples, "unseen": unseen}
+        return found | {key: words for key, words in told.items() if words}
 
 
 def judges(run: Run) -> tuple[Judge, ...]:
@@ -114,7 +117,9 @@ def _stock(results: Sequence[CaseResult]) -> Judge:
     warning = ""
     if told.keys() - {OFF} and not seen:
         warning = f"it judged nothing: {told.most_common(1)[0][0]}"
-    return _judge("stock ExecuTorch runtime", seen, results, unseen, warning)
+    hosted = sum(result.hosted for result in results)
+    limit = f"{hosted:,} of them with the plugin's own runtime for the delegates" if hosted else ""
+    return replace(_judge("stock ExecuTorch runtime", seen, results, unseen, warning), limit=limit)
 
 
 def _vendor(run: Run, results: Sequence[CaseResult]) -> Judge:

@@ -43,12 +43,15 @@ _ASKED: Final[set[str]] = set()
 def register(*backends: str) -> None:
     """Register the delegates of these backends with ExecuTorch's runtime, for this process; twice is harmless.
 
-    They run the delegates of their ids from then on, whichever plugin made a file: to try another one, or to choose if
-    a file names none and several can.
+    Without names, those of all installed backends, as importing this package does. Named ones run the delegates of
+    their ids from then on, whichever plugin made a file: to try another one, or to choose if a file names none and
+    several can.
 
     Raises PluginError for a backend that cannot be used, and for one whose delegate ExecuTorch's library has itself;
     RuntimeUnavailableError if the library cannot be loaded.
     """
+    if not backends:
+        register_all()
     for name in backends:
         identifier = str(get_backend(name).description.delegate_id)
         with _LOCK:
