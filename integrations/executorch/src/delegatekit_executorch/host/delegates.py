@@ -67,7 +67,7 @@ class HostedDelegate:
             ],
         )
         self._lock: Final = Lock()
-        known, owner = _recorded(self._named, self._method, digest([self._blob]))
+        known, owner = self._recorded()
         runtimes = Runtimes(lambda identifier, made_by: find_by_delegate_id(identifier, made_by.known, chosen))
         self._found: Final = runtimes.get(str(self._table.id), owner, self.where)
         self._candidates: Final = known
@@ -91,6 +91,24 @@ class HostedDelegate:
             if self._instance is not None:
                 self._instance.destroy()
             self._instance = None
+
+    def _recorded(self) -> tuple[list[_Specs], Owner]:
+        """Its arguments by the file, several if a blob is called in several ways; and the plugin that made it.
+
+        Raises FormatError if the file names the blobs of all its delegates, and not this one.
+        """
+        blob = digest([self._blob])
+        found: dict[_Specs, Owner] = {}
+        for key in (MANIFEST_KEY, DELEGATE_KEY + blob):
+            manifest = _manifest(bytes(self._named[key])) if key in self._named else Manifest()
+            same = {place: item for place, item in manifest.arguments.items() if item.blob == blob}
+            if manifest.arguments and not same:
+                raise FormatError("the blob is none of those that the file's manifest names: damaged", where=self.where)
+            here = {place: item for place, item in same.items() if place[0] == self._method} or same
+            for place, item in here.items():
+                found.setdefault((item.inputs, item.outputs), manifest.owner(*place))
+        owners = set(found.values())
+        return list(found), owners.pop() if len(owners) == 1 else Owner()
 
     def _prepared(self, specs: _Specs) -> DelegateInstance:
         inputs, outputs = ([_table(spec) for spec in side] for side in specs)
@@ -180,19 +198,6 @@ class HostedDelegate:
             _resize(call, position, spec.shape)
             argument = _enlarged(argument, spec)
         return tensor_of(argument, spec)
-
-
-def _recorded(named: NamedBuffers, method: str, blob: str) -> tuple[list[_Specs], Owner]:
-    """The arguments of a blob, by the file: several if it is called in several ways. And the plugin that made it."""
-    found: dict[_Specs, Owner] = {}
-    for key in (MANIFEST_KEY, DELEGATE_KEY + blob):
-        manifest = _manifest(bytes(named[key])) if key in named else Manifest()
-        same = {place: item for place, item in manifest.arguments.items() if item.blob == blob}
-        here = {place: item for place, item in same.items() if place[0] == method} or same
-        for place, item in here.items():
-            found.setdefault((item.inputs, item.outputs), manifest.owner(*place))
-    owners = set(found.values())
-    return list(found), owners.pop() if len(owners) == 1 else Owner()
 
 
 @lru_cache(maxsize=8)

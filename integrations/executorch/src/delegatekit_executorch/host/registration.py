@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Final
@@ -178,7 +179,7 @@ _OPEN: Final[list[bool]] = []
 def _opened() -> None:
     """Hand the functions to the library, once."""
     if not _OPEN:
-        library().dk_open(*_CALLBACKS)
+        library().dk_open(*_CALLBACKS, ctypes.cast(ctypes.pythonapi.PyGILState_Check, ctypes.c_void_p))
         atexit.register(_close)
         _OPEN.append(True)
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <iostream>
 #include <new>
 #include <string>
 #include <vector>
@@ -58,6 +59,7 @@ typedef int32_t (*DkAvailable)(const char* backend);
 typedef int32_t (*DkInit)(void* delegate, const DkBlob* blob);
 typedef int32_t (*DkExecute)(void* delegate, void* call, int32_t traced, int32_t count, const DkArgument* arguments);
 typedef void (*DkDestroy)(void* delegate);
+typedef int (*DkHoldsLock)();
 }
 
 namespace {
@@ -67,11 +69,50 @@ struct Callbacks {
   DkInit init;
   DkExecute execute;
   DkDestroy destroy;
+  // PyGILState_Check.
+  DkHoldsLock holds_lock;
 };
 
 Callbacks g_callbacks = {};
 // False before Python gave its functions, and again when Python ends: delegates may be destroyed after that.
 std::atomic<bool> g_open{false};
+
+// ExecuTorch's binding redirects C++'s streams to Python's for the length of a call, and relies on no other thread
+// calling meanwhile: threads that take turns would leave a stream with another call's buffer, which is gone. Python code
+// lets threads take turns. So while it runs, the streams are what they were before any call. Only a thread that holds
+// Python's lock is inside such a call.
+class Streams {
+ public:
+  Streams() : held_(g_callbacks.holds_lock() != 0) {
+    if (held_) {
+      out_ = std::cout.rdbuf(original_out());
+      err_ = std::cerr.rdbuf(original_err());
+    }
+  }
+  ~Streams() {
+    if (held_) {
+      std::cout.rdbuf(out_);
+      std::cerr.rdbuf(err_);
+    }
+  }
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+
+  // First called outside of any call.
+  static std::streambuf* original_out() {
+    static std::streambuf* const found = std::cout.rdbuf();
+    return found;
+  }
+  static std::streambuf* original_err() {
+    static std::streambuf* const found = std::cerr.rdbuf();
+    return found;
+  }
+
+ private:
+  const bool held_;
+  std::streambuf* out_ = nullptr;
+  std::streambuf* err_ = nullptr;
+};
 
 // What a delegate borrows from its file while it lives.
 struct Delegate {
@@ -119,7 +160,11 @@ class Host final : public BackendInterface {
   }
 
   bool is_available() const override {
-    return g_open && g_callbacks.available(name_.c_str()) != 0;
+    if (!g_open) {
+      return false;
+    }
+    const Streams streams;
+    return g_callbacks.available(name_.c_str()) != 0;
   }
 
   Result<DelegateHandle*> init(
@@ -145,7 +190,10 @@ class Host final : public BackendInterface {
           static_cast<int64_t>(specs.size())};
       auto* delegate = new Delegate();
       delegate->named = context.get_named_data_map();
-      const Error error = as_error(g_callbacks.init(delegate, &blob));
+      const Error error = [&] {
+        const Streams streams;
+        return as_error(g_callbacks.init(delegate, &blob));
+      }();
       if (error != Error::Ok) {
         release(delegate);
         return error;
@@ -169,6 +217,7 @@ class Host final : public BackendInterface {
         described_arguments.push_back(described(value));
       }
       Call call = {arguments, context.event_tracer()};
+      const Streams streams;
       return as_error(g_callbacks.execute(
           handle,
           &call,
@@ -184,6 +233,7 @@ class Host final : public BackendInterface {
 
   void destroy(DelegateHandle* handle) const override {
     if (g_open) {
+      const Streams streams;
       g_callbacks.destroy(handle);
     }
     release(static_cast<Delegate*>(handle));
@@ -203,8 +253,11 @@ class Host final : public BackendInterface {
 } // namespace
 
 // Python's functions; called once, before anything is registered.
-DK_EXPORT void dk_open(DkAvailable available, DkInit init, DkExecute execute, DkDestroy destroy) {
-  g_callbacks = {available, init, execute, destroy};
+DK_EXPORT void dk_open(
+    DkAvailable available, DkInit init, DkExecute execute, DkDestroy destroy, DkHoldsLock holds_lock) {
+  g_callbacks = {available, init, execute, destroy, holds_lock};
+  Streams::original_out();
+  Streams::original_err();
   g_open = true;
 }
 

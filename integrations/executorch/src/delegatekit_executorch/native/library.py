@@ -77,7 +77,7 @@ EXECUTE: Final = ctypes.CFUNCTYPE(
 DESTROY: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
-    "dk_open": (None, (AVAILABLE, INIT, EXECUTE, DESTROY)),
+    "dk_open": (None, (AVAILABLE, INIT, EXECUTE, DESTROY, ctypes.c_void_p)),
     "dk_close": (None, ()),
     "dk_register": (ctypes.c_int32, (ctypes.c_char_p,)),
     "dk_named": (
