@@ -143,8 +143,8 @@ def test_a_partition_becomes_calls_of_the_plugins_operators_and_no_delegate(inst
     names = [item.calls for item in method.instructions]
     assert names[:2] == ["acme::add.out", "acme::mul.out"] and names[2:] == ["aten::sin.out", "aten::add.Scalar_out"]
     first = method.instructions[0]
-    assert [str(method.values[index]) for index in first.writes] == ["float32[3, 4]"]
-    assert "uint8[40]" in [str(method.values[index]) for index in first.reads]
+    # What the call may use as it likes, it writes, as far as anybody else is concerned.
+    assert [str(method.values[index]) for index in first.writes] == ["float32[3, 4]", "uint8[40]"]
     torch.testing.assert_close(delegatekit.load(program.buffer)["forward"](X), net(X))
 
 

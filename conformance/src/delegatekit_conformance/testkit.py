@@ -81,7 +81,9 @@ class Lowered:
     def engines(self) -> tuple[str, ...]:
         """The engines that can run the file here: ENGINE, and STOCK where that is installed and knows the backend."""
         found = stock.installed()
-        runs = found is not None and found.issuperset(delegate.identifier for delegate in self.delegates)
+        only_delegates = all(method.parts == method.delegates for method in self.program.methods.values())
+        known = {delegate.identifier for delegate in self.delegates}
+        runs = found is not None and found.issuperset(known) and only_delegates
         return (ENGINE, STOCK) if runs else (ENGINE,)
 
     def run(self, *inputs: Any, engine: str = ENGINE) -> list[torch.Tensor]:

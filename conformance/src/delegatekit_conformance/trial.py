@@ -21,7 +21,7 @@ from torch.fx import Node
 
 import delegatekit
 from delegatekit import LoweredProgram
-from delegatekit.lowering import Delegate
+from delegatekit.lowering import Delegate, Replacement
 from delegatekit.partition import PartitionPlan
 from delegatekit.plugins import discovery
 from delegatekit_api import DelegateKitError, OptionError, RuntimeUnavailableError, UnsupportedError
@@ -318,7 +318,7 @@ def _in_stock(
 
     `on_device` judges what stock's own delegates compute, `judge` what the plugins' own runtimes do.
     """
-    takers = {delegate.partition.backend for method in program.methods.values() for delegate in method.delegates}
+    takers = {part.partition.backend for method in program.methods.values() for part in method.parts}
     delegates = {name: discovery.get_backend(name).description.delegate_id for name in takers}
     refusal = stock.refusal(delegates)
     if refusal:
@@ -433,6 +433,11 @@ def strange_handles(program: LoweredProgram, backends: Sequence[str]) -> str:
                     return (
                         f"operator {key!r} of a delegate has the debug handle {strangers[0]}, which is of no node of it"
                     )
+        for part in method.parts:
+            own = {node.meta.get("debug_handle") for node in part.partition.nodes}
+            for call in part.program.calls if isinstance(part, Replacement) else ():
+                if not own.issuperset(call.debug_handles):
+                    return f"a call of {call.operator} has a debug handle of {call.debug_handles} that is of no node"
     return ""
 
 

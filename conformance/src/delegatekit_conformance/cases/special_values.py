@@ -14,11 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.fx import Node
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import delegatekit
-from delegatekit.lowering import Delegate, partition_program
+from delegatekit.lowering import partition_program
 from delegatekit.plugins import discovery
 
 from ..context import Context
@@ -92,7 +93,7 @@ def _said(subject: Subject, context: Context) -> Iterator[str]:
     options = context.by_backend
     program = delegatekit.lower(subject.program, backends=[context.backend], options=options)
     for name, method in program.methods.items():
-        mine = [step for step in method.steps if isinstance(step, Delegate) and step.partition.backend == backend.name]
+        mine = [step for step in method.steps if not isinstance(step, Node) and step.partition.backend == backend.name]
         for index, delegate in enumerate(mine):
             for call in partition_program(method.edge, delegate.partition, index, name).view.calls():
                 text = tell(call)

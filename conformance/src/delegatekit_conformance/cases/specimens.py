@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import torch
@@ -501,6 +501,9 @@ class Sample:
         return blank([output.new_empty(spec.shape) if spec.dynamic else output for spec, output in specs], fill)
 
 
+_NO_BLOBS: Final = "the backend is a library of operators: it makes no delegates"
+
+
 @dataclass
 class _Known:
     """Cached facts about a backend, in this process."""
@@ -582,7 +585,8 @@ def taken(context: Context) -> dict[str, LoweredProgram]:
 
     One that cannot be lowered is left out: the rule contract/compiles-what-it-takes reports it.
     """
-    compiles(context)
+    if compiles(context).is_library:
+        raise NotApplicable(_NO_BLOBS)
     found: dict[str, LoweredProgram] = {}
     failed = ""
     for name in SPECIMENS:
@@ -738,6 +742,8 @@ def observed(
 def runs(context: Context) -> LoadedBackend:
     """The backend, if its blobs run here. Raises NotApplicable with the reason if they do not."""
     backend = compiles(context)
+    if backend.is_library:
+        raise NotApplicable(_NO_BLOBS)
     available = backend.runtime_availability()
     if not available.available:
         raise NotApplicable(f"blobs cannot be run here: {available.reason}")

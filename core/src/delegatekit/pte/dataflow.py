@@ -118,7 +118,7 @@ class _Flow:
 
     def effect(self, step: int, call: Any) -> Effect:
         if isinstance(call, schema.KernelCall):
-            return self.kernel(call)
+            return self.kernel(step, call)
         if isinstance(call, schema.DelegateCall):
             return self.delegate(step, call)
         if isinstance(call, schema.MoveCall):
@@ -127,17 +127,29 @@ class _Flow:
             return Effect((call.cond_value_index,), ())
         return Effect((), ())
 
-    def kernel(self, call: schema.KernelCall) -> Effect:
+    def kernel(self, step: int, call: schema.KernelCall) -> Effect:
         name = (self.plan.operators or [])[call.op_index].full_name
         arguments = call.args or []
         known = signature(name)
         outputs, updates = (known.outputs, known.updates) if known is not None else (written(call, self.values), ())
         writes = dict.fromkeys(item for position in outputs for item in self.tensors(arguments[position]))
+        if known is None:
+            writes |= dict.fromkeys(index for index in arguments if self.is_scratch(step, index))
         updated = dict.fromkeys(item for position in updates for item in self.tensors(arguments[position]))
         reads = dict.fromkeys(item for argument in arguments for item in self.tensors(argument) if item not in writes)
         if name == "executorch_prim::et_view.default" and self.same_place(arguments[0], arguments[2]):
             writes = {}  # a view in the memory of its operand: nothing is written
         return Effect(tuple(reads), tuple(writes), tuple(updated))
+
+    def is_scratch(self, step: int, index: int) -> bool:
+        """True if a library's argument is memory for its call: it has no value, and is no view of one."""
+        if index in self.defined or _place(self.values[index]) is None:
+            return False
+        size = _size(self.values[index])
+        return not any(
+            self.last_mention[owner] > step or (self.same_place(owner, index) and _size(self.values[owner]) == size)
+            for owner in self.seen(index)
+        )
 
     def delegate(self, step: int, call: schema.DelegateCall) -> Effect:
         arguments = call.args or []

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from delegatekit.emit import Emitted
-from delegatekit.lowering import ONLY_TOGETHER, Delegate, Shares, is_work, shares_of
+from delegatekit.lowering import ONLY_TOGETHER, Delegate, Replacement, Shares, is_work, shares_of
 from delegatekit.partition import PartitionPlan
 from delegatekit.pipeline import LoweredProgram
 from delegatekit.pte import OWN_KEYS, data_size, schema
@@ -21,7 +21,10 @@ from .arenas import ArenaReport
 
 @dataclass(frozen=True)
 class DelegateReport:
-    """One delegate: its backend, the operators of the edge program that it took, and the size of its blob in bytes."""
+    """One delegate: its backend, the operators of the edge program that it took, and the size of its blob in bytes.
+
+    Of a backend that is a library of operators: a program of calls, without a blob.
+    """
 
     backend: str
     nodes: int
@@ -31,6 +34,8 @@ class DelegateReport:
     #: True if sizes in it change from call to call, which its runtime on the device does not take
     #: (`BackendDescription.device_dynamic_shapes`).
     only_here: bool = False
+    #: Kernel name -> number of calls, of a program of operators; empty for a delegate.
+    calls: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,14 +95,17 @@ class Report:
         """The report as text; without `idle`, it leaves out the backends that took nothing, and so for `shares`."""
         lines = self.shares.lines() if shares else []
         for method in self.methods:
-            who = "1 delegate runs" if len(method.delegates) == 1 else f"{len(method.delegates)} delegates run"
             lines.append(
-                f"method {method.name}: {who} {method.delegated_nodes} of {method.operators} operators, "
+                f"method {method.name}: {_who(method.delegates)} {method.delegated_nodes} of {method.operators} operators, "
                 f"arena {human_size(method.arena_size)}"
             )
             for index, delegate in enumerate(method.delegates):
-                blob = human_size(delegate.blob_size)
                 operators = "1 operator" if delegate.nodes == 1 else f"{delegate.nodes} operators"
+                if delegate.calls:
+                    calls = ", ".join(f"{name} x{count}" for name, count in delegate.calls.items())
+                    lines.append(f"  program {index}: {delegate.backend}, {operators} as {calls}")
+                    continue
+                blob = human_size(delegate.blob_size)
                 lines.append(f"  delegate {index}: {delegate.backend}, {operators}, blob {blob}")
                 if delegate.estimate is not None:
                     lines.append(f"    estimated {summary(delegate.estimate)}")
@@ -130,20 +138,11 @@ def report(program: LoweredProgram) -> Report:
     methods, image = program.methods, program.image
     reports = []
     for (name, method), plan in zip(methods.items(), image.plans, strict=True):
-        delegates = tuple(
-            DelegateReport(
-                delegate.chosen.backend.name,
-                sum(map(is_work, (delegate.original or delegate).partition.nodes)),
-                delegate.blob_size,
-                delegate.estimate,
-                only_here=_runs_only_here(delegate),
-            )
-            for delegate in method.delegates
-        )
+        delegates = tuple(map(_part, method.parts))
         arena_size = sum(plan.non_const_buffer_sizes or ())
         arenas = _arenas(program.emitted, name)
         count = shares_of({name: program.partitioned[name]}).total.operators
-        reports.append(MethodReport(name, delegates, _kernel_calls(plan), arena_size, arenas, count))
+        reports.append(MethodReport(name, delegates, _kernel_calls(plan, delegates), arena_size, arenas, count))
     named = {data.key: data_size(data.data) for data in image.named_data if data.key not in OWN_KEYS}
     data_files = {
         name: sum(data_size(datum.data) for datum in content.data) for name, content in image.data_files.items()
@@ -218,12 +217,34 @@ def _runs_only_here(delegate: Delegate) -> bool:
     return any(is_dynamic(node.meta.get("val")) for node in delegate.partition.nodes)
 
 
-def _kernel_calls(plan: schema.ExecutionPlan) -> dict[str, int]:
+def _part(part: Delegate | Replacement) -> DelegateReport:
+    backend = part.chosen.backend.name
+    if isinstance(part, Replacement):
+        calls = Counter(call.operator for call in part.program.calls)
+        return DelegateReport(backend, sum(map(is_work, part.partition.nodes)), 0, calls=dict(calls.most_common()))
+    nodes = sum(map(is_work, (part.original or part).partition.nodes))
+    return DelegateReport(backend, nodes, part.blob_size, part.estimate, only_here=_runs_only_here(part))
+
+
+def _who(parts: Sequence[DelegateReport]) -> str:
+    """ "2 delegates run", "1 delegate and 1 program of operators run"."""
+    programs = sum(bool(part.calls) for part in parts)
+    delegates = len(parts) - programs
+    found = [f"{delegates} delegate{'s' * (delegates != 1)}"] if delegates or not programs else []
+    if programs:
+        found.append(f"{programs} program{'s' * (programs != 1)} of operators")
+    return f"{' and '.join(found)} run{'s' * (len(parts) == 1)}"
+
+
+def _kernel_calls(plan: schema.ExecutionPlan, parts: Sequence[DelegateReport]) -> dict[str, int]:
+    """The calls of kernels outside what backends run."""
     counts: Counter[str] = Counter()
+    for part in parts:
+        counts.subtract(part.calls)
     for chain in plan.chains or ():
         for instruction in chain.instructions or ():
             call = instruction.instr_args
             if isinstance(call, schema.KernelCall):
                 kernel = (plan.operators or [])[call.op_index]
                 counts[f"{kernel.name}.{kernel.overload}" if kernel.overload else str(kernel.name)] += 1
-    return dict(counts.most_common())
+    return {name: count for name, count in counts.most_common() if count}

@@ -114,11 +114,15 @@ def precision(context: Context) -> str:
 
 @RULES.add
 def hooks(context: Context) -> str:
-    """Hooks that need one another are all present: a partitioner and a compiler, in one of its two forms."""
+    """Hooks that need one another are all present: a partitioner and a compiler, in one of its three forms."""
     backend = backend_of(context)
-    forms = [hook for hook in ("preprocess", "preprocess_methods") if backend.has(hook)]
+    forms = [hook for hook in ("preprocess", "preprocess_methods", "replace_operators") if backend.has(hook)]
     if backend.has("create_partitioner") and not forms:
-        raise Broken("has create_partitioner, but neither preprocess nor preprocess_methods")
+        raise Broken("has create_partitioner, but neither preprocess, preprocess_methods nor replace_operators")
+    if backend.is_library != backend.has("runtime_operators"):
+        raise Broken("has one of replace_operators and runtime_operators without the other")
+    if backend.is_library and len(forms) > 1:
+        raise Broken(f"has replace_operators and {forms[0]}: it makes delegates, or replaces operators")
     if forms and not backend.has("create_partitioner"):
         raise Broken(f"has {forms[0]}, but no create_partitioner: nothing will ever be compiled")
     optional = ("create_partitioner", *forms, "create_runtime", "quantization_schemes", "create_quantizer", "targets")

@@ -42,6 +42,7 @@ from ..specimens import (
     blank,
     by_blob,
     changed,
+    compiles,
     observed,
     runs,
     same,
@@ -118,6 +119,26 @@ def available(context: Context) -> str:
     if not answers[0].available and len(str(answers[0].reason).split()) < 2:
         raise Broken(f"the runtime is not available, and the reason is {answers[0].reason!r}")
     return "available" if answers[0].available else f"not available: {answers[0].reason}"
+
+
+@RULES.add
+def kernels_of_operators(context: Context) -> str:
+    """A library of operators has a kernel for each of them, and refuses others with FormatError."""
+    backend = compiles(context)
+    if not backend.is_library:
+        raise NotApplicable("the backend makes delegates")
+    if not backend.runtime_availability().available:
+        raise NotApplicable(f"its kernels are not here: {backend.runtime_availability().reason}")
+    runtime: Any = backend.create_runtime()
+    names = [text.partition("(")[0] for text in backend.runtime_operators()]
+    for name in names:
+        if not callable(runtime.kernel(name)):
+            raise Broken(f"the kernel of {name} is no function")
+    try:
+        runtime.kernel(f"{backend.description.delegate_id}::no_such_operator.out")
+    except FormatError:
+        return f"{len(names)} operators"
+    raise Broken("it has a kernel for an operator that it does not list")
 
 
 @RULES.add

@@ -81,7 +81,7 @@ class Lowered:
     @property
     def delegates(self) -> int:
         """The number of its delegates."""
-        return sum(len(method.delegates) for method in self.program.methods.values())
+        return sum(len(method.parts) for method in self.program.methods.values())
 
     @property
     def kept(self) -> bool:

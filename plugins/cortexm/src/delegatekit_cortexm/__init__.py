@@ -1,0 +1,1 @@
+"""Arm Cortex-M backend for DelegateKit."""

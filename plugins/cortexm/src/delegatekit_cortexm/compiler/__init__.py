@@ -1,0 +1,1 @@
+"""What the library says of its kernels when a program is compiled."""

@@ -1,0 +1,1 @@
+"""The program under construction, and its arithmetic."""

@@ -1,0 +1,1 @@
+"""The operators that the backend takes, one file for each family."""

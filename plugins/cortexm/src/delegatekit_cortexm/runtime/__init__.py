@@ -1,0 +1,1 @@
+"""The kernels of the operators in this process."""
