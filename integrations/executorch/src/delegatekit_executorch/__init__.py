@@ -1,6 +1,6 @@
 """DelegateKit's backends inside ExecuTorch: in its export pipeline and in its runtime of the host.
 
-    to_edge_transform_and_lower(program, partitioner=[partitioner("vulkan"), XnnpackPartitioner()])
+    to_edge_transform_and_lower(program, partitioner=[partitioner("acme"), StockPartitioner()])
 
 Importing this package imports neither ExecuTorch nor torch; each name below is loaded on first use.
 """

@@ -206,7 +206,7 @@ def _refused(node: Node, reason: str) -> Refused:
 def partitioner(backend: str, /, **options: Any) -> DelegateKitPartitioner:
     """A partitioner of ExecuTorch's pipeline for an installed DelegateKit backend, with options of that backend.
 
-    to_edge_transform_and_lower(program, partitioner=[partitioner("vulkan"), XnnpackPartitioner()])
+    to_edge_transform_and_lower(program, partitioner=[partitioner("acme"), StockPartitioner()])
 
     Raises PluginError for an unknown backend, OptionError for a wrong option, LoweringError if its compiler is missing.
     """

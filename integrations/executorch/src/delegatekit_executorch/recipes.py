@@ -1,7 +1,7 @@
 """Recipes of `executorch.export` for every installed DelegateKit backend; importing this module registers them.
 
     from delegatekit_executorch.recipes import recipe
-    session = export(model, [inputs], ExportRecipe.get_recipe(recipe("xnnpack", "int8")))
+    session = export(model, [inputs], ExportRecipe.get_recipe(recipe("acme", "int8")))
 
 The recipes of a backend are those of `delegatekit:NAME` in ExecuTorch's registry: "float", and one for each scheme.
 """
@@ -40,7 +40,7 @@ class Recipes(BackendRecipeProvider):  # type: ignore[misc]
 
     @property
     def backend_name(self) -> str:
-        """ "delegatekit:vulkan"."""
+        """ "delegatekit:acme"."""
         return f"{_PREFIX}{self.backend}"
 
     def get_supported_recipes(self) -> Sequence[RecipeType]:

@@ -91,7 +91,9 @@ def _stock_file(path: str) -> Path | None:
 
 
 def _module(name: str, words: str, source: str) -> str | None:
-    return None if find_spec(name) is not None else f"{words} is not installed: {source}"
+    package = name.partition(".")[0]  # of a package that is missing, find_spec looks for no module
+    known = find_spec(package) is not None and find_spec(name) is not None
+    return None if known else f"{words} is not installed: {source}"
 
 
 def _file(path: str, words: str, source: str) -> str | None:
@@ -118,7 +120,7 @@ def _old_openvino() -> str | None:
 
 
 _ON_APPLE: Final = "compiles with Apple's tools: on a Mac with Xcode"
-_VELA: Final = partial(_module, "ethosu", "Vela", "pip install 'ethos-u-vela==5.1.0'")
+_VELA: Final = partial(_module, "ethosu.vela", "Vela", "pip install 'ethos-u-vela==5.1.0'")
 _TOSA: Final = partial(_module, "tosa_serializer", "the TOSA serializer", "pip install 'tosa-tools==2026.5.0'")
 
 _LISTED: Final = (

@@ -96,8 +96,8 @@ class Report:
         lines = self.shares.lines() if shares else []
         for method in self.methods:
             lines.append(
-                f"method {method.name}: {_who(method.delegates)} {method.delegated_nodes} of {method.operators} operators, "
-                f"arena {human_size(method.arena_size)}"
+                f"method {method.name}: {_who(method.delegates)} {method.delegated_nodes} of {method.operators} "
+                f"operators, arena {human_size(method.arena_size)}"
             )
             for index, delegate in enumerate(method.delegates):
                 operators = "1 operator" if delegate.nodes == 1 else f"{delegate.nodes} operators"
