@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,22 @@ def host_process(stock_process: Any, example_paths: list[str]) -> Iterator[Calla
     head = REGISTER.format(paths=example_paths)
     yield lambda script, *arguments: process.run(head + script, *arguments)
     process.stop()
+
+
+@pytest.fixture
+def python(example_paths: list[str], tmp_path: Path) -> Callable[..., str]:
+    """Runs a script's text in a process of its own that ends after it; returns what it prints."""
+    pytest.importorskip("executorch.extension.pybindings._C", reason="the stock runtime (executorch) is not installed")
+
+    def run(script: str, *arguments: str | Path) -> str:
+        path = tmp_path / "script.py"
+        path.write_text(REGISTER.format(paths=example_paths) + script)
+        command = [sys.executable, str(path), *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
 
 
 @pytest.fixture

@@ -138,10 +138,14 @@ class HostedDelegate:
                 where=self.where,
                 hint="lower it with DelegateKit, whose files say it",
             )
-        if len(refusals) == 1:
-            raise next(iter(refusals.values()))
+        changing = any(spec is not None and spec.dynamic for spec in given)
         told = "".join(f"\n    {words}" for words in list(refusals)[:3])
-        raise FormatError(f"its runtime takes it with none of the call's arguments as results:{told}", where=self.where)
+        raise FormatError(
+            f"its runtime takes it with none of the call's arguments as results:{told}",
+            where=self.where,
+            hint="the file does not say how large its inputs get: call it with the largest ones first" * changing
+            or None,
+        )
 
     def _possible(self, given: Sequence[TensorSpec | None]) -> Iterator[_Specs]:
         """The possible meanings of a call's arguments: those that the file names, or all, fewest results first."""

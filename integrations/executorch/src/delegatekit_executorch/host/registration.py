@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 from dataclasses import dataclass
-from threading import RLock
+from threading import RLock, local
 from typing import Any, Final
 
 from delegatekit.plugins import ask_all, get_backend, warn
@@ -36,9 +36,18 @@ _REGISTERED: Final[dict[str, list[str]]] = {}
 _CHOSEN: Final[list[str]] = []
 #: The library's address of each living delegate.
 _LIVING: Final[dict[int, HostedDelegate]] = {}
-#: Delegate ids whose runtime is known to work here, and those that are being asked.
+#: Delegate ids whose runtime is known to work here.
 _AVAILABLE: Final[set[str]] = set()
-_ASKED: Final[set[str]] = set()
+
+
+class _Asked(local):
+    """The delegate ids whose runtimes this thread is asking whether they work."""
+
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
+
+
+_ASKED: Final = _Asked()
 
 
 def register(*backends: str) -> None:
@@ -123,9 +132,9 @@ def _available(name: bytes) -> int:
     try:
         if identifier in _AVAILABLE:
             return 1
-        if identifier in _ASKED:  # by a runtime that is made of ExecuTorch's own delegate of this id: it has none
+        if identifier in _ASKED.ids:  # by a runtime that is made of ExecuTorch's own delegate of this id: it has none
             return 0
-        _ASKED.add(identifier)
+        _ASKED.ids.add(identifier)
         try:
             reasons = []
             for backend in _REGISTERED.get(identifier, ()):
@@ -135,7 +144,7 @@ def _available(name: bytes) -> int:
                     return 1
                 reasons.append(f"the runtime of backend {backend} ({identifier}) cannot work here: {found.reason}")
         finally:
-            _ASKED.discard(identifier)
+            _ASKED.ids.discard(identifier)
         for reason in reasons:
             log(reason)
     except BaseException as error:
