@@ -21,7 +21,10 @@ import pytest
 
 _ROOT = Path(__file__).parent
 # packages.py, and the helper modules of each package's tests, which those of others may use: no two have one name.
-sys.path[:0] = [str(_ROOT), str(_ROOT / "tests"), *map(str, sorted(_ROOT.glob("*/tests")))]
+sys.path[:0] = [
+    str(_ROOT),
+    *(str(path) for pattern in ("tests", "*/tests", "integrations/*/tests") for path in sorted(_ROOT.glob(pattern))),
+]
 
 if TYPE_CHECKING:
     from packages import Package

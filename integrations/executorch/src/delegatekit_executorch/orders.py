@@ -108,7 +108,18 @@ def taken_whole(source: Source, backend: Backend) -> set[Node]:
         for node, answers in method.plan.verdicts.items()
         if backend.name in answers and answers[backend.name].supported and not answers[backend.name].passenger
     }
-    return {unit for unit in homes.known if not real.isdisjoint(units.members[unit])}
+    bent = {units.root[node] for members in homes.groups() for node in _bent_results(members)}
+    return {unit for unit in homes.known if unit not in bent and not real.isdisjoint(units.members[unit])}
+
+
+def _bent_results(members: Sequence[Node]) -> Iterator[Node]:
+    """The results of a group that are not contiguous, as those of composites that return views."""
+    inside = set(members)
+    for node in members:
+        value = node.meta["val"]
+        outside = any(user not in inside for user in node.users)
+        if outside and isinstance(value, torch.Tensor) and not is_contiguous(value):
+            yield node
 
 
 def order_of_program(source: Source, backend: Backend) -> Order:

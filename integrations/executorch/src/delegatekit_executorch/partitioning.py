@@ -25,7 +25,7 @@ from delegatekit_api.nodes import operator_name, source_line
 from .details import Marker, provide
 from .inferred_sizes import infer_sizes
 from .orders import CLOSED, Backend, Order, ordered, taken_whole
-from .readings import Source, is_contiguous, operator_of
+from .readings import Source, operator_of
 
 _LOG: Final = logging.getLogger("delegatekit_executorch")
 _NUMBERS: Final = itertools.count()
@@ -128,7 +128,7 @@ class DelegateKitPartitioner(Partitioner):  # type: ignore[misc]
             except UnsupportedError as error:
                 _LOG.info("%s: %s", self.backend.name, error)
                 continue
-            taken |= {node for node in found if node.target in table and _is_keepable(node)}
+            taken |= {node for node in found if node.target in table and _is_keepable(node.target)}
         return taken
 
     def _sources(self, program: ExportedProgram) -> Iterator[Source]:
@@ -173,18 +173,12 @@ def _inner(module: GraphModule) -> Iterator[GraphModule]:
         yield from _inner(inner)
 
 
-def _is_keepable(node: Node) -> bool:
-    """True if ExecuTorch can keep a call whole, and a delegate can have it as its last.
-
-    Its results share no memory, nothing is written, and they are contiguous: composites may return views.
-    """
-    target: Any = node.target
-    if not isinstance(target, OpOverload) or target._schema.is_mutable:
-        return False
-    value = node.meta["val"]
-    values = value if isinstance(value, tuple | list) else (value,)
-    return all(result.alias_info is None for result in target._schema.returns) and all(
-        is_contiguous(item) for item in values if isinstance(item, torch.Tensor)
+def _is_keepable(target: Any) -> bool:
+    """True if ExecuTorch can keep an operator whole: its result shares no memory, and it writes nothing."""
+    return (
+        isinstance(target, OpOverload)
+        and not target._schema.is_mutable
+        and all(result.alias_info is None for result in target._schema.returns)
     )
 
 

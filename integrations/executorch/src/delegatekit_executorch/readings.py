@@ -11,6 +11,7 @@ import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 
 import torch
@@ -135,14 +136,16 @@ def read_part(source: Source, members: Sequence[Node], owned: Collection[Node] =
     return _read(source, list(leaves), list(members), outputs, kept, ())
 
 
-def is_contiguous(value: Any) -> bool:
-    """True if a tensor's elements lie in memory in the order of its axes, in every call."""
+def is_contiguous(value: torch.Tensor) -> bool:
+    """True if a tensor's elements lie in memory in the order of its axes, and the file says so, in every call."""
     step: Any = 1
     for size, stride in zip(reversed(value.shape), reversed(value.stride()), strict=True):
         if expression(size) != 1 and expression(stride) != expression(step):
             return False
         step = step * size
-    return True
+    # Strides along axes of size 1 mean nothing, but the file's order of axes follows them.
+    numbers = [stride if isinstance(stride, int) else None for stride in value.stride()]
+    return all(first is None or second is None or first >= second for first, second in pairwise(numbers))
 
 
 def is_number(node: Node) -> bool:
@@ -213,18 +216,16 @@ def _read(
             *(OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(item.name), None) for item in results),
         ],
     )
+    call = ModuleCallSignature([], [], tree_structure((tuple(inputs), {})), tree_structure(tuple(results)))
+    tensors: Any = constants
     program = ExportedProgram(
         torch.nn.Module(),
         graph,
         signature,
         state_dict=kept,
         range_constraints=dict(source.ranges),
-        module_call_graph=[
-            ModuleCallEntry(
-                "", ModuleCallSignature([], [], tree_structure((tuple(inputs), {})), tree_structure(tuple(results)))
-            )
-        ],
-        constants=dict[str, Any](constants),
+        module_call_graph=[ModuleCallEntry("", call)],
+        constants=tensors,
     )
     return Reading(program, tuple(origins), tuple(inputs), tuple(outputs))
 

@@ -45,8 +45,8 @@ class Recipes(BackendRecipeProvider):  # type: ignore[misc]
 
     def get_supported_recipes(self) -> Sequence[RecipeType]:
         """Float, and one for each quantization scheme."""
-        found: list[RecipeType] = list(_types(self.backend))
-        return found
+        found: Any = _types(self.backend)
+        return list(found)
 
     def create_recipe(self, recipe_type: RecipeType, **kwargs: Any) -> ExportRecipe | None:
         """The recipe of a type; None for a type of another backend.

@@ -1,0 +1,87 @@
+"""Quantized programs in ExecuTorch's pipeline: by its quantizers, and by our schemes as its quantizers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+from pipelines import lowered, run
+from torch import nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
+
+from delegatekit.plugins import get_backend
+from delegatekit_api import OptionError, QuantizationError
+from delegatekit_executorch import quantizer
+
+BACKENDS = ("xnnpack", "vulkan", "coreml", "qnn", "ethosu")
+#: Differences from the quantized module in eager, at most, beside a largest value of about 0.5: Core ML computes in
+#: float16, and XNNPACK's blocks of 4-bit weights round scales to bfloat16.
+ERRORS = {"coreml": 2e-2, ("xnnpack", "int8-dynamic-int4"): 2e-3}
+
+
+class Net(nn.Module):
+    """Convolution with a batch norm, two linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+        self.first, self.second = nn.Linear(288, 32), nn.Linear(32, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.norm(self.convolution(x))).flatten(1)
+        return self.second(torch.relu(self.first(y)))
+
+
+X = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def converted(quantizer: Any) -> Any:
+    torch.manual_seed(0)
+    prepared = prepare_pt2e(torch.export.export(Net().eval(), (X,)).module(), quantizer)
+    prepared(X)
+    return convert_pt2e(prepared)
+
+
+def schemes() -> list[tuple[str, str]]:
+    return [(name, scheme.name) for name in BACKENDS for scheme in get_backend(name).quantization_schemes()]
+
+
+@pytest.mark.parametrize(("backend", "scheme"), schemes())
+def test_each_scheme_is_a_quantizer_and_its_program_is_delegated(backend: str, scheme: str) -> None:
+    ours = quantizer(backend, scheme)
+    module = converted(ours)
+    assert ours.report is not None and len(ours.report.quantized) >= 2
+    found = lowered(torch.export.export(module, (X,)), backend)
+    assert len(found.delegates()) == 1
+    assert {refused.operator.split(".")[0] for refused in found.partitioner.refused} <= {"quantized_decomposed"}
+    if backend in ("qnn", "ethosu"):
+        return  # their runtimes' tests are with their plugins; the blob is `lower`'s (test_partitioning)
+    error = float((run(found.buffer, backend, (X,)) - module(X)).abs().max())
+    assert error <= ERRORS.get((backend, scheme), ERRORS.get(backend, 1e-6))
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_what_stocks_quantizer_made_is_delegated_whole(dynamic: bool) -> None:
+    stock = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True, is_dynamic=dynamic))
+    module = converted(stock)
+    found = lowered(torch.export.export(module, (X,)), "xnnpack")
+    assert len(found.delegates()) == 1 and found.partitioner.refused == ()
+    assert float((run(found.buffer, "xnnpack", (X,)) - module(X)).abs().max()) < 5e-3
+
+
+def test_a_quantizer_trains() -> None:
+    torch.manual_seed(0)
+    prepared = prepare_qat_pt2e(
+        torch.export.export(Net().train(), (X.repeat(2, 1, 1, 1),)).module(), quantizer("xnnpack", "int8", qat=True)
+    )
+    prepared(X.repeat(2, 1, 1, 1))
+    assert any("fake_quant" in name or "post_process" in name for name, _ in prepared.named_modules())
+
+
+def test_what_a_quantizer_cannot_do_is_said() -> None:
+    with pytest.raises(OptionError, match="no scheme 'int3'"):
+        quantizer("xnnpack", "int3")
+    with pytest.raises(QuantizationError, match="selects no operator"):
+        converted(quantizer("xnnpack", "int8", keep_float=["nonsense"]))
