@@ -34,7 +34,7 @@ from ..pte.reader import GIVE_DATA
 BackendFinder: TypeAlias = Callable[[str, Owner], LoadedBackend]
 
 #: Held while plugins are searched, imported and called: they may not be thread-safe.
-_PLUGINS: Final = RLock()
+PLUGINS: Final = RLock()
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Runtimes:
         Delegates of one id made by different plugins are run by different runtimes.
         """
         key = delegate_id, owner.distribution
-        with _PLUGINS:
+        with PLUGINS:
             if key not in self._known:
                 self._known[key] = self._create(delegate_id, owner, where)
             return self._known[key]
@@ -109,7 +109,7 @@ class DelegateInstance:
     def _init(self) -> None:
         with (
             blaming(lambda fault: FormatError(f"its runtime refused the blob: {fault}", where=self._where)),
-            _PLUGINS,
+            PLUGINS,
         ):
             self._handle: Any = self._runtime.init(self._payload)
         self._release = weakref.finalize(self, _destroy, self._runtime, self._handle, self._where)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import atexit
 import ctypes
 from dataclasses import dataclass
-from threading import RLock, local
+from threading import RLock
 from typing import Any, Final
 
+from delegatekit.engine.delegate import PLUGINS
 from delegatekit.plugins import ask_all, get_backend, warn
 from delegatekit_api import DelegateKitError, PluginError
 
@@ -38,16 +39,8 @@ _CHOSEN: Final[list[str]] = []
 _LIVING: Final[dict[int, HostedDelegate]] = {}
 #: Delegate ids whose runtime is known to work here.
 _AVAILABLE: Final[set[str]] = set()
-
-
-class _Asked(local):
-    """The delegate ids whose runtimes this thread is asking whether they work."""
-
-    def __init__(self) -> None:
-        self.ids: set[str] = set()
-
-
-_ASKED: Final = _Asked()
+#: Those that are being asked, by one thread at a time (`PLUGINS`).
+_ASKED: Final[set[str]] = set()
 
 
 def register(*backends: str) -> None:
@@ -130,26 +123,32 @@ def _register(identifier: str, name: str) -> None:
 def _available(name: bytes) -> int:
     identifier = name.decode(errors="replace")
     try:
-        if identifier in _AVAILABLE:
-            return 1
-        if identifier in _ASKED.ids:  # by a runtime that is made of ExecuTorch's own delegate of this id: it has none
-            return 0
-        _ASKED.ids.add(identifier)
-        try:
-            reasons = []
-            for backend in _REGISTERED.get(identifier, ()):
-                found = get_backend(backend).runtime_availability()
-                if found.available:
-                    _AVAILABLE.add(identifier)
-                    return 1
-                reasons.append(f"the runtime of backend {backend} ({identifier}) cannot work here: {found.reason}")
-        finally:
-            _ASKED.ids.discard(identifier)
+        with PLUGINS:
+            reasons = [] if identifier in _AVAILABLE else _unavailable(identifier)
         for reason in reasons:
             log(reason)
     except BaseException as error:
         failed(error, f"delegate {identifier}")
-    return 0
+        return 0
+    return identifier in _AVAILABLE
+
+
+def _unavailable(identifier: str) -> list[str]:
+    """Ask the runtimes of a delegate id whether one works here; the reasons if none does."""
+    if identifier in _ASKED:  # by a runtime that is made of ExecuTorch's own delegate of this id: there is none
+        return []
+    _ASKED.add(identifier)
+    try:
+        reasons = []
+        for backend in _REGISTERED.get(identifier, ()):
+            found = get_backend(backend).runtime_availability()
+            if found.available:
+                _AVAILABLE.add(identifier)
+                return []
+            reasons.append(f"the runtime of backend {backend} ({identifier}) cannot work here: {found.reason}")
+    finally:
+        _ASKED.discard(identifier)
+    return reasons
 
 
 def _init(address: int, blob: Any) -> int:
