@@ -15,6 +15,13 @@ class CannotRunHereError(Exception):
     """Something that the snippet needs is not installed here; the message says what."""
 
 
+def needs_avx512() -> None:
+    """Raise CannotRunHereError on a processor for which PyTorch uses other kernels than those for AVX-512."""
+    found = torch.backends.cpu.get_cpu_capability()
+    if found != "AVX512":
+        raise CannotRunHereError(f"the kernel is that for AVX512; this processor has {found}")
+
+
 class Module(torch.nn.Module):
     """A function as a module."""
 

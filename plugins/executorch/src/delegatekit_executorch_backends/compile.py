@@ -14,7 +14,7 @@ from delegatekit_api import (
     PreprocessResult,
 )
 
-from .compiler.loading import stock_class
+from .compiler.loading import quietly, stock_class
 from .compiler.partitioners import stock_compiler
 from .targets import System
 
@@ -27,7 +27,8 @@ def compile_partition(system: System, partition: PartitionProgram, options: Back
 
     program = edge_program(partition.view).program
     try:
-        made = compiler.preprocess(program, list(specs))
+        with quietly():
+            made = compiler.preprocess(program, list(specs))
     except DelegateKitError:
         raise
     except Exception as error:  # whatever ExecuTorch's passes and a vendor's compiler raise

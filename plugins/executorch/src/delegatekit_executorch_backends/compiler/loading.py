@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib import import_module
+from io import StringIO
 from threading import RLock
 from typing import Any, Final
 
@@ -24,8 +25,7 @@ def stock_class(system: System, reference: str) -> Any:
     if reason is not None:
         raise LoweringError(f"cannot work here: {reason}", where=f"backend {system.name}")
     module, _, name = reference.partition(":")
-    with LOCK, _logging_kept(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quietly():
         try:
             return getattr(import_module(module), name)
         except Exception as error:  # whatever imports of a vendor's packages raise
@@ -35,13 +35,18 @@ def stock_class(system: System, reference: str) -> Any:
 
 
 @contextmanager
-def _logging_kept() -> Iterator[None]:
-    """Put the root logger back: some of ExecuTorch's modules set its level and add handlers when they are imported."""
+def quietly() -> Iterator[None]:
+    """Let nothing of what ExecuTorch and the vendors' packages log, warn of or print reach the user.
+
+    Errors are raised beside. Logging is put back: some modules set the root logger's level, and add handlers to it.
+    """
     root = logging.getLogger()
-    level, handlers = root.level, list(root.handlers)
-    root.handlers[:] = [logging.NullHandler()]  # what they log while they are imported is of no use
-    try:
-        yield
-    finally:
-        root.setLevel(level)
-        root.handlers[:] = handlers
+    with LOCK, warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        warnings.simplefilter("ignore")
+        level, handlers = root.level, list(root.handlers)
+        root.handlers[:] = [logging.NullHandler()]
+        try:
+            yield
+        finally:
+            root.setLevel(level)
+            root.handlers[:] = handlers

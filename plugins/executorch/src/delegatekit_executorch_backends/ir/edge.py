@@ -165,7 +165,10 @@ class _Writer:
         """The value with the strides that all values of our dialect have."""
         if isinstance(value, tuple | list):
             return type(value)(map(self._contiguous, value))
-        if not isinstance(value, torch.Tensor) or value.is_contiguous():
+        if not isinstance(value, torch.Tensor):
+            return value
+        # (Sizes that depend on data cannot be asked whether they are contiguous.)
+        if all(isinstance(size, int) for size in value.shape) and value.is_contiguous():
             return value
         with self._mode or nullcontext():
             return torch.empty(value.shape, dtype=value.dtype, device=value.device)
