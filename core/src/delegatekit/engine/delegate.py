@@ -49,7 +49,7 @@ class FoundRuntime:
         runtime: Any = self.runtime
         if not isinstance(runtime, OperatorRuntime):
             raise FormatError("the plugin of this name brings delegates, no operators", where=where)
-        with blaming(lambda fault: FormatError(f"the plugin has no kernel for it: {fault}", where=where)), _PLUGINS:
+        with blaming(lambda fault: FormatError(f"the plugin has no kernel for it: {fault}", where=where)), PLUGINS:
             return runtime.kernel(name)
 
 
