@@ -31,8 +31,9 @@ def replaced() -> Run:
     def run(model: Any, *inputs: torch.Tensor, steps: int = 1, scheme: str = "int8", **options: Any) -> list[str]:
         torch.manual_seed(0)
         samples = [inputs, *(tuple(torch.randn_like(item) for item in inputs) for _ in range(3))]
-        given = {"backend": "cortexm", "scheme": scheme, "options": options}
-        module = delegatekit.quantize(as_module(model), samples, progress=False, **given)
+        module: Any = delegatekit.quantize(
+            as_module(model), samples, backend="cortexm", scheme=scheme, options=options, progress=False
+        )
         assert not module.quantization.kept, str(module.quantization)
         program = delegatekit.lower(module, inputs, backends=["cortexm"], options={"cortexm": options})
         (method,) = delegatekit.report(program).methods

@@ -36,8 +36,8 @@ def calls(data: bytes) -> list[tuple[str, list[Any]]]:
 
     file = pte.read(data)
     method = open_program(data).methods["forward"]
-    (plan,) = file.program.execution_plan or ()
-    (chain,) = plan.chains or ()
+    (plan,) = list(file.program.execution_plan or ())
+    (chain,) = list(plan.chains or ())
     found = []
     for instruction in chain.instructions or ():
         call: Any = instruction.instr_args

@@ -27,7 +27,7 @@ class Layers(nn.Module):
         self.up = nn.ConvTranspose2d(16, 6, 2, stride=2)
         self.last = nn.Linear(6 * 9, 10)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         x = F.max_pool2d(torch.relu(self.first(x)), 3)
         x = self.wide(x)
         x = x + torch.sigmoid(x)
@@ -50,6 +50,7 @@ def quantized(module: nn.Module, *inputs: torch.Tensor) -> Any:
     return convert_pt2e(prepared)
 
 
+torch.manual_seed(0)
 IMAGE = torch.randn(1, 3, 15, 15).to(memory_format=torch.channels_last)
 
 
@@ -87,7 +88,7 @@ class Small(nn.Module):
         super().__init__()
         self.first, self.last = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8 * 25, 10)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         return self.last(F.max_pool2d(torch.relu(self.first(x)), 3).flatten(1))
 
 

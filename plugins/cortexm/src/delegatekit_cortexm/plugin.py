@@ -27,7 +27,7 @@ def describe_backend() -> BackendDescription:
 
 
 create_partitioner = lazy_hook("create_partitioner", "delegatekit_cortexm.support:CortexMPartitioner")
-compiler_availability = lazy_hook("compiler_availability", "delegatekit_cortexm.compiler.scratch:availability")
+compiler_availability = lazy_hook("compiler_availability", "delegatekit_cortexm.ir.scratch:availability")
 targets = lazy_hook("targets", "delegatekit_cortexm.targets:list_targets")
 quantization_schemes = lazy_hook("quantization_schemes", "delegatekit_cortexm.schemes:SCHEMES")
 runtime_operators = lazy_hook("runtime_operators", "delegatekit_cortexm.ir.schemas:SCHEMAS")

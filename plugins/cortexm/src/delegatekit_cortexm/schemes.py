@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 from delegatekit_api import Call
@@ -71,15 +70,15 @@ def _rules(matrix: TensorQuantization) -> tuple[QuantizationRule, ...]:
 SCHEMES: Final = (
     QuantizationScheme(
         "int8",
-        "int8 activations and weights; a scale for each output channel of convolutions",
-        rules=_rules(_MATRIX),
+        "int8 activations and weights, a scale for each output channel; linears are convolutions of one pixel",
+        rules=_rules(_WEIGHT),
         qat=True,
         takes_apart=("scaled_dot_product_attention",),
     ),
     QuantizationScheme(
-        "int8-channels",
-        "the same with a scale for each output of linears, too, which are convolutions then",
-        rules=_rules(replace(_MATRIX, granularity=PER_CHANNEL)),
+        "int8-linear",
+        "the same with one scale for the matrix of a linear, which is the library's own linear then",
+        rules=_rules(_MATRIX),
         qat=True,
         takes_apart=("scaled_dot_product_attention",),
     ),

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 Run = Callable[..., list[str]]
 
+torch.manual_seed(0)
 X, IMAGE = torch.randn(3, 8), torch.randn(1, 4, 9, 7)
 MATRIX = torch.randn(2, 3, 5)
 
@@ -22,7 +23,7 @@ class Shaped(nn.Module):
         self.first = nn.Conv2d(4, 6, 3, padding=1)
         self.function = function
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         return self.function(self.first(x))
 
 
@@ -37,12 +38,12 @@ class Shaped(nn.Module):
 )
 @pytest.mark.parametrize("target", ["cortex-m55", "cortex-m33", "cortex-m0"])
 def test_linears(operators: Run, layer: nn.Module, names: list[str], target: str) -> None:
-    assert operators(layer, X, target=target) == names
-    assert operators(layer, X[None], target=target) == names
+    assert operators(layer, X, target=target, scheme="int8-linear") == names
+    assert operators(layer, X[None], target=target, scheme="int8-linear") == names
 
 
 def test_a_linear_with_a_scale_for_each_output_is_a_convolution(operators: Run) -> None:
-    assert operators(nn.Linear(8, 5), X, scheme="int8-channels") == ["quantized_conv2d"]
+    assert operators(nn.Linear(8, 5), X) == ["quantized_conv2d"]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ class Channels(nn.Module):
         self.first = nn.Conv2d(4, 6, 3)
         self.factor = nn.Parameter(torch.rand(6, 1, 1) + 0.5)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         return self.first(x) * self.factor + self.factor
 
 
@@ -115,7 +116,8 @@ FUNCTIONS = (
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_functions_are_tables_without_any_error(operators: Run, function: Callable[..., torch.Tensor]) -> None:
-    assert set(operators(function, X, steps=0)) == {"quantized_activation"}
+    # (Other scales of the same integers need no table.)
+    assert set(operators(function, X, steps=0)) <= {"quantized_activation"}
 
 
 @pytest.mark.parametrize(
@@ -197,5 +199,5 @@ class Residual(nn.Module):
 
 def test_a_network_with_residuals_and_gates_is_one_program(operators: Run) -> None:
     found = operators(Residual().eval(), torch.randn(1, 3, 16, 16), steps=3)
-    assert found[0] == "quantized_conv2d" and found[-1] == "quantized_linear"
+    assert found[0] == "quantized_conv2d" and found[-1] == "quantized_conv2d"
     assert {"quantized_depthwise_conv2d", "quantized_mul", "quantized_add", "quantized_avg_pool2d"} <= set(found)

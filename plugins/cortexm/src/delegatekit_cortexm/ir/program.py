@@ -14,8 +14,8 @@ from delegatekit_api.operators import Argument, RuntimeTensor
 from delegatekit_toolkit.operator_programs import OperatorCalls
 from delegatekit_toolkit.units import Unit
 
-from ..compiler.scratch import Scratch
 from .numbers import Scale
+from .scratch import Scratch
 
 #: (N, C, H, W) in memory as (N, H, W, C).
 CHANNELS_LAST: Final = (0, 2, 3, 1)

@@ -10,10 +10,10 @@ from delegatekit_api import Call, Operand, TensorSpec
 from delegatekit_api.operators import RuntimeTensor
 from delegatekit_toolkit.support import row
 
+from ..ir.images import Filters, convolved
 from ..ir.numbers import Scale, fixed_point
 from ..ir.program import CHANNELS_LAST, ProgramBuilder
 from .common import Rows, bias_of, constant_weight, scales_of, weight_of
-from .convolution import Filters, convolved
 
 # -- constraints -----------------------------------------------------------------------------------------------------
 
@@ -56,12 +56,12 @@ def _rows(
     scales = scales_of(weight, outputs)
     x = b.as_written(b.integers(operand))
     *outer, inputs = x.spec.shape
+    sums = bias_of(b, bias, [before.scale * scale for scale in scales])
     if len(set(scales)) > 1:  # A convolution has a scale for each channel: rows are pixels.
         image = _image(b, x, (1, inputs, 1, math.prod(outer)))
-        filters = Filters(data.reshape(outputs, inputs, 1, 1), scales, bias)
+        filters = Filters(data.reshape(outputs, inputs, 1, 1), scales, sums)
         made = convolved(b, image, before, filters, (1, outputs, 1, math.prod(outer)), result)
         return b.calls.view(made, _spec(x, (*outer, outputs)))
-    sums = bias_of(b, bias, [before.scale * scale for scale in scales])
     kernel_sum = None
     if b.extension == "mve":  # The kernel for vectors reads these sums, the others the bias.
         kernel_sum = data.to(torch.int32).sum(1, dtype=torch.int32)[None] * -before.zero_point

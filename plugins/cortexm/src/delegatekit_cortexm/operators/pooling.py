@@ -9,10 +9,10 @@ from delegatekit_api.operators import RuntimeTensor
 from delegatekit_toolkit.arguments import per_axis
 from delegatekit_toolkit.support import row
 
+from ..ir.images import image_of, of_rank, padded
 from ..ir.numbers import Scale, fixed_point
-from ..ir.program import ProgramBuilder, is_ambiguous
+from ..ir.program import ProgramBuilder
 from .common import Rows
-from .convolution import image_of, of_rank
 
 
 def _axes(call: Call) -> int:
@@ -105,19 +105,6 @@ def averaged(
     scratch = b.calls.scratch(b.sizes.average(shape[3], shape[1]))
     settings = (x, kernel, stride, padding, False, before.zero_point, *fixed_point(before.scale), scratch)
     return b.call("quantized_avg_pool2d", *settings, shape=shape, like=x)
-
-
-def padded(
-    b: ProgramBuilder, x: RuntimeTensor, before: Sequence[int], after: Sequence[int], filler: int
-) -> RuntimeTensor:
-    """A tensor of at most 4 axes with amounts added before and after each."""
-    shape = [size + low + high for size, low, high in zip(x.spec.shape, before, after, strict=True)]
-    if is_ambiguous(x.spec.shape):  # the library takes it for an image with the channels last
-        x = b.channels_last(x)
-    order = x.spec.dim_order or range(len(shape))
-    missing = [0] * (4 - len(shape))
-    amounts = [(*missing, *(side[axis] for axis in order)) for side in (before, after)]
-    return b.call("pad", x, *amounts, filler, shape=shape, like=x)
 
 
 def _mean(b: ProgramBuilder, call: Call, result: Scale) -> RuntimeTensor:

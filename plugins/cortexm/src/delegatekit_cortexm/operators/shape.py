@@ -8,10 +8,10 @@ from delegatekit_api import Call
 from delegatekit_api.operators import RuntimeTensor
 from delegatekit_toolkit.support import row
 
+from ..ir.images import padded
 from ..ir.numbers import Scale
 from ..ir.program import ProgramBuilder
 from .common import Rows
-from .pooling import padded
 
 #: The axes that the library's transpose and pad take.
 _MOST_AXES: Final = 4

@@ -19,6 +19,8 @@ PROBABILITIES: Final = Scale(1.0 / 256.0, -128)
 def last_axis(call: Call) -> str | None:
     """Over the last axis."""
     rank = call["self"].rank
+    if not rank:
+        return "its input is a single number"
     return None if call["dim"] % rank == rank - 1 else f"over axis {call['dim']} of {rank}: the last one is taken"
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from delegatekit_api import Availability
 
-from ..ir import wheel
+from . import wheel
 
 #: Shapes (N, H, W, C); of filters (O, H, W, I).
 Shape: TypeAlias = Sequence[int]

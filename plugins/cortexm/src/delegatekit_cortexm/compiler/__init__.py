@@ -1,1 +1,0 @@
-"""What the library says of its kernels when a program is compiled."""
