@@ -4,6 +4,7 @@
     python benchmarks/lowering.py --models vit-base
     python benchmarks/lowering.py --chains 100 1000 10000
     python benchmarks/lowering.py --backend vulkan      # both sides for Vulkan (or coreml) instead of XNNPACK
+    python benchmarks/lowering.py --pipeline            # both in ExecuTorch's pipeline: its partitioner, and ours
     python benchmarks/lowering.py --backend qnn --models mobilenet-v2    # quantized, images of 96 x 96
 
 Each measurement runs in a process of its own, one thread, one after the other. CPU seconds cover everything between
@@ -27,7 +28,6 @@ from typing import Any
 
 from apart import measured
 
-ENGINES = ("stock", "ours")
 PATTERNS = ("all", "alternate")
 #: Backend -> module and name of stock's partitioner.
 PARTITIONERS = {
@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--chains", nargs="*", type=int, help="lengths of synthetic chains")
     parser.add_argument("--stock-chain-limit", type=int, default=300, help="longest alternating chain given to stock")
     parser.add_argument("--backend", choices=PARTITIONERS, default="xnnpack")
+    parser.add_argument("--pipeline", action="store_true", help="ours as a partitioner of ExecuTorch's pipeline")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--measure", nargs=2, metavar=("ENGINE", "SUBJECT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -57,22 +58,23 @@ def main() -> None:
     if arguments.measure:
         print(json.dumps(measure(*arguments.measure)))
         return
+    ours = "pipeline" if arguments.pipeline else "ours"
     rows = []
     if arguments.models is not None or arguments.chains is None:
         from delegatekit_conformance.models import MODELS
 
-        rows += table("model", arguments.models or list(MODELS), limit=None)
+        rows += table("model", arguments.models or list(MODELS), None, ours)
     for pattern in PATTERNS if arguments.chains is not None else ():
         lengths = arguments.chains or [100, 300, 1000, 3000, 10000]
         # Stock is quadratic in the number of delegates: its long alternating chains take hours.
         limit = arguments.stock_chain_limit if pattern == "alternate" else 3000
-        rows += table(f"chain, {pattern} delegated", [f"chain:{pattern}:{length}" for length in lengths], limit)
+        rows += table(f"chain, {pattern} delegated", [f"chain:{pattern}:{length}" for length in lengths], limit, ours)
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1))
 
 
-def table(title: str, subjects: list[str], limit: int | None) -> list[dict[str, Any]]:
-    """Measure subjects with both engines and print a row each, as Markdown."""
+def table(title: str, subjects: list[str], limit: int | None, ours: str) -> list[dict[str, Any]]:
+    """Measure subjects with stock and with an engine of ours, and print a row each, as Markdown."""
     pairs = ("CPU s", "peak MiB above start", "file KiB", "delegates", "fallback calls")
     first, *others = (f"{pair}: stock | ours" for pair in pairs)
     print(f"\n| {title} | {first} | ratio | {' | '.join(others)} |")
@@ -80,11 +82,11 @@ def table(title: str, subjects: list[str], limit: int | None) -> list[dict[str, 
     rows = []
     for subject in subjects:
         found: dict[str, Any] = {}
-        for engine in ENGINES:
+        for engine in ("stock", ours):
             too_long = limit is not None and int(subject.rpartition(":")[2]) > limit
             found[engine] = None if engine == "stock" and too_long else measured(__file__, engine, subject)
         rows.append({"subject": subject, **found})
-        print(row(subject, found["stock"], found["ours"]), flush=True)
+        print(row(subject, found["stock"], found[ours]), flush=True)
     return rows
 
 
@@ -92,7 +94,8 @@ def row(subject: str, stock: Any, ours: Any) -> str:
     def both(key: str, form: str = "{}") -> list[str]:
         return [form.format(side[key]) if side else "-" for side in (stock, ours)]
 
-    ratio = f"1/{stock['cpu'] / ours['cpu']:.0f}" if stock and ours else "-"
+    factor = stock["cpu"] / ours["cpu"] if stock and ours else None
+    ratio = "-" if factor is None else f"1/{factor:.0f}" if factor > 2 else f"{1 / factor:.2f}"
     cells = [subject.replace("chain:", "").replace(":", " "), *both("cpu", "{:.2f}"), ratio, *both("peak_mib")]
     if ours and ours["elsewhere"]:
         cells[2] += f" (the vendor's library: {ours['elsewhere']:.2f})"
@@ -113,7 +116,7 @@ def measure(engine: str, subject: str) -> dict[str, Any]:
         module, inputs = quantized(module, inputs, os.environ[BACKEND])
     with torch.no_grad():
         program = torch.export.export(module, inputs, strict=False)
-    lower = {"stock": lower_stock, "ours": lower_ours}[engine]
+    lower = {"stock": lower_stock, "ours": lower_ours, "pipeline": lower_in_pipeline}[engine]
     prepare(engine)
     path = Path(tempfile.mkdtemp()) / "model.pte"
     before = resident()
@@ -150,11 +153,13 @@ def quantized(module: Any, inputs: tuple[Any, ...], backend: str) -> tuple[Any, 
 
 def prepare(engine: str) -> None:
     """Import what the engine needs, so that imports are not counted."""
-    if engine == "stock":
+    if engine != "ours":
         import executorch.exir  # noqa: F401
 
         importlib.import_module(PARTITIONERS[os.environ[BACKEND]][0])
-    else:
+    if engine == "pipeline":
+        importlib.import_module("delegatekit_executorch.partitioning")
+    if engine != "stock":
         import delegatekit
         import delegatekit.pipeline
 
@@ -190,13 +195,23 @@ def build(subject: str) -> tuple[Any, tuple[Any, ...]]:
 
 
 def lower_stock(program: Any, path: Path) -> None:
-    from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
-
     module, name = PARTITIONERS[os.environ[BACKEND]]
     if not name:
         importlib.import_module(module).lower(program, path)
         return
-    partitioner = getattr(importlib.import_module(module), name)()
+    write(program, path, getattr(importlib.import_module(module), name)())
+
+
+def lower_in_pipeline(program: Any, path: Path) -> None:
+    from delegatekit_executorch import partitioner
+
+    write(program, path, partitioner(os.environ[BACKEND]))
+
+
+def write(program: Any, path: Path, partitioner: Any) -> None:
+    """Lower by ExecuTorch's pipeline."""
+    from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+
     edge = to_edge_transform_and_lower(
         program, partitioner=[partitioner], compile_config=EdgeCompileConfig(_check_ir_validity=True)
     )
