@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from delegatekit_toolkit.delegate_arguments import Arguments
 from delegatekit_toolkit.json_text import read_object, to_json
 
 from . import schema
-from .arguments import Arguments
 from .axes import InputAxes, axes_from_json, axes_to_json
 from .dataflow import calls
 from .kernels import library_of

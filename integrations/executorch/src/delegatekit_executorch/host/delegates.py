@@ -19,10 +19,10 @@ import torch
 from delegatekit.engine.delegate import DelegateInstance, Runtimes, payload_of
 from delegatekit.plugins import find_by_delegate_id
 from delegatekit.pte import scalar_type, schema
-from delegatekit.pte.arguments import digest
 from delegatekit.pte.manifest import DELEGATE_KEY, MANIFEST_KEY, Manifest, Owner, manifest_in
 from delegatekit_api import DelegateKitError, ExecutionError, FormatError, TensorSpec
 from delegatekit_api.profiling import OperatorTime
+from delegatekit_toolkit.delegate_arguments import digest
 
 from ..native.library import Argument, Blob, library
 from .borrowed import NamedBuffers, is_number, memory, sizes_of, spec_of, tensor_of
