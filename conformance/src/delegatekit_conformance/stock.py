@@ -156,10 +156,10 @@ def start() -> None:
         _nursery(there)
     there.close()
     try:
-        _, (fault, known, hosted, unhosted), child = pickle.loads(here.recv_bytes())
+        _, (fault, ids, hosted, unhosted), child = pickle.loads(here.recv_bytes())
     except EOFError:
-        fault, known, hosted, unhosted, child = "it ended the process that imports it", frozenset(), frozenset(), "", 0
-    _started.append(_Process(here, os.getpid(), fault, known, hosted, unhosted, child))
+        fault, ids, hosted, unhosted, child = "it ended the process that imports it", frozenset(), frozenset(), "", 0
+    _started.append(_Process(here, os.getpid(), fault, ids, hosted, unhosted, child))
 
 
 def refusal(delegates: Mapping[str, str]) -> str:
