@@ -17,7 +17,7 @@ export HF_HUB_OFFLINE := 1
 packages:
 	@echo $(PACKAGES)
 
-.PHONY: help packages setup demo generate test test-all fuzz conform stock-suite faults mutants found stock-blobs lint format bench runtime accuracy wheels clean
+.PHONY: help packages setup demo generate test test-all fuzz conform stock-suite faults mutants found stock-blobs stock-conformance lint format bench runtime accuracy wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -99,6 +99,9 @@ mutants: $(STAMP) ## change BACKEND=xnnpack COUNT=150 times, count what conforma
 
 found: $(STAMP) ## run the snippets of others' faults, say which are fixed, and write docs/found.md
 	$(BIN)/python docs/found --write
+
+stock-conformance: $(STAMP) ## the suite over ExecuTorch's own backends beside ours, and write docs/stock-backends.md
+	$(BIN)/python docs/stock_backends.py
 
 stock-blobs: $(STAMP) ## compare our Vulkan blobs with stock's, and write docs/vulkan-stock.md
 	$(BIN)/python docs/compare_vulkan.py

@@ -39,7 +39,7 @@ def compile_partition(system: System, partition: PartitionProgram, options: Back
         made.processed_bytes,
         compile_specs=tuple(CompileSpec(spec.key, bytes(spec.value)) for spec in specs),
         named_data=_named_data(made.data_store_output),
-        debug_handle_map=_handles(made.debug_handle_map),
+        debug_handle_map=_handles(made.debug_handle_map, partition),
     )
 
 
@@ -67,12 +67,16 @@ def _bytes(data: Any) -> bytes:
     return bytes(data) if isinstance(data, bytes | bytearray | memoryview) else bytes(data.to_bytes())
 
 
-def _handles(found: Any) -> dict[int | str, tuple[int, ...]]:
-    """The ids of the delegate's operators -> debug handles; ExecuTorch gives one, several, or none."""
+def _handles(found: Any, partition: PartitionProgram) -> dict[int | str, tuple[int, ...]]:
+    """The ids of the delegate's operators -> debug handles; ExecuTorch gives one, several, or none.
+
+    Some of its passes number anew: what no call of the partition has is left out.
+    """
+    own = {call.debug_handle for call in partition.view.calls()}
     handles: dict[int | str, tuple[int, ...]] = {}
     for key, value in (found or {}).items():
         several = value if isinstance(value, tuple | list | set) else (value,)
-        known = tuple(int(handle) for handle in several if isinstance(handle, int) and handle >= 0)
+        known = tuple(int(handle) for handle in several if handle in own)
         if known:
             handles[key] = known
     return handles

@@ -1,0 +1,119 @@
+"""ExecuTorch's own backends: listed without being imported, each right where it runs, each refusal with its reason."""
+
+from __future__ import annotations
+
+import logging
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+import delegatekit
+from delegatekit.plugins import BACKEND_GROUP, get_backend
+from delegatekit_api import LoweringError
+from delegatekit_conformance.plugin_tests import PluginTests
+from delegatekit_executorch_backends.targets import SYSTEMS
+
+#: Backends whose compiler needs nothing more than the wheel and what the development environment has, and the largest
+#: difference from eager that their precision allows in the network's probabilities.
+RUNNING = {"executorch.xnnpack": 1e-6, "executorch.vulkan": 1e-6, "executorch.webgpu": 1e-6, "executorch.coreml": 1e-3}
+
+
+class TestPlugin(PluginTests):
+    backend, delegate_id = "executorch.xnnpack", "XnnpackBackend"
+    wrong_options = ({"precisions": "int4"}, {"per_op_mode": "perhaps"}, {"unknown": 1})
+
+    def test_the_documentation_has_a_row_for_each_operator(self) -> None:
+        """Has none: ExecuTorch's partitioners answer for programs, and have no tables."""
+        assert get_backend(self.backend).documentation().operators is None
+
+
+def test_every_partitioner_of_the_wheel_is_a_backend() -> None:
+    spec = find_spec("executorch")
+    assert spec is not None and spec.submodule_search_locations
+    (folder, *_) = spec.submodule_search_locations
+    root = Path(folder) / "backends"
+    found = {
+        path.relative_to(root.parent.parent).with_suffix("").as_posix().replace("/", ".")
+        for path in root.rglob("*partitioner*.py")
+        if not {"test", "tests"} & set(path.parts) and "_partition" not in path.stem.removesuffix("_partitioner")
+    }
+    listed = {system.partitioner.partition(":")[0] for system in SYSTEMS.values()}
+    # AOTInductor's is the base of those for CUDA and Metal.
+    assert found - listed == {"executorch.backends.aoti.aoti_partitioner"}
+
+
+def test_every_backend_is_an_entry_point_and_describes_itself() -> None:
+    ours = {entry.name for entry in entry_points(group=BACKEND_GROUP) if entry.name.startswith("executorch.")}
+    assert ours == set(SYSTEMS)
+    for name, system in SYSTEMS.items():
+        assert get_backend(name).description.delegate_id == system.delegate_id
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("executorch.mediatek", "neuropilot.mediatek.com"),
+        ("executorch.samsung", "AI LiteCore"),
+        ("executorch.nxp", "eiq-neutron-sdk"),
+        ("executorch.mps", "has no executorch.backends.apple.mps"),
+        ("executorch.mlx", "generate.py"),
+        ("executorch.cadence", "Xtensa"),
+        ("executorch.cuda", "CUDA"),
+    ],
+)
+def test_a_backend_that_cannot_compile_here_says_what_is_missing(name: str, words: str) -> None:
+    backend = get_backend(name)
+    available = backend.compiler_availability()
+    if name == "executorch.cuda" and "Triton" in available.reason:
+        words = "pytorch.org"
+    assert not available.available and words in available.reason
+    with pytest.raises(LoweringError, match=r"cannot (compile|work) here"):
+        delegatekit.lower(torch.nn.ReLU(), (torch.ones(2),), backends=[name])
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_a_network_is_lowered_and_right(name: str, network: torch.nn.Module, image: torch.Tensor) -> None:
+    backend = get_backend(name)
+    for available in (backend.compiler_availability(), backend.runtime_availability()):
+        if not available.available:
+            pytest.skip(available.reason)
+    weights = {key: value.clone() for key, value in network.state_dict().items()}
+    program = delegatekit.lower(network, (image,), backends=[name])
+    (method,) = program.methods.values()
+    assert method.delegates
+    result = delegatekit.load(program.buffer)["forward"](image)
+    found = result[0] if isinstance(result, list | tuple) else result
+    torch.testing.assert_close(found, network(image), rtol=0, atol=RUNNING[name])
+    assert all(torch.equal(value, weights[key]) for key, value in network.state_dict().items())
+
+
+def test_a_refusal_has_the_partitioners_reason(network: torch.nn.Module, image: torch.Tensor) -> None:
+    said = delegatekit.explain(network, (image,), backends=["executorch.xnnpack"])
+    (mean,) = [row for row in said.rows if row.operator == "aten.mean.dim"]
+    assert "keep_dims" in mean.reasons["executorch.xnnpack"] or "keepdim" in mean.reasons["executorch.xnnpack"]
+
+
+def test_logging_is_left_as_it_was(network: torch.nn.Module, image: torch.Tensor) -> None:
+    root = logging.getLogger()
+    before = root.level, list(root.handlers)
+    delegatekit.lower(network, (image,), backends=["executorch.xnnpack"])
+    assert (root.level, root.handlers) == before
+
+
+def test_one_partition_for_each_operator_or_as_few_as_possible() -> None:
+    def delegates(**options: bool) -> int:
+        model, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Sigmoid()).eval(), torch.ones(2, 4)
+        program = delegatekit.lower(
+            model, (x,), backends=["executorch.xnnpack"], options={"executorch.xnnpack": options}
+        )
+        return sum(len(method.delegates) for method in program.methods.values())
+
+    assert (delegates(), delegates(per_op_mode=True), delegates(per_op_mode=True, merge=True)) == (1, 3, 1)
+
+
+def test_compare_works_on_it(network: torch.nn.Module, image: torch.Tensor) -> None:
+    found = delegatekit.compare(network, (image,), backends=["executorch.xnnpack"])
+    assert found.backends == ("executorch.xnnpack",) and found.right
