@@ -83,12 +83,15 @@ def description_twice(context: Context) -> str | None:
 
 @RULES.add
 def delegate_id(context: Context) -> str:
-    """The delegate id is one word of printable ASCII, and no other installed backend has it."""
-    told = backend_of(context).description.delegate_id
+    """The delegate id is one word of printable ASCII, and no other backend here runs any maker's blobs of it."""
+    description = backend_of(context).description
+    told = description.delegate_id
     if not re.fullmatch(r"[!-~]{1,127}", told):
         raise Broken(f"its delegate id {told!r} is not one word of at most 127 printable ASCII characters")
     for name, info in discovery.backends().items():
-        if name != context.backend and info.usable and info.delegate_id == told:
+        if name == context.backend or not info.usable or info.delegate_id != told:
+            continue
+        if description.runs_any_maker and discovery.get_backend(name).description.runs_any_maker:
             raise Broken(f"backend {name} has the same delegate id, {told}")
     return told
 
