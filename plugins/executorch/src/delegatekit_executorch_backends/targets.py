@@ -91,9 +91,11 @@ def _stock_file(path: str) -> Path | None:
 
 
 def _module(name: str, words: str, source: str) -> str | None:
-    package = name.partition(".")[0]  # of a package that is missing, find_spec looks for no module
-    known = find_spec(package) is not None and find_spec(name) is not None
-    return None if known else f"{words} is not installed: {source}"
+    try:
+        found = find_spec(name)
+    except ModuleNotFoundError:  # the package that a module is in
+        found = None
+    return None if found is not None else f"{words} is not installed: {source}"
 
 
 def _file(path: str, words: str, source: str) -> str | None:
