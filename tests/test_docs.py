@@ -44,7 +44,9 @@ def test_generated_pages_are_up_to_date() -> None:
 @pytest.mark.parametrize("name", [name for plugin in plugins() for name in plugin.backends])
 def test_every_operator_that_a_backend_takes_has_a_row(name: str) -> None:
     table = get_backend(name).documentation().operators
-    assert table is not None
+    if table is None:  # another maker's compiler answers
+        assert not get_backend(name).description.runs_any_maker
+        return
     page = (ROOT / "docs" / f"operators-{name}.md").read_text()
     rows = re.findall(r"^\| `((?:aten|quantized_decomposed|torchao)\.[^`]+)` \|", page, re.MULTILINE)
     assert sorted(rows) == sorted(entry.operator for entry in table.entries)
@@ -137,7 +139,17 @@ def test_the_conformance_page_explains_every_verdict() -> None:
 
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 #: First parts of dotted names that are not ours.
-FOREIGN = ("aten", "executorch_prim", "math", "node", "operator", "quantized_decomposed", "torch", "MAJOR")
+FOREIGN = (
+    "aten",
+    "executorch",
+    "executorch_prim",
+    "math",
+    "node",
+    "operator",
+    "quantized_decomposed",
+    "torch",
+    "MAJOR",
+)
 #: Single names that are not ours either.
 FOREIGN_NAMES = {"SystemExit", "NotImplemented", "str"}
 #: Sections that name operators: single words there are not looked up.
@@ -281,7 +293,7 @@ def test_the_picture_of_a_plugin_has_arrows_that_exist() -> None:
 
 
 def test_the_picture_of_packages_shows_who_needs_whom() -> None:
-    folders = {package.distribution: "plugins" if package.is_plugin else str(package) for package in packages()}
+    folders = {package.distribution: str(package).partition("/")[0] for package in packages()}
     graph: dict[str, set[str]] = {name: set() for name in folders.values()}
     for package in packages():
         graph[folders[package.distribution]] |= {folders[name] for name in package.requirements if name in folders}
