@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from operator_library import ADD, MUL, library
 
 from delegatekit_conformance.cases import Broken, contract, specimens
 from delegatekit_conformance.cases.base import Late
@@ -27,8 +28,8 @@ SOURCE = Path(__file__).with_name("contract_backend.py").read_text()
 SLOW = ("listing-imports-nothing", "describing-imports-little", "import-time", "silent", "no-network")
 SLOW += ("no-files-left", "nothing-left-running", "runs-elsewhere", "same-bytes-elsewhere")
 SLOW += ("texts-are-only-text", "missing-packages", "nothing-left-open")
-#: The rule whose backend must bring a file: test_checkers.py.
-ELSEWHERE = ("checkers",)
+#: The rule whose backend must bring a file (test_checkers.py), and that of backends that are libraries of operators.
+ELSEWHERE = ("checkers", "kernels-of-operators")
 
 Install = Callable[..., None]
 
@@ -614,6 +615,41 @@ def test_every_rule_has_a_seeded_fault() -> None:
     assert {fault[0] for fault in FAULTS} | set(SLOW) | set(ELSEWHERE) == set(RULES)
 
 
+# Libraries of operators
+
+ACME = Context("acme", PROFILES["quick"])
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (library(), "2 operators"),
+        (library(schemas=(ADD, MUL, MUL.replace("mul", "div"))), "acme has no acme::div.out"),
+        (library().replace("raise FormatError", "return str"), "a kernel for an operator that it does not list"),
+        (
+            library().replace(
+                '        if operator == "acme::mul.out":',
+                '        if operator == "acme::mul.out":\n            return 3',
+            ),
+            "the kernel of acme::mul.out is no function",
+        ),
+        (library(available=False), "its kernels are not here: its library is not here"),
+    ],
+    ids=["sound", "none", "unlisted", "number", "away"],
+)
+def test_a_library_has_a_kernel_for_each_of_its_operators(
+    install_plugin: Callable[..., Path], source: str, words: str
+) -> None:
+    install_plugin("acme", source)
+    case = RULES["kernels-of-operators"]
+    (example,) = case.examples(ACME)
+    outcome = case.run(example, ACME)
+    assert words in outcome.detail
+    assert outcome.verdict.is_fault == (
+        words not in ("2 operators", "its kernels are not here: its library is not here")
+    )
+
+
 # Rules that look at whole processes
 
 FRESH = "    view = partition.view\n"
@@ -770,7 +806,7 @@ def test_a_backend_without_runtime_is_not_asked_to_run(install: Install) -> None
         if rule not in SLOW:
             outcome = try_rule(rule)
             assert not outcome.verdict.is_fault, f"{rule}: {outcome.detail}"
-            if case in contract.runtime.RULES and rule != "available":
+            if case in contract.runtime.RULES and rule not in ("available", *ELSEWHERE):
                 assert outcome.verdict is Verdict.NOT_APPLICABLE
                 assert "the device is not here" in outcome.detail
 
