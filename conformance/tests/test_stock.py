@@ -33,6 +33,9 @@ def reference() -> Any:
 def described(reference: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Changes the reference backend's description of itself."""
 
+    # Whatever process other tests have started.
+    monkeypatch.setattr(stock, "hosts", lambda identifiers: False)
+
     def change(**facts: Any) -> None:
         monkeypatch.setattr(reference, "description", replace(reference.description, **facts))
 
