@@ -23,8 +23,11 @@ from delegatekit.plugins import backends, get_backend
 from delegatekit_api import DelegateKitError
 
 #: Backend -> the scheme of its quantization, where it takes nothing in float.
-_SCHEMES = {"ethosu": "int8"}
-_BACKENDS = sorted(name for name, info in backends(check=False).items() if info.status != "not allowed")
+_SCHEMES = {"cortexm": "int8", "ethosu": "int8"}
+#: (Those of compilers of ExecuTorch, whose names have a dot, run in the others' runtimes.)
+_BACKENDS = sorted(
+    name for name, info in backends(check=False).items() if info.status != "not allowed" and "." not in name
+)
 #: Runtimes that simulate a device slowly: a share of the calls.
 _SLOW = {"qnn": 20, "ethosu": 4}
 X = torch.linspace(-1, 1, 192).reshape(1, 3, 8, 8)

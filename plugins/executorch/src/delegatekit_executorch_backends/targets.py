@@ -5,6 +5,7 @@ Nothing of ExecuTorch is imported here.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -100,6 +101,10 @@ def _module(name: str, words: str, source: str) -> str | None:
 
 def _file(path: str, words: str, source: str) -> str | None:
     return None if _stock_file(path) is not None else f"{words} is not in the installed executorch: {source}"
+
+
+def _variable(name: str, words: str, source: str) -> str | None:
+    return None if os.environ.get(name) else f"{words}, which the variable {name} names, is not here: {source}"
 
 
 def _platform(name: str, words: str) -> str | None:
@@ -286,6 +291,7 @@ _LISTED: Final = (
                 "the binding of Qualcomm's library",
                 "it is in the wheel for Linux on x86-64",
             ),
+            partial(_variable, "QNN_SDK_ROOT", "Qualcomm's SDK", "it comes from softwarecenter.qualcomm.com"),
             partial(
                 _module,
                 "onnxruntime_qnn",
