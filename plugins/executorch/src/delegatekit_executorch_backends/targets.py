@@ -292,12 +292,6 @@ _LISTED: Final = (
                 "it is in the wheel for Linux on x86-64",
             ),
             partial(_variable, "QNN_SDK_ROOT", "Qualcomm's SDK", "it comes from softwarecenter.qualcomm.com"),
-            partial(
-                _module,
-                "onnxruntime_qnn",
-                "Qualcomm's library",
-                "pip install 'onnxruntime-qnn==2.5.0', or set QNN_SDK_ROOT to the SDK from qpm.qualcomm.com",
-            ),
         ),
         options=QnnOptions,
         compute_precision="float16",
