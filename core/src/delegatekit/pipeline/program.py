@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -44,7 +45,7 @@ class LoweredProgram:
         """The content of the file."""
         return self.emitted.image
 
-    @property
+    @cached_property
     def shares(self) -> Shares:
         """The operators and multiply-accumulates that each backend runs, and what is left out, with the reasons."""
         return shares_of(self.partitioned, self.backends)

@@ -105,7 +105,7 @@ class DelegateKitPartitioner(Partitioner):  # type: ignore[misc]
         outside: list[Node] = []
         for source in self._sources(exported_program):
             found = ordered(source, self.backend, self._shared(source))
-            operators += sum(1 for order in found.orders for node in order.nodes)
+            operators += sum(len(order.nodes) for order in found.orders)
             for order in found.orders:
                 tag = f"delegatekit_{next(_NUMBERS)}"
                 specs[tag] = DelegationSpec(self.delegate_id, [Marker.of(self.backend, order, self.external)])

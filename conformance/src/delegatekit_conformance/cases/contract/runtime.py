@@ -127,8 +127,9 @@ def kernels_of_operators(context: Context) -> str:
     backend = compiles(context)
     if not backend.is_library:
         raise NotApplicable("the backend makes delegates")
-    if not backend.runtime_availability().available:
-        raise NotApplicable(f"its kernels are not here: {backend.runtime_availability().reason}")
+    found = backend.runtime_availability()
+    if not found.available:
+        raise NotApplicable(f"its kernels are not here: {found.reason}")
     runtime: Any = backend.create_runtime()
     names = [text.partition("(")[0] for text in backend.runtime_operators()]
     for name in names:

@@ -6,7 +6,6 @@ import ctypes
 import fcntl
 import hashlib
 import platform
-import re
 import tempfile
 from functools import cache
 from importlib import metadata
@@ -146,7 +145,7 @@ def check_version() -> None:
         found = metadata.version("executorch")
     except metadata.PackageNotFoundError:
         raise RuntimeUnavailableError("executorch is not installed", where=_WHERE, hint=_INSTALL) from None
-    if _public(found) != EXECUTORCH:
+    if found.partition("+")[0] != EXECUTORCH:  # without the local part, as in 1.5.1+cpu
         raise RuntimeUnavailableError(
             f"is for executorch {EXECUTORCH}, and {found} is installed: the C++ interface changes between versions",
             where=_WHERE,
@@ -216,12 +215,3 @@ def _key(executorch: Path) -> str:
     size = built_for.st_size if built_for is not None else 0
     found.update(f"{EXECUTORCH} {platform.machine()} {size}".encode())
     return found.hexdigest()[:20]
-
-
-def _public(version: str) -> str:
-    """A version without its local part.
-
-    >>> _public("1.5.1+cpu")
-    '1.5.1'
-    """
-    return re.split(r"\+", version, maxsplit=1)[0]
