@@ -12,6 +12,7 @@ from delegatekit_toolkit.installed import installed
 
 from .graph import Graph
 from .reader import read
+from .reference_process import outputs
 from .types import NUMPY_TYPES, Array
 
 #: Without its version pins, which are older than the numpy and flatbuffers installed elsewhere.
@@ -40,22 +41,18 @@ def run(tosa: bytes, inputs: Sequence[Array]) -> list[Array]:
     Raises RuntimeUnavailableError without tosa-tools, FormatError for a damaged file (the model itself would end the
     process), and ExecutionError for inputs that do not match or a program that the model refuses.
     """
-    try:
-        import tosa_reference_model as model
-    except ImportError as error:
-        raise RuntimeUnavailableError(f"Arm's TOSA reference model is not installed: {error}", hint=_HINT) from error
-    arrays = _checked(read(tosa), inputs)
+    available = availability()
+    if not available.available:
+        raise RuntimeUnavailableError(available.reason)
+    arrays = checked(read(tosa), inputs)
     try:
         with quiet(*_VERSION_WARNINGS):
-            outputs, status = model.run(bytes(tosa), arrays, verbosity="NONE")
-    except (ValueError, RuntimeError, TypeError) as error:
-        raise ExecutionError(f"refuses to run: {error}", where="TOSA reference model") from error
-    if status != model.GraphStatus.TOSA_VALID:
-        raise ExecutionError(f"returned the status {status.name}", where="TOSA reference model")
-    return [np.asarray(output) for output in outputs]
+            return outputs(bytes(tosa), arrays)
+    except ValueError as error:
+        raise ExecutionError(str(error), where="TOSA reference model") from error
 
 
-def _checked(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+def checked(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     """The inputs, contiguous. Raises ExecutionError if they are not those of the graph."""
     # (ascontiguousarray would add an axis to a number.)
     arrays = [np.asarray(item, order="C") for item in inputs]
