@@ -14,6 +14,7 @@ from hostile import DESCRIBED, RUNTIME
 
 from delegatekit.plugins import discovery
 from delegatekit.plugins.runtimes import CheckedBackend, check_backends, expected_runtime
+from delegatekit_api import Availability
 
 ODD = DESCRIBED + RUNTIME
 
@@ -112,6 +113,25 @@ def test_a_runtime_that_crashes_or_hangs_is_told(answer: str, seconds: float, re
     assert result.info.status == "ready"
     assert result.runtime is not None and not result.runtime.available
     assert reason in result.runtime.reason
+
+
+def test_backends_of_one_distribution_are_told_apart(install_plugin: Any) -> None:
+    folder = install_plugin("odd", COMPILER.format(answer="import os; os.abort()"))
+    (points,) = folder.glob("*.dist-info/entry_points.txt")
+    for name in ("prime", "square"):
+        source = ODD.format(answer=f"return Availability(False, 'no {name}')").replace("odd", name).replace("Odd", name)
+        (folder / f"{name}_plugin.py").write_text(source)
+        points.write_text(f"{points.read_text()}{name} = {name}_plugin\n")
+    discovery.refresh()
+    found = check_backends([info for info in discovery.backends(check=False).values() if "odd" in info.distribution])
+    assert {name: item.info.status for name, item in found.items()} == dict.fromkeys(
+        ("odd", "prime", "square"), "ready"
+    )
+    compiler = found["odd"].compiler
+    assert compiler is not None and "asking about its compiler crashed (SIGABRT)" in compiler.reason
+    assert [str(found[name].runtime) for name in ("prime", "square")] == [
+        str(Availability(False, f"no {name}")) for name in ("prime", "square")
+    ]
 
 
 def test_a_backend_that_hangs_when_it_is_imported_is_broken(install_plugin: Any) -> None:

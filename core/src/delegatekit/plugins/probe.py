@@ -1,11 +1,11 @@
 """The probe process, which may crash: imports one plugin and, if asked to, a backend's compiler and runtime.
 
     python -m delegatekit.plugins.probe import GROUP NAME MODULE     import it; a backend also describes itself
-    python -m delegatekit.plugins.probe ask NAME                     the same for an installed backend, and both
+    python -m delegatekit.plugins.probe ask NAME...                  the same for installed backends, and both
 
 Prints a line of JSON after each step, which shows how far it came: `null` for an import that was survived,
-whatever it raised; the `BackendInfo` and, if the backend is usable, the `Availability` of its compiler
-and of its runtime. All other output goes to stderr.
+whatever it raised; a backend's name with its `BackendInfo` and, if it is usable, with the `Availability` of its
+compiler and of its runtime. All other output goes to stderr.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ def _import(answer: Callable[[Any], None], group: str, name: str, module: str) -
     answer(None)
 
 
-def _ask(answer: Callable[[Any], None], name: str) -> None:
+def _ask(answer: Callable[[Any], None], *names: str) -> None:
     from .discovery import get_backend, look_up
 
-    info = look_up(name)
-    answer(asdict(info))
-    if info.usable:
-        backend = get_backend(name)
-        answer(asdict(backend.compiler_availability()))
-        answer(asdict(backend.runtime_availability()))
+    for name in names:
+        info = look_up(name)
+        answer((name, asdict(info)))
+        if info.usable:
+            backend = get_backend(name)
+            answer((name, asdict(backend.compiler_availability())))
+            answer((name, asdict(backend.runtime_availability())))
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final
+from itertools import groupby
+from typing import Any, Final
 
 from delegatekit_api import Availability
 
@@ -60,20 +61,48 @@ def expected_runtime(info: BackendInfo) -> Availability:
 def check_backends(found: Iterable[BackendInfo], *, seconds: float = TIME_LIMIT) -> dict[str, CheckedBackend]:
     """Import each backend, and ask its compiler and its runtime, in a separate process.
 
-    One that hangs or crashes is reported as broken. Backends ruled out by metadata are not imported. `seconds` is
-    the time limit of each process.
+    Those of one distribution share a process, unless one of them hangs or crashes: it is reported as broken, and those
+    after it get processes of their own. Backends ruled out by metadata are not imported. `seconds` is the time limit
+    of each process.
     """
+    groups = [list(group) for _, group in groupby(found, lambda info: info.distribution)]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        checked = threads.map(lambda info: _checked(info, seconds), found)
-    return {item.info.name: item for item in checked}
+        checked = threads.map(lambda group: [*_checked(group, seconds)], groups)
+        return {item.info.name: item for group in checked for item in group}
 
 
-def _checked(info: BackendInfo, seconds: float) -> CheckedBackend:
-    if info.status != "not imported":
-        return CheckedBackend(info, None, None)
-    probed = first_import.probe("ask", info.name, seconds=seconds)
-    answers, failure = [json.loads(line) for line in probed.lines], probed.failure
-    first_import.remember(entry_point_of(info.name), "" if answers else failure)
+#: What a backend answered, and why it answered no more.
+_Answers = tuple[list[dict[str, Any]], str]
+
+
+def _checked(group: Sequence[BackendInfo], seconds: float) -> Iterator[CheckedBackend]:
+    """Of one distribution, in its order."""
+    names = [info.name for info in group if info.status == "not imported"]
+    answers = _asked(names, seconds) if names else {}
+    for info in group:
+        if info.name not in answers:
+            yield CheckedBackend(info, None, None)
+            continue
+        given = answers[info.name]
+        if len(names) > 1 and not _complete(given[0]):
+            (given,) = _asked([info.name], seconds).values()
+        first_import.remember(entry_point_of(info.name), "" if given[0] else given[1])
+        yield _of(info, given)
+
+
+def _asked(names: Sequence[str], seconds: float) -> dict[str, _Answers]:
+    """Asked one after the other in one process, as far as it comes."""
+    probed = first_import.probe("ask", *names, seconds=seconds)
+    said = [json.loads(line) for line in probed.lines]
+    return {name: ([fact for of, fact in said if of == name], probed.failure) for name in names}
+
+
+def _complete(answers: Sequence[Mapping[str, Any]]) -> bool:
+    return len(answers) == 3 or bool(answers and not BackendInfo(**answers[0]).usable)
+
+
+def _of(info: BackendInfo, given: _Answers) -> CheckedBackend:
+    answers, failure = given
     if not answers:
         return CheckedBackend(replace(info, status="broken", reason=f"importing it {failure}"), None, None)
     info = BackendInfo(**answers[0])
