@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import importlib
 import json
 import logging
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -35,6 +37,21 @@ os.environ.setdefault("DELEGATEKIT_VERIFY", "1")
 os.environ.setdefault("DELEGATEKIT_FIRST_IMPORTS", "off")
 # Compilers under test compile, each time.
 os.environ.setdefault("DELEGATEKIT_COMPILED", "off")
+
+# What torch and sympy keep is searched for garbage again and again otherwise: a twentieth of the tests' time.
+gc.set_threshold(100_000, 10, 100)
+
+
+#: Of the cases of a test that is marked `sweep`, one in this many runs without the slow ones.
+_SWEPT = 4
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Make most cases of a sweep slow: which, their names say, so that they are the same everywhere."""
+    for item in items:
+        if item.get_closest_marker("sweep") is not None and zlib.crc32(item.name.encode()) % _SWEPT:
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(tryfirst=True)

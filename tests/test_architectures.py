@@ -24,6 +24,7 @@ def close(result: torch.Tensor, eager: torch.Tensor) -> None:
     torch.testing.assert_close(result, eager, rtol=0, atol=float(2e-5 * eager.abs().max()))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_both_engines_agree_with_eager(name: str) -> None:
     build, inputs, most_delegates = ARCHITECTURES[name]

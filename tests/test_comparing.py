@@ -96,6 +96,7 @@ def judged(module: nn.Module, inputs: Any, setting: Setting, **more: Any) -> del
     return delegatekit.compare(module, inputs, backends=[name], options={name: options}, scheme=scheme, **more)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("setting", SETTINGS, indirect=True)
 @pytest.mark.parametrize("name", MODELS)
 def test_small_models_are_right(name: str, setting: Setting) -> None:

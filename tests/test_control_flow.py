@@ -119,6 +119,7 @@ MADE_INSIDE: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sweep
 @BACKENDS
 @pytest.mark.parametrize("forward", MADE_INSIDE.values(), ids=MADE_INSIDE.keys())
 def test_a_branch_makes_tensors_of_numbers(forward: Callable[..., Any], backends: list[str]) -> None:

@@ -33,6 +33,7 @@ SAMPLE = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", SAMPLE)
 def test_mixed_and_narrow_dtypes_with_xnnpack(name: str) -> None:
     assert run_in_child(name, CASES[name][:4], ["xnnpack"], ROUNDINGS) == {}

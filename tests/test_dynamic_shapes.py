@@ -88,6 +88,7 @@ def _same_numbers() -> None:
     torch.manual_seed(0)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_operator_with_a_size_that_changes(name: str) -> None:
     function = OPERATORS[name]

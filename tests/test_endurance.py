@@ -80,6 +80,7 @@ def fewer(name: str, count: int) -> int:
 CALLS = [pytest.param(6, id="few"), pytest.param(200, marks=pytest.mark.slow, id="many")]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("calls", CALLS)
 @pytest.mark.parametrize("name", _BACKENDS)
 def test_four_threads_compute_what_one_computes(name: str, calls: int, program: Callable[[str], bytes]) -> None:
@@ -100,6 +101,7 @@ def test_four_threads_compute_what_one_computes(name: str, calls: int, program: 
             done.result()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("cycles", [pytest.param(24, id="few"), pytest.param(2000, marks=pytest.mark.slow, id="many")])
 @pytest.mark.parametrize("name", _BACKENDS)
 def test_loads_leave_nothing_behind(name: str, cycles: int, program: Callable[[str], bytes]) -> None:

@@ -204,6 +204,7 @@ class Chain:
         return x.softmax(self._axis(x, draw))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(60))
 def test_any_chain_of_operators_computes_the_same(seed: int) -> None:
     chain = Chain(seed)

@@ -91,6 +91,7 @@ def names() -> list[str]:
     return [*typer.main.get_command(app).commands, *brought]  # type: ignore[attr-defined]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", names())
 def test_hostile_arguments_of_every_command_are_shown_as_text(name: str, call: Callable[..., tuple[int, str]]) -> None:
     whole = typer.Typer()

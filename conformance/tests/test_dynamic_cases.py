@@ -25,6 +25,7 @@ def test_cases_agree_with_eager(name: str) -> None:
     assert not outcome.core
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", dynamic.cases)
 def test_sizes_go_down_and_up_and_come_again(name: str) -> None:
     calls = dynamic.cases[name].subject().calls

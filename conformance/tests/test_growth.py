@@ -68,6 +68,7 @@ def grown(act: Callable[[int], None], seconds: float = 0.3, **more: object) -> s
     return found.detail if found else ""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", HISTORIES)
 def test_a_sound_backend_needs_no_more_than_at_first(install: Install, name: str) -> None:
     install()

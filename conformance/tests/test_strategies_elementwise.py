@@ -55,6 +55,7 @@ def test_every_strategy_has_an_operator() -> None:
 
 
 # What the strategies share is tried on some: exporting and shrinking take a while.
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", OPERATORS)
 def test_examples_are_valid(name: str) -> None:
     check_operator(name, first=4, others=1, exported=OPERATORS.index(name) % 4 == 0)

@@ -69,6 +69,7 @@ def _check(name: str, *, first: int, others: int, exported: int) -> None:
             assert all(isinstance(result, torch.Tensor) for result in results)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", _NAMES)
 def test_examples_are_valid(name: str) -> None:
     _check(name, first=6, others=2, exported=_NAMES.index(name) % 2)

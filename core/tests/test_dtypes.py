@@ -24,6 +24,7 @@ SAMPLE = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", SAMPLE)
 def test_an_operator_with_one_of_its_dtypes(name: str) -> None:
     assert run_in_child(name, [SAMPLE[name]]) == {}

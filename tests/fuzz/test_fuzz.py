@@ -161,6 +161,7 @@ def test_damaged_programs_that_load_run_without_a_crash(first: int, count: int, 
     assert ran > count // 20
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", bombs.BOMBS)
 def test_a_small_file_that_asks_for_much_is_refused_or_handled_in_time_and_memory(name: str) -> None:
     small, large = bombs.BOMBS[name](1000), bombs.BOMBS[name](10_000 if "one_state" not in name else 1000)

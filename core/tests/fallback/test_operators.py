@@ -221,6 +221,7 @@ def flat(result: Any) -> list[Any]:
     return list(torch.utils._pytree.tree_leaves(result, is_leaf=lambda item: item is None))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_an_operator_outside_delegates_computes_what_eager_computes(name: str) -> None:
     function, inputs, kernel = CASES[name]

@@ -120,6 +120,7 @@ def about_odd(text: str) -> list[str]:
     return [line for line in text.splitlines() if "odd" in line]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", KINDS)
 def test_every_command_does_its_work_beside_a_hostile_plugin(name: str, call: Call, install_plugin: Any) -> None:
     kind = KINDS[name]
@@ -139,6 +140,7 @@ def test_every_command_does_its_work_beside_a_hostile_plugin(name: str, call: Ca
     assert len(about_odd(help_.err)) <= 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.group == "delegatekit.backends"])
 def test_a_hostile_backend_that_is_asked_for_gets_one_message(name: str, call: Call, install_plugin: Any) -> None:
     kind = KINDS[name]

@@ -25,6 +25,7 @@ ALL = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("backend", "name"), [*DEFAULT, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ALL)]
 )

@@ -48,6 +48,7 @@ def schemes() -> list[tuple[str, str]]:
     return [(name, scheme.name) for name in BACKENDS for scheme in get_backend(name).quantization_schemes()]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("backend", "scheme"), schemes())
 def test_each_scheme_is_a_quantizer_and_its_program_is_delegated(backend: str, scheme: str) -> None:
     ours = quantizer(backend, scheme)

@@ -86,6 +86,7 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", ["ios16", "ios18"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_other_axes_may_change(name: str, target: str) -> None:

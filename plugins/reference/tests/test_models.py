@@ -114,6 +114,7 @@ def _slow_path():
     torch.backends.mha.set_fastpath_enabled(enabled)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_models_equal_eager(equals_eager, name, dtype):

@@ -80,6 +80,7 @@ OPERATORS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_run_at_every_size(name):
     lowered = lower(OPERATORS[name], *CALLS[0], backend="vulkan", dynamic_shapes=BOTH)

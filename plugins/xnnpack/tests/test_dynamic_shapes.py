@@ -124,6 +124,7 @@ OPERATORS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_operator_agrees_at_every_size(agrees_at_sizes, name):
     agrees_at_sizes(OPERATORS[name], TOKENS, BOTH, terms=1280)

@@ -47,6 +47,7 @@ FORMS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("options", FORMS, ids=str)
 def test_results_are_those_of_the_unpacked_weights(options: dict[str, Any], read_back: Any) -> None:
     found = lowered(**options)

@@ -257,6 +257,7 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", ["ios15", "ios17", "ios18"])
 @pytest.mark.parametrize("name", CASES)
 def test_operators_agree_with_double_precision(name: str, target: str) -> None:
@@ -265,6 +266,7 @@ def test_operators_agree_with_double_precision(name: str, target: str) -> None:
     compare(lower(model, *inputs, backend="coreml", options=options), tolerance=TOLERANCE)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_operators_agree_in_half_precision(name: str) -> None:
     model, inputs = CASES[name]

@@ -61,6 +61,7 @@ CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", ["ios15", "ios18"])
 @pytest.mark.parametrize("name", CASES)
 def test_written_numbers_agree_with_double_precision(name: str, target: str) -> None:

@@ -98,6 +98,7 @@ def test_products_with_a_weight_are_layers(bias: tuple[int, ...], agrees: Any) -
         assert "CONV2D" in delegated.operators and "MATMUL" not in delegated.operators
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_are_as_in_eager(name: str, agrees: Any) -> None:
     make, shape = LAYERS[name]

@@ -38,6 +38,7 @@ def function(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
     return (lambda x: found(x.abs() + 0.5)) if name in POSITIVE else found
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_of_single_values_are_eagers_bit_by_bit(name: str, agrees: Any) -> None:
     for delegated in agrees(function(name), torch.randn(X), share=0, steps=0).values():
@@ -70,6 +71,7 @@ ARITHMETIC: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ARITHMETIC)
 def test_arithmetic_is_as_in_eager(name: str, agrees: Any) -> None:
     model, shapes = ARITHMETIC[name]

@@ -63,6 +63,7 @@ CHOICES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("scheme", ["int8", "int16"])
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_large_one_chooses_between_numbers(name: str, scheme: str, agrees: Any) -> None:
@@ -71,6 +72,7 @@ def test_a_large_one_chooses_between_numbers(name: str, scheme: str, agrees: Any
     assert "SELECT" in found[U85].operators
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("scheme", ["int8", "int16"])
 @pytest.mark.parametrize("name", ["eq", "ne", "gt", "ge", "lt", "le"])
 def test_a_large_one_compares(name: str, scheme: str, agrees: Any) -> None:
@@ -107,6 +109,7 @@ LOOK_UPS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("scheme", ["int8", "int16"])
 @pytest.mark.parametrize("name", LOOK_UPS)
 def test_a_large_one_looks_up_rows(name: str, scheme: str, agrees: Any) -> None:
@@ -206,6 +209,7 @@ RESIZES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("scheme", ["int8", "int16"])
 @pytest.mark.parametrize("name", RESIZES)
 def test_a_large_one_makes_images_of_any_size(name: str, scheme: str, agrees: Any) -> None:
@@ -269,6 +273,7 @@ LACKS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], str, str]] 
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", [U55, U65])
 @pytest.mark.parametrize("name", LACKS)
 def test_the_others_say_what_they_lack(name: str, target: str) -> None:
@@ -301,6 +306,7 @@ def test_the_others_say_what_they_lack(name: str, target: str) -> None:
         torch.testing.assert_close(got, want, rtol=0, atol=0.05)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", TARGETS)
 def test_whole_factors_and_longer_strides_are_for_all(target: str, whole_program: Any) -> None:
     layer = nn.Sequential(

@@ -115,12 +115,14 @@ SMOOTH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ROUNDED)
 def test_sums_are_within_a_step_of_eager(name: str, agrees: Any) -> None:
     make, shapes = ROUNDED[name]
     agrees(make(), *map(torch.randn, shapes), scheme="int16", share=0.4)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", EXACT)
 def test_arithmetic_and_moves_are_eagers(name: str, agrees: Any) -> None:
     model, shapes = EXACT[name]
@@ -135,6 +137,7 @@ def test_a_bias_that_is_too_large_for_its_steps_makes_them_coarser(agrees: Any) 
     agrees(layer, torch.randn(5, 8) * 1e-3, scheme="int16", share=0.4)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", SMOOTH)
 def test_smooth_functions_are_interpolated(name: str, whole: Any) -> None:
     x = torch.randn(1, 8, 12, 7) * 3
@@ -149,6 +152,7 @@ def test_smooth_functions_are_interpolated(name: str, whole: Any) -> None:
 WIDE = {"asinh": 20, "exp": 4, "gelu": 30, "silu": 40, "softplus": 60, "elu": 30, "tanh": 1, "expm1": 3}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", WIDE)
 def test_smooth_functions_of_wide_ranges_are_within_a_step(name: str, agrees: Any) -> None:
     x = torch.randn(1, 8, 12, 12) * WIDE[name]

@@ -86,12 +86,14 @@ NORMS: dict[str, tuple[Callable[[], Any], Shape]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", NORMS)
 def test_norms_are_eagers_but_for_a_thousandth(name: str, agrees: Any) -> None:
     make, shape = NORMS[name]
     agrees(make(), torch.randn(shape), share=0.001)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", NORMS)
 def test_norms_of_int16_are_within_a_step(name: str, agrees: Any) -> None:
     make, shape = NORMS[name]

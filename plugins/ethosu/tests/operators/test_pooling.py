@@ -51,6 +51,7 @@ POOLS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", POOLS)
 def test_pools_and_reductions_are_as_in_eager(name: str, agrees: Any) -> None:
     make, shape = POOLS[name]

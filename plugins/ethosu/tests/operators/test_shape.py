@@ -85,6 +85,7 @@ def test_blocks_in_other_shapes_are_read_where_they_are(
     np.testing.assert_array_equal(result.reshape(other), expected)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", MOVES)
 def test_what_is_moved_is_as_in_eager(name: str, agrees: Any) -> None:
     model, shapes = MOVES[name]
@@ -117,6 +118,7 @@ def test_what_is_moved_in_several_steps_stays_in_float(name: str, module_of: Any
 SIZES = [(2, (1, 8, 6, 7)), (4, (1, 4, 5, 6)), (8, (1, 3, 4, 3)), (2, (2, 4, 5, 6)), (4, (2, 4, 3, 5))]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
 @pytest.mark.parametrize(("factor", "shape"), SIZES)
 def test_images_are_made_larger_as_in_eager(mode: str, factor: int, shape: tuple[int, ...], agrees: Any) -> None:

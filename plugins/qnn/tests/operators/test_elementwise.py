@@ -131,6 +131,7 @@ def test_truth_values_become_exactly_one(agree: Callable[..., Any]) -> None:
     agree(lambda x: (x > 0).float(), drawn(4, 6), tolerance=0.0)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_double_precision(name: str, agree: Callable[..., Any]) -> None:
     model, inputs = CASES[name]

@@ -402,6 +402,7 @@ SLOW = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CASES])
 def test_results_are_those_of_double_precision(name: str, agree: Callable[..., Any]) -> None:
     model, inputs = CASES[name]

@@ -155,6 +155,7 @@ def test_floats_are_rounded_to_steps_before_a_function_of_floats_reads_them(simu
     check(torch.tanh, ((2, 3, 3, 2, 4),), "8a8w", factor=10_000)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("scheme", ["8a8w", "16a8w"])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES]

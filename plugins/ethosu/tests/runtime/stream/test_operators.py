@@ -54,6 +54,7 @@ def test_an_operator_computes_it_in_many_more_shapes(kind: str, macs: int) -> No
         check(program, inputs, compiled(program, macs), macs)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("macs", _MACS)
 @pytest.mark.parametrize("name", ["digits", "keyword_spotting", "mobilenet_v2", "u_net"])
 def test_a_network_computes_what_the_reference_model_does(name: str, macs: int) -> None:
