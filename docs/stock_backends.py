@@ -53,7 +53,7 @@ def _works(name: str) -> bool:
 
 
 def _run(name: str, report: Path) -> None:
-    command = [sys.executable, "-m", "delegatekit.cli", "conform", "run", name, "--quick", "--jobs", "1", "--no-stock"]
+    command = [sys.executable, "-m", "delegatekit", "conform", "run", name, "--quick", "--jobs", "1", "--no-stock"]
     more = ["--select", SELECTION, "--json", str(report), "--resume", str(report.with_suffix(".resume"))]
     done = subprocess.run([*command, *more], check=False)
     if done.returncode not in (0, 1):

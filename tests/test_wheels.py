@@ -95,7 +95,7 @@ class Environment:
     def command(self, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
         """The command `delegatekit` with these words, run in a folder."""
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        line = [str(self.python), "-m", "delegatekit.cli", *words]
+        line = [str(self.python), "-m", "delegatekit", *words]
         return subprocess.run(line, capture_output=True, text=True, env=environment, check=False, cwd=folder)
 
     def backends(self, **variables: str) -> dict[str, list[str]]:

@@ -63,7 +63,7 @@ def test_every_fault_has_its_change() -> None:
 def test_the_quick_profile_finds_it(name: str, tmp_path: Path) -> None:
     sources, report = faulty(name, tmp_path), tmp_path / "report.json"
     select = [word for room in FAULTS[name]["select"] for word in ("--select", room)]
-    command = [sys.executable, "-m", "delegatekit.cli", "conform", FAULTS[name]["backend"], "--quick", *select]
+    command = [sys.executable, "-m", "delegatekit", "conform", FAULTS[name]["backend"], "--quick", *select]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(sources), os.environ.get("PYTHONPATH", "")))}
     subprocess.run([*command, "--json", str(report)], check=False, env=environment, cwd=tmp_path, capture_output=True)
     cases = json.loads(report.read_text("utf-8"))["cases"]

@@ -124,7 +124,7 @@ def test_a_file_that_is_no_exported_program_is_refused(cli: Any, tmp_path: Path)
 
 
 def test_the_traceback_is_shown_with_debug_only(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "delegatekit.cli", "inspect", "absent.pte"]
+    command = [sys.executable, "-m", "delegatekit", "inspect", "absent.pte"]
     plain, debug = (
         subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
         for more in ((), ("--debug",))

@@ -27,7 +27,7 @@ COMMANDS = [
         if entry_point.value.startswith("delegatekit_tools.")
     ),
 ]
-PYTHON = [sys.executable, "-m", "delegatekit.cli"]
+PYTHON = [sys.executable, "-m", "delegatekit"]
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
@@ -152,3 +152,35 @@ def test_memory_and_layers_fit_a_narrow_terminal(cli: Any, monkeypatch: pytest.M
     monkeypatch.setattr("delegatekit.cli.console.out._width", 40)
     text = cli("lower", "models:linear", "-b", "nothing", "--memory-report").stdout
     assert re.search(r"^    48 B \S+ float32\[3,4\]$|^    32 B \S+ float32\[2,4\]$", text, re.MULTILINE)
+
+
+def test_wrong_files_models_and_backends_are_told_before_torch_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("import torch")
+    lines = {
+        "inspect absent.pte": "absent.pte: does not exist",
+        "run absent.pte": "absent.pte: does not exist",
+        "profile absent.pte": "absent.pte: does not exist",
+        "verify absent.bpte": "absent.bpte: does not exist",
+        "bundle absent.pte": "absent.pte: does not exist",
+        "lower absent.pt2 -b xnnpack": "absent.pt2 does not exist",
+        "explain absent.py:make -b xnnpack": "absent.py does not exist",
+        "compare absent:make -b xnnpack": "No module named 'absent'",
+        "sweep publisher/model -b xnnpack": "there is no model 'publisher/model'",
+        "tune absent.pt2": "absent.pt2 does not exist",
+        "lower net:make -b xnnpak": "did you mean 'xnnpack'?",
+    }
+    code = (
+        "import sys\nfrom delegatekit.cli import main\n"
+        "for line in sys.stdin.read().splitlines():\n"
+        "    sys.argv = ['delegatekit', *line.split()]\n"
+        "    try:\n        main()\n    except SystemExit as end:\n        print(end.code)\n"
+        "    print('torch' in sys.modules, file=sys.stderr)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], input="\n".join(lines), cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert set(ended.stdout.split()) <= {"1", "2"} and len(ended.stdout.split()) == len(lines)
+    told = ended.stderr.split("False\n")
+    assert len(told) == len(lines) + 1, ended.stderr
+    for line, text in zip(lines, told[:-1], strict=True):
+        assert lines[line] in text, line

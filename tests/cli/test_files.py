@@ -70,9 +70,10 @@ def test_outputs_are_tried_before_the_work_begins(writer: str, bad: str, cli: An
     make, words = BAD[bad]
     path = tmp_path / {"lower": "bad.pte", "quantize": "bad.pt2", "data file": "bad.ptd"}.get(writer, "bad")
     make(path)
+    (tmp_path / "no.pte").write_bytes(b"not a program")
     message = cli(*WRITERS[writer], code=2)
     assert path.name in message and words in message
-    assert sorted(item.name for item in tmp_path.iterdir()) == sorted(["models.py", path.name])
+    assert sorted(item.name for item in tmp_path.iterdir()) == sorted(["models.py", "no.pte", path.name])
 
 
 @pytest.mark.parametrize("debug_map", ["m.pte", "./m.pte", "m.ptd", "link"])

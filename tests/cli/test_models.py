@@ -18,7 +18,7 @@ def test_a_file_with_its_path_is_a_model(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "my-net.py").write_text((tmp_path / "models.py").read_text())
     cli("lower", "inner/my-net.py:linear", "-b", "nothing")
-    assert (tmp_path / "my-net.pte").read_bytes()[4:8] == b"ET12"
+    assert (tmp_path / "linear.pte").read_bytes()[4:8] == b"ET12"
     assert "0 of 1 operators" in cli("explain", "./models.py:linear", "-b", "nothing").stdout
 
 
@@ -64,6 +64,8 @@ def test_a_model_that_is_none_is_explained(model: str, message: str, cli: Any, t
         ("net:make", "net.pte"),
         ("a.b.net:make", "net.pte"),
         ("x/net.py:make", "net.pte"),
+        ("models.py:unet", "unet.pte"),
+        ("zoo:Nets.unet", "unet.pte"),
         ("x/net.v2.pt2", "net.v2.pte"),
     ],
 )
@@ -107,10 +109,10 @@ def test_a_pattern_that_matches_no_weight_is_refused(cli: Any, tmp_path: Path) -
 def test_sizes_may_change_from_the_command_line(cli: Any) -> None:
     size = "--dynamic", "input:0=batch:1..8"
     cli("lower", "models:linear", "-b", "nothing", *size)
-    (method,) = json.loads(cli("inspect", "models.pte", "--json").stdout)["methods"]
+    (method,) = json.loads(cli("inspect", "linear.pte", "--json").stdout)["methods"]
     assert method["inputs"][0]["text"] == "float32[<=8, 4]"
     torch.save(torch.ones(5, 4), "x.pt")
-    (output,) = json.loads(cli("run", "models.pte", "x.pt", "--json").stdout)["outputs"]
+    (output,) = json.loads(cli("run", "linear.pte", "x.pt", "--json").stdout)["outputs"]
     assert output["shape"] == [5, 3]
 
 

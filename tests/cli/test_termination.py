@@ -85,7 +85,7 @@ def started(tmp_path: Path, write_plugin: Callable[..., Path]) -> Iterator[Calla
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(name: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "delegatekit.cli", *_COMMANDS[name]]
+        command = [sys.executable, "-m", "delegatekit", *_COMMANDS[name]]
         process = subprocess.Popen(command, cwd=tmp_path, env=environment)
         processes.append(process)
         assert wait_for(lambda: (tmp_path / "place").exists() or process.poll() is not None)

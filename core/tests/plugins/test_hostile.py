@@ -195,7 +195,7 @@ def test_stdout_has_results_alone_however_a_plugin_prints(tmp_path: Path, write_
         ALLOW_LIST: "odd",
     }
     for arguments in (["targets", "--json"], ["targets", "odd", "--json"]):
-        command = [sys.executable, "-m", "delegatekit.cli", *arguments]
+        command = [sys.executable, "-m", "delegatekit", *arguments]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment)
         assert json.loads(ended.stdout) == {"odd": []}
         assert ended.stderr.count("loud") == 16

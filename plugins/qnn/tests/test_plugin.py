@@ -152,7 +152,7 @@ def test_an_sdk_of_the_vendor_is_used_where_the_environment_names_one(
 
 def test_the_commands_say_why_it_neither_compiles_nor_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = os.environ | {installation.SDK: "/nowhere", "COLUMNS": "400"}
-    command = [sys.executable, "-m", "delegatekit.cli", "backends", "--check"]
+    command = [sys.executable, "-m", "delegatekit", "backends", "--check"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     (line,) = [line for line in shown.splitlines() if "delegatekit-qnn" in line]
     assert line.count("no: QNN_SDK_ROOT is /nowhere") == 2, "neither compiles nor runs"

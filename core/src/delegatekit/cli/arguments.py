@@ -14,10 +14,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from ..pipeline import Source, paragraphs
+from ..plugins.discovery import entry_point_of, unknown_backend
 from .auto import without_auto
 from .console import usage
 from .dynamic import with_dynamic_shapes
-from .model import files_of, read_model
+from .model import check_model, files_of, read_model
 from .passes import read_passes
 
 _SELECTOR: Final = ": a module path ('layers.*.attn') or operator, BACKEND=SELECTOR for one backend; repeat for more."
@@ -46,6 +47,13 @@ def split_names(given: list[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def given_file(path: Path | None) -> Path | None:
+    """The path of a file to read, if one is given. Raises FormatError for what is none, before anything is imported."""
+    from ..files import check_file
+
+    return None if path is None else check_file(path)
+
+
 SettingOption = Annotated[
     list[str],
     typer.Option("--option", metavar="SETTING", help="Backend option: NAME.KEY=VALUE (or KEY=VALUE with one backend)."),
@@ -55,7 +63,7 @@ TrustOption = Annotated[
     typer.Option("--trust", help="Also load .pt2 and .pt files with pickled objects, which can run any code."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
-FileArgument = Annotated[Path, typer.Argument(help="A .pte file, or a .bpte with one in it.")]
+FileArgument = Annotated[Path, typer.Argument(help="A .pte file, or a .bpte with one in it.", callback=given_file)]
 InputsArgument = Annotated[list[str], typer.Argument(help="Inputs in order: .npy, .pt or image files.")]
 MethodOption = Annotated[str, typer.Option(help="The method to run.")]
 DataOption = Annotated[list[Path], typer.Option(help="A data file (.ptd) of the program; repeat for more.")]
@@ -187,8 +195,14 @@ class Said:
         self._forms, self._given = forms, given
         #: The MODEL argument.
         self.model: str = given["model"]
+        check_model(self.model)
         self.trust: bool = given["trust"]
-        self.backends: list[str] = given.get("backends") or [given["backend"]]
+        self.backends: list[str] = given["backends"] if "backends" in forms else [given["backend"]]
+        for name in without_auto(self.backends):
+            try:
+                entry_point_of(name)
+            except KeyError:
+                raise unknown_backend(name) from None
 
     @property
     def files(self) -> list[Path]:

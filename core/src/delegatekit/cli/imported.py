@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -30,6 +31,15 @@ def module_of(what: str, source: str) -> ModuleType:
         return run_users(what, lambda: _module_of_file(path))
     sys.path.insert(0, str(Path.cwd()))
     return run_users(what, lambda: importlib.import_module(source))
+
+
+def is_package(name: str) -> bool:
+    """True if there is a module of this name, without a dot, here or in the current folder; it is not imported."""
+    try:
+        known = name in sys.modules or importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        known = False
+    return known or PathFinder.find_spec(name, [str(Path.cwd())]) is not None
 
 
 def _module_of_file(path: Path) -> ModuleType:

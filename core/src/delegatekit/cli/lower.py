@@ -57,7 +57,7 @@ def lower(
     said: Said,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The .pte file to write. By default net.pte for net.pt2 or net:make."),
+        typer.Option("--output", "-o", help="The .pte file to write. By default net.pte for net.pt2, nets.py:net."),
     ] = None,
     measurements: Annotated[
         Path | None,

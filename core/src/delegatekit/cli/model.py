@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..pipeline import Source
 from .console import usage
-from .imported import attribute_of, call_users, module_of
+from .imported import attribute_of, call_users, is_package, module_of
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -21,15 +21,12 @@ def read_model(text: str, *, trust: bool = False) -> Source:
 
     A .pt2 file that can run code while it is loaded is refused unless `trust` is given.
     """
+    check_model(text)
     if text.endswith(".pt2"):
         return Source(load_exported(Path(text), trust=trust))
     source, _, attribute = text.rpartition(":")
-    if not source or not re.fullmatch(r"[\w.]+", attribute):
-        _explain_form(text)
     from torch.export import ExportedProgram
 
-    if not source.endswith(".py") and not re.fullmatch(r"\w+(\.\w+)*", source):
-        _explain_form(text)
     what = f"MODEL {text}"
     given = attribute_of(what, module_of(what, source), attribute)
     is_program = isinstance(given, ExportedProgram) or not callable(given)
@@ -43,6 +40,25 @@ def read_model(text: str, *, trust: bool = False) -> Source:
         "a MODEL is (module, inputs[, kwargs[, dynamic_shapes]]), an ExportedProgram or a dict of ExportedPrograms by "
         "method name, or a function that takes no arguments and returns one of these",
     )
+
+
+def check_model(text: str) -> None:
+    """End the command for a MODEL argument of no known form, or of a file or package that is not there.
+
+    This reads and imports nothing: neither the user's modules nor torch.
+    """
+    source, _, attribute = text.rpartition(":")
+    is_file = source.endswith(".py")
+    if text.endswith(".pt2"):
+        if not Path(text).exists():
+            usage(f"{text} does not exist")
+        return
+    if not source or not re.fullmatch(r"[\w.]+", attribute) or not (is_file or re.fullmatch(r"\w+(\.\w+)*", source)):
+        _explain_form(text)
+    if is_file and not Path(source).is_file():
+        usage(f"MODEL {text}: {source} does not exist")
+    if not is_file and not is_package(source.partition(".")[0]):
+        usage(f"MODEL {text} cannot be imported: No module named {source.partition('.')[0]!r}")
 
 
 def files_of(text: str) -> list[Path]:
@@ -75,6 +91,11 @@ def _explain_form(text: str) -> None:
         usage(
             f"MODEL {text!r} is neither a .pt2 file nor package.module:callable",
             "a program is needed, not weights alone: torch.export.save writes a .pt2 file",
+        )
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not path.exists():
+        usage(
+            f"there is no model {text!r}: it is neither a .pt2 file nor package.module:callable",
+            "a model of a hub needs a function that loads it and returns (module, inputs): give path/file.py:FUNCTION",
         )
     usage(f"MODEL {text!r} is neither a .pt2 file nor package.module:callable", _HINT)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .console import usage, warn
 
@@ -11,15 +11,23 @@ if TYPE_CHECKING:
     from ..files import Kind
 
 
-def default_place(model: str, ending: str) -> Path:
-    """The file in the current folder that is named as the MODEL argument's file or module is.
+#: Names of functions that say nothing of the model: the file is named as their module.
+_SAYS_NOTHING: Final = frozenset({"build", "create", "forward", "get", "get_model", "load", "main", "make", "model"})
 
-    >>> str(default_place("models/net.pt2", ".pte")), str(default_place("package.net:make", "-quantized.pt2"))
-    ('net.pte', 'net-quantized.pt2')
+
+def default_place(model: str, ending: str) -> Path:
+    """The file in the current folder that is named as the MODEL argument's file, function or, for "make", module is.
+
+    >>> str(default_place("models/net.pt2", ".pte")), str(default_place("models.py:unet", "-quantized.pt2"))
+    ('net.pte', 'unet-quantized.pt2')
+    >>> str(default_place("package.net:make", ".pte"))
+    'net.pte'
     """
-    source, colon, _ = model.rpartition(":")
-    if not colon:
-        source = model
+    source, colon, function = model.rpartition(":")
+    named = function.rpartition(".")[2]
+    if colon and named not in _SAYS_NOTHING:
+        return Path(named + ending)
+    source = source if colon else model
     name = Path(source).stem if source.endswith((".py", ".pt2")) else source.rpartition(".")[2]
     if not name:
         usage(f"MODEL {model!r} has no name for a file to write", "give --output")

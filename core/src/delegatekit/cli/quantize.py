@@ -42,7 +42,7 @@ def quantize(
         typer.Option(
             "--output",
             "-o",
-            help="The .pt2 file to write, for `delegatekit lower`. By default net-quantized.pt2 for net.pt2, net:make.",
+            help="The .pt2 file to write, for `delegatekit lower`. By default net-quantized.pt2 for nets.py:net.",
         ),
     ] = None,
     calibration: Annotated[

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @cli.results_alone
 def bundle(
-    file: Annotated[Path, typer.Argument(help="A .pte file; or a .bpte, whose cases stay, and these are added.")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="A .pte file; or a .bpte, whose cases stay, and these are added.", callback=cli.given_file),
+    ],
     inputs: Annotated[
         list[str],
         typer.Argument(help="Inputs in order: .npy, .pt or image files; further ones are further cases."),

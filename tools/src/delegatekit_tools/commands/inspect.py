@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from delegatekit.cli import JsonOption, is_narrow, print_json, results_alone, show
+from delegatekit.cli import JsonOption, given_file, is_narrow, print_json, results_alone, show
 
 
 @results_alone
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A .pte, .bpte or .ptd file.")],
+    file: Annotated[Path, typer.Argument(help="A .pte, .bpte or .ptd file.", callback=given_file)],
     layers: Annotated[
         bool, typer.Option("--layers", help="Show all layers of estimates, not the longest only.")
     ] = False,

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 @cli.results_alone
 def profile(
     file: Annotated[
-        Path | None, typer.Argument(help="A .pte file, or a .bpte with one in it; with --etdump it may be left out.")
+        Path | None,
+        typer.Argument(
+            help="A .pte file, or a .bpte with one in it; with --etdump it may be left out.", callback=cli.given_file
+        ),
     ] = None,
     inputs: cli.InputsArgument = [],  # noqa: B006
     method: Annotated[

@@ -27,7 +27,7 @@ def tune(
             "--output",
             "-o",
             help="The .json file to write; measurements of other models that it has are kept. By default "
-            "net-measurements.json for net.pt2 or net:make.",
+            "net-measurements.json for net.pt2 and models.py:net.",
         ),
     ] = None,
     units: Annotated[bool, typer.Option("--units", help="Show the time of each operator on each backend.")] = False,

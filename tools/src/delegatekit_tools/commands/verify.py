@@ -12,7 +12,7 @@ from delegatekit import cli
 
 @cli.results_alone
 def verify(
-    file: Annotated[Path, typer.Argument(help="A .bpte file.")],
+    file: Annotated[Path, typer.Argument(help="A .bpte file.", callback=cli.given_file)],
     method: Annotated[list[str], typer.Option(help="A method whose cases are run, by default all; repeat.")] = [],  # noqa: B006
     rtol: Annotated[float, typer.Option(min=0.0, help="Relative tolerance of floats.")] = 1e-3,
     atol: Annotated[float, typer.Option(min=0.0, help="Absolute tolerance of floats and integers.")] = 1e-5,

@@ -1,7 +1,0 @@
-"""`python -m delegatekit.cli`."""
-
-from __future__ import annotations
-
-from .command_line import main
-
-main()
