@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from architectures import ARCHITECTURES
 from pipelines import close, exported, lowered, run
 
 import delegatekit
+import delegatekit.pte
+from delegatekit.pte.manifest import read_manifest
 
 #: Recurrent, convolutional, with windows, and language models: each with operators of its own.
 EIGHT = ("LSTM", "encoder", "group and instance norm", "ConvNext", "Swin", "GPT-2", "ALBERT", "Qwen2")
@@ -15,13 +20,12 @@ EIGHT = ("LSTM", "encoder", "group and instance norm", "ConvNext", "Swin", "GPT-
 DEFAULT = [("xnnpack", name) for name in EIGHT] + [
     (backend, name) for backend in ("vulkan", "coreml", "reference") for name in ("encoder", "group and instance norm")
 ]
-#: All others. Where a model does not use an input, the engine cannot tell a delegate's inputs from its outputs:
-#: files of the pipeline have no manifest.
+#: All others.
 ALL = [
     (backend, name)
     for backend in ("xnnpack", "vulkan", "coreml", "reference")
     for name in ARCHITECTURES
-    if (backend, name) not in DEFAULT and name != "multi-head attention"
+    if (backend, name) not in DEFAULT
 ]
 
 
@@ -40,3 +44,19 @@ def test_a_file_of_the_pipeline_agrees_with_eager_and_has_as_many_delegates_as_o
     close(run(found.buffer, backend, inputs), eager, backend)
     ours = delegatekit.lower(program, backends=[backend])
     assert len(found.delegates()) == len(ours.methods["forward"].delegates)
+
+
+@pytest.mark.parametrize("backend", ["reference", "vulkan"])
+def test_a_file_of_the_pipeline_says_which_arguments_are_results(backend: str, run_hosted: Callable[..., Any]) -> None:
+    """Inputs and results of one shape, of which the blob alone does not tell the number."""
+    build, _, _ = ARCHITECTURES["multi-head attention"]
+    torch.manual_seed(0)
+    module, x = build().eval(), torch.randn(2, 6, 16)
+    found = lowered(exported(module, (x, x, x)), backend)
+    program = delegatekit.pte.read(found.buffer)
+    manifest = read_manifest(program)
+    assert manifest.outputs == {("forward", 0): 1}
+    assert manifest.owner("forward", 0).distribution == f"delegatekit-{backend}"
+    ((result,),) = run_hosted(found.buffer, [(x, x, x)])
+    with torch.no_grad():
+        close(result, module(x, x, x), backend)

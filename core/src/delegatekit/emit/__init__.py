@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .arena import MemoryOptions, PlacedValue, PlannedSpace, PlannedValue
 from .external import External
-from .file import Emitted, emit
+from .file import Emitted, emit, owner_of
 from .memory import MemoryPlan, Request, largest_load, loads, plan_memory
 from .shared import FileOptions
 
@@ -21,5 +21,6 @@ __all__ = [
     "emit",
     "largest_load",
     "loads",
+    "owner_of",
     "plan_memory",
 ]

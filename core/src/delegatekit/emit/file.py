@@ -81,14 +81,14 @@ def _own_data(
     }
     manifest = Manifest(
         producer=producer,
-        owners={key: _owner(delegate.chosen.backend) for key, delegate in delegates.items()},
+        owners={key: owner_of(delegate.chosen.backend) for key, delegate in delegates.items()},
         outputs={key: len(delegate.results) for key, delegate in delegates.items()},
         arguments=arguments,
         data_files=shared.outside.keys_of_backends(),
         shared_state=frozenset(state),
         parameters={name: method.edge.parameters for name, method in methods.items() if method.edge.parameters},
         axes={name: axes for name, method in methods.items() if any(axes := input_axes(method.edge.inputs))},
-        libraries={item.description.delegate_id: _owner(item) for item in libraries if item.is_library},
+        libraries={item.description.delegate_id: owner_of(item) for item in libraries if item.is_library},
     )
     own = [NamedData(MANIFEST_KEY, manifest.to_json())]
     estimates = Estimates(
@@ -99,7 +99,8 @@ def _own_data(
     return own
 
 
-def _owner(backend: LoadedBackend) -> Owner:
+def owner_of(backend: LoadedBackend) -> Owner:
+    """The owner of what a backend makes."""
     return Owner(backend.distribution, backend.version, str(backend.description.api_version))
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from delegatekit_toolkit.delegate_arguments import Arguments
+from delegatekit_toolkit.delegate_arguments import Arguments, digest
 from delegatekit_toolkit.json_text import read_object, to_json
 
 from . import schema
@@ -150,8 +150,31 @@ class Manifest:
 
 
 def read_manifest(file: PteFile) -> Manifest:
-    """The file's manifest. Missing or damaged items are "unknown": files of other writers have none."""
-    return manifest_in(file.named_data)
+    """The file's manifest. Missing or damaged items are "unknown": files of other writers have none.
+
+    Of files that ExecuTorch's own pipeline wrote, the delegates' own manifests are put together.
+    """
+    known = manifest_in(file.named_data)
+    if known.owners or not any(key.startswith(DELEGATE_KEY) for key in file.named_data):
+        return known
+    owners, outputs = dict[tuple[str, int], Owner](), dict[tuple[str, int], int]()
+    for plan in file.program.execution_plan or ():
+        for index, table in enumerate(plan.delegates or ()):
+            own = manifest_of([file.delegate_blob(table)], file.named_data)
+            owners |= {(str(plan.name), index): owner for owner in own.owners.values()}
+            outputs |= {(str(plan.name), index): count for count in own.outputs.values()}
+    return replace(known, owners=owners, outputs=outputs)
+
+
+def delegate_manifest(blob: Iterable[bytes | bytearray | memoryview], owner: Owner, outputs: int) -> tuple[str, bytes]:
+    """Key and content of the manifest of one delegate with so many outputs, for a file of ExecuTorch's pipeline."""
+    place = ("", 0)
+    return DELEGATE_KEY + digest(blob), Manifest(owners={place: owner}, outputs={place: outputs}).to_json()
+
+
+def manifest_of(blob: Iterable[bytes | bytearray | memoryview], named_data: Mapping[str, memoryview]) -> Manifest:
+    """The manifest of the delegate with this blob; an empty one if it has none of its own."""
+    return manifest_in(named_data, DELEGATE_KEY + digest(blob))
 
 
 def manifest_in(named_data: Mapping[str, memoryview], key: str = MANIFEST_KEY) -> Manifest:

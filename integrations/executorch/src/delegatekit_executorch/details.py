@@ -19,8 +19,10 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from delegatekit.emit import owner_of
 from delegatekit.lowering import Delegate, compile_partitions
 from delegatekit.partition import PartitionedMethod
+from delegatekit.pte.manifest import delegate_manifest
 from delegatekit_api import LoweringError, NamedData
 
 from .orders import Backend, Order, order_of_program
@@ -179,6 +181,8 @@ def _result(order: Order, delegate: Delegate, external: Any) -> PreprocessResult
     store = NamedDataStore()
     for item in delegate.named_data:
         store.add_named_data(item.key, _data(item), item.alignment, _file(item, external))
+    owner = owner_of(delegate.chosen.backend)
+    store.add_named_data(*delegate_manifest(delegate.blob, owner, len(delegate.results)))
     handles: Any = {key: order.debug_handles(found) for key, found in delegate.debug_handle_map.items()}
     return PreprocessResult(
         processed_bytes=b"".join(delegate.blob),
