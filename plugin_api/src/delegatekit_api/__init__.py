@@ -25,7 +25,7 @@ from ._errors import (
 from ._hooks import BackendSpec, hookimpl
 from ._options import BackendOptions, option
 from ._partition import CompileSpec, NamedData, PartitionProgram, PreprocessResult
-from ._partitioner import Partitioner, StatePartitioner, Verdict
+from ._partitioner import ConstantPartitioner, Partitioner, StatePartitioner, Verdict
 from ._plan import MethodPlan, PlanPartitioner
 from ._program import Call, MutableState, Operand, ProgramView
 from ._runtime import Availability, DelegatePayload, DelegateRuntime, TensorSpec
@@ -39,6 +39,7 @@ __all__ = [
     "BackendSpec",
     "Call",
     "CompileSpec",
+    "ConstantPartitioner",
     "DelegateKitError",
     "DelegatePayload",
     "DelegateRuntime",

@@ -76,6 +76,22 @@ class StatePartitioner(Partitioner, Protocol):
 
 
 @runtime_checkable
+class ConstantPartitioner(Partitioner, Protocol):
+    """A partitioner of a backend whose delegates get some constants as inputs.
+
+    Optional: without it, all constants that a partition reads are compiled into its delegate. Since API version 2.4.
+    """
+
+    def constant_is_input(self, program: ProgramView, constant: Node) -> bool:
+        """True if delegates get a constant of `program.constants` at each call; False if it is compiled into them.
+
+        In the partition's program it is an input then, whose elements are not known. Must be the same for equal
+        programs.
+        """
+        ...
+
+
+@runtime_checkable
 class IntegerPartitioner(Partitioner, Protocol):
     """A partitioner of a backend that may compute some quantized layers in float.
 

@@ -6,9 +6,11 @@ import logging
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from executorch.runtime import Runtime
 
 import delegatekit
 from delegatekit.plugins import BACKEND_GROUP, get_backend
@@ -120,3 +122,56 @@ def test_one_partition_for_each_operator_with_what_is_fused_or_as_few_as_possibl
 def test_compare_works_on_it(network: torch.nn.Module, image: torch.Tensor) -> None:
     found = delegatekit.compare(network, (image,), backends=["executorch.xnnpack"])
     assert found.backends == ("executorch.xnnpack",) and found.right
+
+
+class Scalars(torch.nn.Module):
+    """Numbers, and a parameter without dimensions, beside tensors without any."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = torch.nn.Parameter(torch.tensor(0.25))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Without dimensions, as the inputs."""
+        return torch.addcmul(x + 2.0, y, x * self.slope, value=0.5) - y / 3.0
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_constants_that_the_partitioner_leaves_outside_are_inputs_of_the_delegate(merge: bool) -> None:
+    model, x = Scalars().eval(), (torch.tensor(3.0), torch.tensor(-1.5))
+    program = delegatekit.lower(
+        model, x, backends=["executorch.xnnpack"], options={"executorch.xnnpack": {"merge": merge}}
+    )
+    (method,) = program.methods.values()
+    (delegate,) = method.delegates
+    assert not method.plan.fallback and not delegate.partition.constants
+    assert len(delegate.partition.inputs) == 2 + 4
+    found = delegatekit.load(program.buffer)["forward"](*x)
+    torch.testing.assert_close(found, model(*x))
+    (stock,) = Runtime.get().load_program(program.buffer).load_method("forward").execute(x)
+    assert stock.shape == ()
+    torch.testing.assert_close(stock, model(*x))
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "becomes"),
+    [
+        (lambda x: x + 2.5, torch.ones(3), True),
+        (lambda x: x * 7, torch.ones(3, dtype=torch.int32), True),
+        (lambda x: x / 2, torch.ones(3, dtype=torch.int64), False),
+        (lambda x: x * 0.1, torch.ones(3, dtype=torch.float16), False),
+        (lambda x: x + 2**40, torch.ones(3, dtype=torch.int64), True),
+    ],
+)
+def test_numbers_become_constants_only_where_that_changes_no_result(
+    function: Any, x: torch.Tensor, becomes: bool
+) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = function(x)
+            return found
+
+    said = delegatekit.explain(Model(), (x,), backends=["executorch.xnnpack"])
+    assert bool(said.changes) is becomes
+    program = delegatekit.lower(Model(), (x,), backends=["executorch.xnnpack"])
+    torch.testing.assert_close(delegatekit.load(program.buffer)["forward"](x), function(x), rtol=0, atol=0)

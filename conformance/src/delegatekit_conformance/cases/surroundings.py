@@ -265,6 +265,7 @@ _MADE: Final[Mapping[str, Mapping[str, bool]]] = {
         "propose": False,
         "float_reason": False,
         "state_reason": False,
+        "constant_is_input": False,
         "plan_reason": False,
     },
     "create_runtime": {"is_available": False, "init": True, "execute": True, "profile": True, "destroy": False},

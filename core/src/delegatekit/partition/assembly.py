@@ -50,7 +50,7 @@ def assemble(
         if first in home:
             members = chosen[home[first]]
             backend = next(taker[node] for node in members if node in taker)
-            steps.append(_boundary(method, backend, members, returned, owned))
+            steps.append(_boundary(method, backend, members, returned, owned, owners))
         else:
             steps.append(first)
     return PartitionPlan(tuple(steps), verdicts, {node: taker[chosen[home[node]][0]] for node in home})
@@ -74,7 +74,12 @@ def _owned_buffers(
 
 
 def _boundary(
-    method: EdgeMethod, backend: str, members: Sequence[Node], returned: set[Node], owned: frozenset[Node]
+    method: EdgeMethod,
+    backend: str,
+    members: Sequence[Node],
+    returned: set[Node],
+    owned: frozenset[Node],
+    owners: StateOwners,
 ) -> Partition:
     inside = set(members)
     inputs: dict[Node, None] = {}
@@ -83,7 +88,7 @@ def _boundary(
     for node in members:
         for argument in node.all_input_nodes:
             if argument not in inside and not is_size(argument.meta["val"]):
-                known = argument in method.constants
+                known = argument in method.constants and not owners.is_input(backend, argument, method)
                 (constants if known else buffers if argument in owned else inputs)[argument] = None
     outputs = tuple(
         node

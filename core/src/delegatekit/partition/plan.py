@@ -20,9 +20,10 @@ class Partition:
     backend: str
     #: In the order of the graph.
     nodes: tuple[Node, ...]
-    #: Tensors from outside, in order of first use, without constants, and without sizes, which are recomputed.
+    #: Tensors from outside, in order of first use, without sizes, which are recomputed; of constants those that the
+    #: backend wants as inputs.
     inputs: tuple[Node, ...]
-    #: Constants from outside, in order of first use.
+    #: All other constants from outside, in order of first use.
     constants: tuple[Node, ...]
     #: Values used outside, in the order of the graph.
     outputs: tuple[Node, ...]

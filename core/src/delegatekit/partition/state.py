@@ -1,4 +1,4 @@
-"""The buffers that a delegate may keep inside itself: those of one method, if the backend supports it."""
+"""The buffers that a delegate may keep inside itself, and the constants that it gets as inputs instead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch.fx import Node
 
-from delegatekit_api import BackendDescription, Partitioner, StatePartitioner
+from delegatekit_api import BackendDescription, ConstantPartitioner, Partitioner, StatePartitioner
 
 from ..edge import EdgeMethod
 from ..plugins import check_answer
@@ -16,7 +16,7 @@ from .ask import blaming_partitioner
 
 @dataclass(frozen=True)
 class StateOwners:
-    """The backends, asked about buffers that methods update."""
+    """The backends, asked about buffers that methods update, and about constants."""
 
     partitioners: Mapping[str, Partitioner]
     descriptions: Mapping[str, BackendDescription]
@@ -35,3 +35,13 @@ class StateOwners:
             reason = partitioner.state_reason(method.view, buffer)
         check_answer(reason, str | None, "what state_reason returned", f"backend {backend}")
         return reason is None
+
+    def is_input(self, backend: str, constant: Node, method: EdgeMethod) -> bool:
+        """True if a backend's delegates get a constant as an input. Raises PluginError as `partition` does."""
+        partitioner = self.partitioners.get(backend)
+        if not isinstance(partitioner, ConstantPartitioner):
+            return False
+        with blaming_partitioner(backend, "saying which constants are inputs", constant):
+            found = partitioner.constant_is_input(method.view, constant)
+        check_answer(found, bool, "what constant_is_input returned", f"backend {backend}")
+        return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -57,7 +57,16 @@ class LoweredModule(torch.nn.Module):
         self._program = program
         self._input_structure = treespec_loads(edge.input_structure)
         self._output_structure = treespec_loads(edge.output_structure)
-        self._positions = [edge.inputs.index(node) for node in delegate.partition.inputs]
+        #: Position among the inputs, or the name of a constant, for each input of the delegate.
+        self._sources = [
+            edge.inputs.index(node) if node in edge.inputs else f"_constant_{place}"
+            for place, node in enumerate(delegate.partition.inputs)
+        ]
+        self._constants = {
+            source: edge.constants[node]
+            for source, node in zip(self._sources, delegate.partition.inputs, strict=True)
+            if isinstance(source, str)
+        }
         #: Position among the inputs -> the number, text or None that the module was exported for.
         self._fixed = {
             position: node.meta["val"]
@@ -66,7 +75,7 @@ class LoweredModule(torch.nn.Module):
         }
         self._results = [_Result.of(item, edge, delegate) for item in edge.outputs]
         shapes = DelegateShapes(partition_program(edge, delegate.partition))
-        self._key = _key(delegate, shapes)
+        self._key = _key(delegate, shapes, self._constants)
         self._compiled = register(
             self._key, Precompiled(_Runner(program, edge, delegate, shapes).run, shapes.infer, delegate)
         )
@@ -86,7 +95,8 @@ class LoweredModule(torch.nn.Module):
                     f"was lowered for the value {value!r}, got {given!r}", where=f"lowered module, input {position}"
                 )
         with as_ours(lambda fault: ExecutionError(fault, where="lowered module")):
-            found = call_delegate([flat[position] for position in self._positions], self._key)
+            given = [getattr(self, item) if isinstance(item, str) else flat[item] for item in self._sources]
+            found = call_delegate(given, self._key)
         results = [result.pick(found, flat) for result in self._results]
         return tree_unflatten(results, self._output_structure)
 
@@ -103,8 +113,8 @@ class LoweredModule(torch.nn.Module):
         copy = LoweredModule.__new__(LoweredModule)
         torch.nn.Module.__init__(copy)
         for name in (
-            *("backend", "training", "_program", "_input_structure", "_output_structure", "_positions", "_fixed"),
-            *("_results", "_key", "_compiled"),
+            *("backend", "training", "_program", "_input_structure", "_output_structure", "_sources", "_constants"),
+            *("_fixed", "_results", "_key", "_compiled"),
         ):
             setattr(copy, name, getattr(self, name))
         copy._hold_token()
@@ -121,6 +131,8 @@ class LoweredModule(torch.nn.Module):
         token = torch.zeros(1, dtype=torch.uint8)
         hold(token, self._compiled)
         self.register_buffer("_token", token, persistent=False)
+        for name, constant in self._constants.items():
+            self.register_buffer(name, constant, persistent=False)
 
     def _ordered(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Keyword arguments in the order in which the module was exported."""
@@ -158,7 +170,8 @@ class _Runner:
         self._shapes = shapes
         self._lock = threading.Lock()
         self._method: Method | None = None
-        self._inputs = [edge.inputs.index(node) for node in delegate.partition.inputs]
+        #: Position among the method's inputs for each of the delegate's; None for a constant.
+        self._inputs = [edge.inputs.index(node) if node in edge.inputs else None for node in delegate.partition.inputs]
         self._outputs = [edge.outputs.index(node) for node in delegate.partition.outputs]
         self._given = [node.meta["val"] for node in edge.inputs]
 
@@ -175,8 +188,9 @@ class _Runner:
                     if spec is not None and position not in self._inputs:  # nothing uses it
                         self._given[position] = torch.zeros(spec.shape, dtype=self._given[position].dtype)
             flat = list(self._given)
-            for position, value in zip(self._inputs, inputs, strict=True):
-                flat[position] = value.detach()
+            for place, value in zip(self._inputs, inputs, strict=True):
+                if place is not None:
+                    flat[place] = value.detach()
             results = self._method.run(flat)
             return [results[position].clone() for position in self._outputs]
 
@@ -205,16 +219,17 @@ def check_whole(method: PartitionedMethod, backend: str) -> None:
                 where=where,
                 hint="return only tensors that the module computes, and its inputs",
             )
-    if not partition.inputs:
+    if all(node in edge.constants for node in partition.inputs):
         raise UnsupportedError("has no tensor among its inputs that it uses", where=where)
 
 
-def _key(delegate: Delegate, shapes: DelegateShapes) -> str:
+def _key(delegate: Delegate, shapes: DelegateShapes, constants: Mapping[str, torch.Tensor]) -> str:
     """A name for all that the delegate is: equal ones are interchangeable."""
     found = hashlib.sha256()
     parts: list[tuple[str, Any]] = [(delegate.chosen.backend.description.delegate_id, delegate.blob)]
     parts += [(spec.key, spec.value) for spec in delegate.compile_specs]
     parts += [(named.key, named.data) for named in delegate.named_data]
+    parts += list(constants.items())
     for name, data in (*parts, (str(shapes), b"")):
         found.update(hashlib.sha256(name.encode()).digest() + digest(data))
     return f"{delegate.chosen.backend.name}-{found.hexdigest()[:32]}"

@@ -283,6 +283,9 @@ class _Ordering:
         """Calls because of which stock would call the delegate with other tensors than it takes and gives."""
         inside = set(members)
         edge = method.edge
+        if any(item in edge.constants for item in partition.inputs):
+            told = "its delegate would take constants as inputs, and stock's pipeline compiles them into delegates"
+            yield from ((node, told) for node in members)
         for node, value in zip(reading.inputs, edge.inputs, strict=True):
             fault = None
             if value not in partition.inputs:

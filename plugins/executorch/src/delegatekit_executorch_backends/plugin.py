@@ -10,6 +10,8 @@ from delegatekit_api import ApiVersion, BackendDescription, hookimpl
 from .targets import SYSTEMS, System
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from delegatekit_api import (
         Availability,
         BackendOptions,
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
         PartitionProgram,
         PreprocessResult,
     )
+    from delegatekit_toolkit.rewriting import ProgramPass
 
 _DISTRIBUTION = "delegatekit-executorch-backends"
 
@@ -59,6 +62,13 @@ class StockBackend:
         from .support import StockPartitioner
 
         return StockPartitioner(self._system, options)
+
+    @hookimpl
+    def passes(self) -> Sequence[ProgramPass]:
+        """Numbers beside tensors become constants, as in ExecuTorch's export."""
+        from .passes import NumbersAsConstants
+
+        return (NumbersAsConstants(),)
 
     @hookimpl
     def preprocess(self, partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:

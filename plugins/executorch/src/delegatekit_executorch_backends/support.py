@@ -32,6 +32,8 @@ class Tagged:
     tags: Mapping[Node, str]
     #: Node of our graph -> the reason why it has none.
     reasons: Mapping[Node, str]
+    #: The constants that partitions read and that have no tag: inputs of delegates.
+    outside: frozenset[Node]
 
     def partitions(self) -> list[list[Node]]:
         """The nodes of each partition, in graph order."""
@@ -65,6 +67,10 @@ class StockPartitioner:
         """The partitioner's own partitions, unless the user lets the core form them."""
         return None if self._merge else self._tagged(program).partitions()
 
+    def constant_is_input(self, program: ProgramView, constant: Node) -> bool:
+        """True for a constant that the partitioner left without a tag."""
+        return constant in self._tagged(program).outside
+
     def _tagged(self, program: ProgramView) -> Tagged:
         found = self._known.get(program.graph)
         if found is None:
@@ -81,15 +87,21 @@ class StockPartitioner:
         with listening() as reasons:
             tagged = partitioner.partition(edge.program).tagged_exported_program
         by_name = {node.name: node for node in tagged.graph.nodes}
+
+        def tag_of(node: Node) -> Any:
+            name = edge.nodes[node].name
+            return by_name[name].meta.get(_TAG) if name in by_name else None
+
         tags, left = {}, {}
         for call in program.calls():
-            node = edge.nodes[call.node]
-            tag = by_name[node.name].meta.get(_TAG) if node.name in by_name else None
+            tag = tag_of(call.node)
             if tag is not None:
                 tags[call.node] = str(tag)
             else:
-                left[call.node] = reasons.of(node) or f"{type(partitioner).__name__} leaves it and gives no reason"
-        return Tagged(tags, left)
+                said = reasons.of(edge.nodes[call.node])
+                left[call.node] = said or f"{type(partitioner).__name__} leaves it and gives no reason"
+        outside = frozenset(node for node in program.constants if tag_of(node) is None)
+        return Tagged(tags, left, outside)
 
 
 @cache

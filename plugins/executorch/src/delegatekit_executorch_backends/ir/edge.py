@@ -33,10 +33,8 @@ from torch.utils._pytree import tree_structure
 
 from delegatekit_api import ProgramView
 
-#: Arithmetic of a tensor and a number -> the same of two tensors, which is what ExecuTorch's export writes.
-_OF_TENSORS: Final[Mapping[Any, Any]] = {
-    getattr(torch.ops.aten, name).Scalar: getattr(torch.ops.aten, name).Tensor for name in ("add", "sub", "mul", "div")
-}
+from .numbers import OF_TENSORS, fits
+
 #: Arguments of copies that mean nothing to values that are dense and contiguous.
 _MEANINGLESS: Final = frozenset({"memory_format", "layout", "device", "pin_memory", "non_blocking"})
 
@@ -121,8 +119,8 @@ class _Writer:
 
     def _call(self, node: Node) -> None:
         target, args, kwargs = node.target, node.args, dict(node.kwargs)
-        if target in _OF_TENSORS and self._fits(node):
-            target = _OF_TENSORS[target]
+        if target in OF_TENSORS and fits(args[1], args[0].meta["val"].dtype):  # type: ignore[union-attr]
+            target = OF_TENSORS[target]
             args = (args[0], self._number(node, args[1]), *args[2:])
         elif target is torch.ops.aten._to_copy.default:
             target = edge_operators.edge.dim_order_ops._to_dim_order_copy.default
@@ -137,13 +135,6 @@ class _Writer:
         args, kwargs = torch.fx.map_arg((args, kwargs), lambda item: self._nodes.get(item, item))
         copy = self._graph.create_node("call_function", target, args, kwargs, node.name)
         self._nodes[node] = self._with_meta(copy, node)
-
-    def _fits(self, node: Node) -> bool:
-        """True if a number can be a tensor of the dtype that the call computes in."""
-        number, tensor = node.args[1], node.args[0].meta["val"]  # type: ignore[union-attr]
-        return isinstance(number, bool | int | float) and (
-            tensor.dtype.is_floating_point or not isinstance(number, float)
-        )
 
     def _number(self, node: Node, number: Any) -> Node:
         name = f"_lifted_tensor_constant{len(self._lifted)}"
