@@ -8,25 +8,54 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from delegatekit.plugins import get_backend
+sys.path[:0] = [path for path in (str(Path(__file__).parent),) if path not in sys.path]
+
+from stock_pipeline import ALIKE, LEFT, OTHER, RIGHT, faults, verdict  # noqa: E402
+
+from delegatekit.plugins import backends, get_backend  # noqa: E402
 
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "stock-backends.md"
 RUNS: Final = ROOT / "out" / "stock-conformance"
-#: ExecuTorch's backends, and ours that are measured on the same cases.
-PAIRS: Final[Mapping[str, str]] = {
-    f"executorch.{name}": name for name in ("xnnpack", "vulkan", "coreml", "ethosu", "qnn", "openvino")
-}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One of ExecuTorch's backends, and ours that is measured on the same cases."""
+
+    stock: str
+    own: str = ""
+    #: The part of the cases: one of so many. Backends that take long get a sample, always the same.
+    sample: int = 1
+
+    @property
+    def shard(self) -> tuple[str, ...]:
+        """The option for the sample."""
+        return ("--shard", f"1/{self.sample}") if self.sample > 1 else ()
+
+
+COMPARED: Final = (
+    Comparison("executorch.xnnpack", "xnnpack"),
+    Comparison("executorch.coreml", "coreml"),
+    Comparison("executorch.vulkan", "vulkan", sample=4),
+    Comparison("executorch.webgpu", "vulkan", sample=4),
+    Comparison("executorch.openvino", sample=4),
+    Comparison("executorch.qnn", "qnn", sample=4),
+)
 SELECTION: Final = "operators/*/float32"
 COMMAND: Final = f"delegatekit conform run NAME --quick --jobs 1 --no-stock --select '{SELECTION}' --json NAME.json"
-RIGHT: Final = ("delegated", "partly", "nothing_delegated")
+CORRECT: Final = ("delegated", "partly", "nothing_delegated")
+#: Names, numbers and dtypes of one example in an explanation.
+_PARTICULAR: Final = re.compile(r"\b\w+_\d+\b|\b\d+\b|torch\.[a-z]+\d+|\[[^]]*\]|'[^']*'")
 #: Letters of an explanation that the page shows.
 _LONGEST: Final = 150
 
@@ -39,37 +68,51 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if folder is None:
         folder = RUNS
         folder.mkdir(parents=True, exist_ok=True)
-        for stock, own in PAIRS.items():
-            if _works(stock):
-                for name in (stock, own):
-                    _run(name, folder / f"{name}.json")
-    pairs = [(_read(folder, stock), _read(folder, own)) for stock, own in PAIRS.items() if _has(folder, stock, own)]
-    PAGE.write_text(page(pairs), "utf-8")
+        for compared in COMPARED:
+            if _works(compared.stock):
+                for name in (compared.stock, compared.own):
+                    if _works(name) and not _has(folder, name):
+                        _run(name, compared, folder / f"{name}.json")
+    for compared in COMPARED:
+        if _has(folder, compared.stock):
+            _try_in_stock(folder, compared.stock)
+    PAGE.write_text(page(folder), "utf-8")
 
 
 def _works(name: str) -> bool:
+    if name not in backends(check=False):
+        return False
     backend = get_backend(name)
     return backend.compiler_availability().available and backend.runtime_availability().available
 
 
-def _run(name: str, report: Path) -> None:
+def _run(name: str, compared: Comparison, report: Path) -> None:
     command = [sys.executable, "-m", "delegatekit", "conform", "run", name, "--quick", "--jobs", "1", "--no-stock"]
-    more = ["--select", SELECTION, "--json", str(report), "--resume", str(report.with_suffix(".resume"))]
-    done = subprocess.run([*command, *more], check=False)
+    more = ["--select", SELECTION, *compared.shard, "--json", str(report)]
+    done = subprocess.run([*command, *more, "--resume", str(report.with_suffix(".resume"))], check=False)
     if done.returncode not in (0, 1):
         raise SystemExit(f"{name}: conform ended with exit code {done.returncode}")
 
 
-def _has(folder: Path, *names: str) -> bool:
-    return all((folder / f"{name}.json").is_file() for name in names)
+def _try_in_stock(folder: Path, name: str) -> None:
+    """Run the examples of a run's faults in ExecuTorch's own pipeline, in processes of their own."""
+    tool = Path(__file__).with_name("stock_pipeline.py")
+    subprocess.run(
+        [sys.executable, str(tool), str(folder / f"{name}.json"), str(folder / f"{name}.own.json")], check=True
+    )
+
+
+def _has(folder: Path, name: str) -> bool:
+    return (folder / f"{name}.json").is_file()
 
 
 def _read(folder: Path, name: str) -> Any:
     return json.loads((folder / f"{name}.json").read_text("utf-8"))
 
 
-def page(pairs: Sequence[tuple[Any, Any]]) -> str:
-    """The page of pairs of reports: of ExecuTorch's backend, and of ours."""
+def page(folder: Path) -> str:
+    """The page of the reports in a folder."""
+    found = [compared for compared in COMPARED if _has(folder, compared.stock)]
     lines = [
         "# ExecuTorch's own backends under the suite",
         "",
@@ -77,58 +120,77 @@ def page(pairs: Sequence[tuple[Any, Any]]) -> str:
         "",
         "The conformance suite over the partitioners and compilers of the `executorch` wheel, which the plugin",
         "[delegatekit-executorch-backends](../plugins/executorch/README.md) brings, beside ours on the same",
-        "cases: the quick profile, float32. Programs reach ExecuTorch's partitioners in our dialect, in which",
-        "more is constant than in its own export, and which decomposes some operators otherwise: not every fault",
-        "occurs in ExecuTorch's own pipeline. So does the core compile all constants into delegates, where",
-        "XnnpackPartitioner leaves those of arithmetic outside: the run errors of `executorch.xnnpack` that were",
-        "looked at are of results without dimensions, and do not occur in ExecuTorch's own pipeline, nor does",
-        "the error of the bicubic upsampling, which is not explained.",
+        "cases: the quick profile, float32.",
         "",
         "```sh",
         COMMAND,
         "```",
         "",
-        "Right are examples whose results are within the suite's tolerance, by how much of them the backend ran.",
-        "Wrong is any other result, known faults of ours included; what could not be lowered, loaded or run",
-        "although the backend took it is counted as failed.",
+        "`1 of 4` are the cases of `--shard 1/4`, always the same. Right are examples whose results are within the",
+        "suite's tolerance, by how much of them the backend ran. Wrong is any other result, known faults of ours",
+        "included; what could not be lowered, loaded or run although the backend took it is counted as failed.",
         "",
-        "| backend | examples | right: all in delegates | part of it | nothing | cases with a wrong result | failed "
-        "| crashed |",
-        "|---|---|---|---|---|---|---|---|",
+        "| backend | cases | examples | right: all in delegates | part of it | nothing | cases with a wrong result "
+        "| failed | crashed |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    for report in (report for pair in pairs for report in pair):
-        lines.append(_row(report))
-    for stock, _ in pairs:
-        lines += ["", *_faults(stock)]
-    for stock, _ in pairs[:1]:
-        told = ", ".join(f"{name} {version}" for name, version in stock["versions"].items())
-        lines += ["", "## Versions", "", told]
+    shown: set[tuple[str, int]] = set()
+    for compared in found:
+        for name in (compared.stock, compared.own):
+            if _has(folder, name) and (name, compared.sample) not in shown:
+                shown.add((name, compared.sample))
+                lines.append(_row(_read(folder, name), compared.sample))
+    lines += [
+        "",
+        "Programs reach ExecuTorch's partitioners in our dialect, in which more is constant than in its own export,",
+        "and which decomposes some operators otherwise. So the example of each fault is run in ExecuTorch's own",
+        "pipeline, too (`torch.export`, `to_edge_transform_and_lower` with its partitioner, its runtime; delegates",
+        "that it does not have on this host run in our engine): the last columns say for how many it ends alike, is",
+        "another fault, is right, or has no delegate there, because its partitioner takes nothing of ExecuTorch's form",
+        "of the program. [found.md](found.md) has the classes that were looked at, with a snippet each.",
+    ]
+    for compared in found:
+        lines += ["", *_faults(_read(folder, compared.stock), _read(folder, f"{compared.stock}.own"))]
+    versions = {name: text for compared in found for name, text in _read(folder, compared.stock)["versions"].items()}
+    lines += ["", "## Versions", "", ", ".join(f"{name} {version}" for name, version in versions.items())]
     return "\n".join(lines) + "\n"
 
 
-def _row(report: Any) -> str:
+def _row(report: Any, sample: int) -> str:
     summary, name = report["summary"], report["backend"]["name"]
     correct, verdicts = summary["correct"], summary["verdicts"]
     failed = sum(verdicts.get(kind, 0) for kind in ("lowering error", "load error", "run error", "contract broken"))
     crashed = sum(verdicts.get(kind, 0) for kind in ("crash", "timeout"))
-    cells = (summary["examples"], *(correct[kind] for kind in RIGHT), verdicts.get("wrong result", 0), failed, crashed)
-    return f"| {name} | {' | '.join(map(str, cells))} |"
+    part = f"1 of {sample}" if sample > 1 else "all"
+    counts = (summary["examples"], *(correct[kind] for kind in CORRECT), verdicts.get("wrong result", 0))
+    return f"| {name} | {part} | {' | '.join(map(str, (*counts, failed, crashed)))} |"
 
 
-def _faults(report: Any) -> list[str]:
+def _faults(report: Any, own: Mapping[str, str]) -> list[str]:
     """A row for each class of faults of one backend, the most frequent first."""
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for case in report["cases"]:
-        for fault in case["faults"]:
-            key = fault["verdict"], _class(fault["detail"])
-            found[key].append(case["tags"]["operator"])
-    rows = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+    operators: dict[tuple[str, str], list[str]] = defaultdict(list)
+    ends: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for key, fault in faults(report):
+        kind = fault["verdict"], _class(fault["detail"])
+        operators[kind].append(key.split("/")[1])
+        ends[kind][verdict(fault, own[key])] += 1
     name = report["backend"]["name"]
-    lines = [f"## {name}", "", "| verdict | what is said | faults | operators |", "|---|---|---|---|"]
-    for (verdict, told), operators in rows:
-        most = [f"`{operator}`" for operator, _ in Counter(operators).most_common(4)]
-        more = f" and {len(set(operators)) - 4} more" if len(set(operators)) > 4 else ""
-        lines.append(f"| {verdict} | {told} | {len(operators)} | {', '.join(most)}{more} |")
+    lines = [f"## {name}", ""]
+    total: Counter[str] = sum(ends.values(), Counter())
+    said = (
+        f"{total[ALIKE]} end alike",
+        f"{total[OTHER]} otherwise",
+        f"{total[RIGHT]} are right",
+        f"{total[LEFT]} have no delegate",
+    )
+    lines += [f"Of {total.total()} faults, {', '.join(said)} in ExecuTorch's own pipeline.", ""]
+    lines += ["| verdict | what is said | operators | faults | alike | another | right | no delegate |"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    for kind, names in sorted(operators.items(), key=lambda item: (-len(item[1]), item[0])):
+        most = [f"`{operator}`" for operator, _ in Counter(names).most_common(4)]
+        more = f" and {len(set(names)) - 4} more" if len(set(names)) > 4 else ""
+        counts = " | ".join(str(ends[kind][end] or "") for end in (ALIKE, OTHER, RIGHT, LEFT))
+        lines.append(f"| {kind[0]} | {kind[1]} | {', '.join(most)}{more} | {len(names)} | {counts} |")
     return lines
 
 
@@ -140,7 +202,7 @@ def _class(detail: str) -> str:
         return "infinities where the reference has none, or the other way round"
     if "relative error" in detail:
         return "an error above the tolerance"
-    text = " ".join(detail.split()).replace("|", "\\|")
+    text = _PARTICULAR.sub("...", " ".join(detail.split())).replace("|", "\\|")
     return text if len(text) <= _LONGEST else text[:_LONGEST].rsplit(" ", 1)[0] + " ..."
 
 
