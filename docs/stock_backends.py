@@ -46,16 +46,16 @@ class Comparison:
 COMPARED: Final = (
     Comparison("executorch.xnnpack", "xnnpack"),
     Comparison("executorch.coreml", "coreml"),
-    Comparison("executorch.vulkan", "vulkan", sample=4),
-    Comparison("executorch.webgpu", "vulkan", sample=4),
-    Comparison("executorch.openvino", sample=4),
-    Comparison("executorch.qnn", "qnn", sample=4),
+    Comparison("executorch.vulkan", "vulkan", sample=16),
+    Comparison("executorch.webgpu", "vulkan", sample=16),
+    Comparison("executorch.openvino", sample=16),
+    Comparison("executorch.qnn", "qnn", sample=16),
 )
 SELECTION: Final = "operators/*/float32"
 COMMAND: Final = f"delegatekit conform run NAME --quick --jobs 1 --no-stock --select '{SELECTION}' --json NAME.json"
 CORRECT: Final = ("delegated", "partly", "nothing_delegated")
 #: Names, numbers and dtypes of one example in an explanation.
-_PARTICULAR: Final = re.compile(r"\b\w+_\d+\b|\b\d+\b|torch\.[a-z]+\d+|\[[^]]*\]|'[^']*'")
+_PARTICULAR: Final = re.compile(r"\b\w+_\d+\b|\b\d+\b|torch\.[a-z]+\d+|\[[^]]*\]|(?<!\w)'[^']*'")
 #: Letters of an explanation that the page shows.
 _LONGEST: Final = 150
 
@@ -126,7 +126,7 @@ def page(folder: Path) -> str:
         COMMAND,
         "```",
         "",
-        "`1 of 4` are the cases of `--shard 1/4`, always the same. Right are examples whose results are within the",
+        "`1 of 16` are the cases of `--shard 1/16`, always the same. Right are examples whose results are within the",
         "suite's tolerance, by how much of them the backend ran. Wrong is any other result, known faults of ours",
         "included; what could not be lowered, loaded or run although the backend took it is counted as failed.",
         "",
@@ -177,13 +177,10 @@ def _faults(report: Any, own: Mapping[str, str]) -> list[str]:
     name = report["backend"]["name"]
     lines = [f"## {name}", ""]
     total: Counter[str] = sum(ends.values(), Counter())
-    said = (
-        f"{total[ALIKE]} end alike",
-        f"{total[OTHER]} otherwise",
-        f"{total[RIGHT]} are right",
-        f"{total[LEFT]} have no delegate",
+    ended = (
+        f"{total[ALIKE]} end alike, {total[OTHER]} otherwise, {total[RIGHT]} are right, {total[LEFT]} have no delegate"
     )
-    lines += [f"Of {total.total()} faults, {', '.join(said)} in ExecuTorch's own pipeline.", ""]
+    lines += [f"Of {total.total()} faults, {ended} in ExecuTorch's own pipeline.", ""]
     lines += ["| verdict | what is said | operators | faults | alike | another | right | no delegate |"]
     lines += ["|---|---|---|---|---|---|---|---|"]
     for kind, names in sorted(operators.items(), key=lambda item: (-len(item[1]), item[0])):
