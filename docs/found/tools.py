@@ -22,6 +22,12 @@ def needs_avx512() -> None:
         raise CannotRunHereError(f"the kernel is that for AVX512; this processor has {found}")
 
 
+def needs_less_than_avx512() -> None:
+    """Raise CannotRunHereError on a processor for which XNNPACK uses its kernels for AVX-512, which are right."""
+    if torch.backends.cpu.get_cpu_capability() == "AVX512":
+        raise CannotRunHereError("the kernels for AVX-512 are right, and this processor has it")
+
+
 class Module(torch.nn.Module):
     """A function as a module."""
 
@@ -65,6 +71,18 @@ def run(file: bytes, *inputs: Any) -> torch.Tensor:
     return result
 
 
+def failure(function: Callable[..., Any], *arguments: Any) -> str | None:
+    """The first line of the error that a call raises, and of its cause; None if it raises none."""
+    try:
+        function(*arguments)
+    except CannotRunHereError:
+        raise
+    except Exception as error:
+        told = [error, *filter(None, [error.__cause__])]
+        return "; ".join((str(item).splitlines() or [type(item).__name__])[0] for item in told)
+    return None
+
+
 def stock(model: Callable[..., Any], *inputs: Any) -> torch.Tensor:
     """The result of stock ExecuTorch's own operators, lowered and run without any of our code."""
     return run(lowered(model, inputs), *inputs)
@@ -75,6 +93,18 @@ def xnnpack(model: Callable[..., Any], *inputs: Any) -> torch.Tensor:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
     return run(lowered(model, inputs, [XnnpackPartitioner()]), *inputs)
+
+
+def coreml(model: Callable[..., Any], *inputs: Any) -> bytes:
+    """The .pte file that stock ExecuTorch makes with its Core ML partitioner, in float32."""
+    try:
+        import coremltools
+        from executorch.backends.apple.coreml.compiler import CoreMLBackend
+        from executorch.backends.apple.coreml.partition import CoreMLPartitioner
+    except ImportError as error:
+        raise CannotRunHereError(f"coremltools or executorch is not installed ({error})") from error
+    specs = CoreMLBackend.generate_compile_specs(compute_precision=coremltools.precision.FLOAT32)
+    return lowered(model, inputs, [CoreMLPartitioner(compile_specs=specs)])
 
 
 class Tosa:
