@@ -71,8 +71,8 @@ def arrows() -> dict[str, set[str]]:
 
 
 def room(module: str) -> str:
-    """The room of a module; the package itself is none."""
-    return module.removeprefix(PACKAGE).removeprefix(".").partition(".")[0]
+    """The room of a module; the package itself is none, nor is the door to its command line."""
+    return module.removeprefix(PACKAGE).removeprefix(".").removeprefix("__main__").partition(".")[0]
 
 
 def circle(graph: Mapping[str, set[str]]) -> list[str]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import torch
-
 from delegatekit_api import PartitionProgram, PluginError, TensorSpec
 from delegatekit_api.operators import OperatorCall, OperatorProgram, RuntimeTensor
 from delegatekit_toolkit.dtypes import dtype_name
+from delegatekit_toolkit.operator_flow import faults
 
 from ..partition import Partition
 from ..plugins import check_answer
@@ -69,25 +68,13 @@ def _operators(chosen: ChosenBackend) -> Mapping[str, Signature]:
 
 def _faults(answer: OperatorProgram, program: PartitionProgram, operators: Mapping[str, Signature]) -> Iterator[str]:
     """Faults that the types do not express."""
-    view = program.view
-    for what, tensors, nodes in (("inputs", answer.inputs, view.inputs), ("outputs", answer.outputs, view.outputs)):
-        wanted = [_spec(node) for node in nodes]
-        if [tensor.spec for tensor in tensors] != wanted:
-            yield f"{what} are {[tensor.spec for tensor in tensors]}, not {wanted}"
-    known = set(answer.inputs)
-    made: set[RuntimeTensor] = set()
     for number, call in enumerate(answer.calls):
-        for fault in _call_faults(call, operators, known):
-            yield f"calls[{number}] ({call.operator}) {fault}"
-        if not known.isdisjoint(call.results) or any(item.data is not None for item in call.results):
-            yield f"calls[{number}] ({call.operator}) writes a tensor that has its elements already"
-        known.update(call.results)
-        made.update(call.results)
-    if not made.issuperset(answer.outputs) or len(set(answer.outputs)) < len(answer.outputs):
-        yield "outputs are not distinct results of calls"
+        yield from (f"calls[{number}] ({call.operator}) {fault}" for fault in _call_faults(call, operators))
+    view = program.view
+    yield from faults(answer, [*map(_spec, view.inputs)], [*map(_spec, view.outputs)])
 
 
-def _call_faults(call: OperatorCall, operators: Mapping[str, Signature], known: set[RuntimeTensor]) -> Iterator[str]:
+def _call_faults(call: OperatorCall, operators: Mapping[str, Signature]) -> Iterator[str]:
     found = operators.get(call.operator) or (signature(call.operator) if call.operator in runtime_operators() else None)
     if found is None:
         yield "is neither in runtime_operators nor an operator of the runtime"
@@ -99,25 +86,6 @@ def _call_faults(call: OperatorCall, operators: Mapping[str, Signature], known: 
     for place, (value, kinds) in enumerate(zip(given, found.kinds, strict=False)):
         if table_kind(value) not in kinds:
             yield f"argument {place} is {value!r:.60}, not {' or '.join(kind.__name__ for kind in kinds)}"
-    for value in call.arguments:
-        for tensor in value if isinstance(value, tuple) else (value,):
-            if isinstance(tensor, RuntimeTensor) and (fault := _tensor_fault(tensor, known, call.scratch)):
-                yield f"reads {tensor.spec}, {fault}"
-
-
-def _tensor_fault(tensor: RuntimeTensor, known: set[RuntimeTensor], scratch: tuple[RuntimeTensor, ...]) -> str | None:
-    if tensor in known or tensor in scratch:
-        return None
-    if tensor.view_of is not None:
-        return _tensor_fault(tensor.view_of, known, ()) or (
-            None if tensor.view_of.data is None else "a view of a constant"
-        )
-    if tensor.data is None:
-        return "which nothing has computed"
-    data, spec = tensor.data, tensor.spec
-    is_plain = data.layout == torch.strided and data.device.type == "cpu" and data.is_contiguous()
-    fits = is_plain and (dtype_name(data.dtype), tuple(data.shape)) == (spec.dtype, tuple(spec.shape))
-    return None if fits else f"a constant of {data.dtype}, {tuple(data.shape)}"
 
 
 def _spec(node: Any) -> TensorSpec:

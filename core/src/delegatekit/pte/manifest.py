@@ -166,12 +166,6 @@ def read_manifest(file: PteFile) -> Manifest:
     return replace(known, owners=owners, outputs=outputs)
 
 
-def delegate_manifest(blob: Iterable[bytes | bytearray | memoryview], owner: Owner, outputs: int) -> tuple[str, bytes]:
-    """Key and content of the manifest of one delegate with so many outputs, for a file of ExecuTorch's pipeline."""
-    place = ("", 0)
-    return DELEGATE_KEY + digest(blob), Manifest(owners={place: owner}, outputs={place: outputs}).to_json()
-
-
 def manifest_of(blob: Iterable[bytes | bytearray | memoryview], named_data: Mapping[str, memoryview]) -> Manifest:
     """The manifest of the delegate with this blob; an empty one if it has none of its own."""
     return manifest_in(named_data, DELEGATE_KEY + digest(blob))

@@ -22,8 +22,9 @@ from torch.fx import Node
 from delegatekit.emit import owner_of
 from delegatekit.lowering import Delegate, compile_partitions
 from delegatekit.partition import PartitionedMethod
-from delegatekit.pte.manifest import delegate_manifest
+from delegatekit.pte.manifest import DELEGATE_KEY, Manifest
 from delegatekit_api import LoweringError, NamedData
+from delegatekit_toolkit.delegate_arguments import digest
 
 from .orders import Backend, Order, order_of_program
 from .readings import Source
@@ -181,14 +182,19 @@ def _result(order: Order, delegate: Delegate, external: Any) -> PreprocessResult
     store = NamedDataStore()
     for item in delegate.named_data:
         store.add_named_data(item.key, _data(item), item.alignment, _file(item, external))
-    owner = owner_of(delegate.chosen.backend)
-    store.add_named_data(*delegate_manifest(delegate.blob, owner, len(delegate.results)))
+    store.add_named_data(DELEGATE_KEY + digest(delegate.blob), _manifest(delegate).to_json())
     handles: Any = {key: order.debug_handles(found) for key, found in delegate.debug_handle_map.items()}
     return PreprocessResult(
         processed_bytes=b"".join(delegate.blob),
         debug_handle_map=handles or None,
         data_store_output=store.get_named_data_store_output(),
     )
+
+
+def _manifest(delegate: Delegate) -> Manifest:
+    """Its own manifest: a blob alone does not say who made it, nor how many of a call's arguments are results."""
+    only = ("", 0)
+    return Manifest(owners={only: owner_of(delegate.chosen.backend)}, outputs={only: len(delegate.results)})
 
 
 def _data(item: NamedData) -> bytes:
