@@ -14,7 +14,7 @@ from pathlib import Path
 
 from delegatekit.files import HTML, check_outputs, write_text
 from delegatekit.reading import FileDelegate, FileMethod, open_program
-from delegatekit.text import human_size, human_time
+from delegatekit_toolkit.number_text import human_size, human_time
 
 HEAD = "<!doctype html><meta charset=utf-8><title>Delegates by size</title><h1>Delegates by size</h1><table border=1>"
 COLUMNS = ("file", "method", "delegate", "made by", "blob", "share of its file", "estimated latency", "reads", "writes")

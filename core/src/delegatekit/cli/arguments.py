@@ -14,7 +14,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from ..pipeline import Source, paragraphs
-from ..plugins.discovery import entry_point_of, unknown_backend
+from ..plugins.discovery import backends as installed
+from ..plugins.discovery import unknown_backend
 from .auto import without_auto
 from .console import usage
 from .dynamic import with_dynamic_shapes
@@ -34,9 +35,7 @@ ModelArgument = Annotated[
 
 def installed_backends(incomplete: str) -> list[str]:
     """The backends whose names begin so, for completion in a shell; none is imported."""
-    from ..plugins import backends
-
-    return [name for name in backends(check=False) if name.startswith(incomplete)]
+    return [name for name in installed(check=False) if name.startswith(incomplete)]
 
 
 def split_names(given: list[str]) -> list[str]:
@@ -199,10 +198,8 @@ class Said:
         self.trust: bool = given["trust"]
         self.backends: list[str] = given["backends"] if "backends" in forms else [given["backend"]]
         for name in without_auto(self.backends):
-            try:
-                entry_point_of(name)
-            except KeyError:
-                raise unknown_backend(name) from None
+            if name not in installed(check=False):
+                raise unknown_backend(name)
 
     @property
     def files(self) -> list[Path]:

@@ -19,9 +19,10 @@ def cache(
     """Show or clear the cache of compiled partitions."""
     if action not in _ACTIONS:
         usage(f"{action!r} is neither {' nor '.join(_ACTIONS)}")
+    from delegatekit_toolkit.number_text import human_size
+
     from ..compiling.cache import Cache
     from ..plugins import COMPILED
-    from ..text import human_size
 
     kept = Cache.of_user()
     if kept is None:

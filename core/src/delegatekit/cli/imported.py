@@ -35,10 +35,7 @@ def module_of(what: str, source: str) -> ModuleType:
 
 def is_package(name: str) -> bool:
     """True if there is a module of this name, without a dot, here or in the current folder; it is not imported."""
-    try:
-        known = name in sys.modules or importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        known = False
+    known = name in sys.modules or importlib.util.find_spec(name) is not None
     return known or PathFinder.find_spec(name, [str(Path.cwd())]) is not None
 
 

@@ -47,18 +47,17 @@ def check_model(text: str) -> None:
 
     This reads and imports nothing: neither the user's modules nor torch.
     """
+    if text.endswith(".pt2"):
+        return None if Path(text).exists() else usage(f"{text} does not exist")
     source, _, attribute = text.rpartition(":")
     is_file = source.endswith(".py")
-    if text.endswith(".pt2"):
-        if not Path(text).exists():
-            usage(f"{text} does not exist")
-        return
     if not source or not re.fullmatch(r"[\w.]+", attribute) or not (is_file or re.fullmatch(r"\w+(\.\w+)*", source)):
         _explain_form(text)
     if is_file and not Path(source).is_file():
         usage(f"MODEL {text}: {source} does not exist")
-    if not is_file and not is_package(source.partition(".")[0]):
-        usage(f"MODEL {text} cannot be imported: No module named {source.partition('.')[0]!r}")
+    if not is_file and not is_package(top := source.partition(".")[0]):
+        usage(f"MODEL {text} cannot be imported: No module named {top!r}")
+    return None
 
 
 def files_of(text: str) -> list[Path]:
@@ -93,10 +92,10 @@ def _explain_form(text: str) -> None:
             "a program is needed, not weights alone: torch.export.save writes a .pt2 file",
         )
     if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not path.exists():
-        usage(
-            f"there is no model {text!r}: it is neither a .pt2 file nor package.module:callable",
-            "a model of a hub needs a function that loads it and returns (module, inputs): give path/file.py:FUNCTION",
+        hint = (
+            "a model of a hub needs a function that loads it and returns (module, inputs): give path/file.py:FUNCTION"
         )
+        usage(f"there is no model {text!r}: it is neither a .pt2 file nor package.module:callable", hint)
     usage(f"MODEL {text!r} is neither a .pt2 file nor package.module:callable", _HINT)
 
 

@@ -22,10 +22,10 @@ import torch
 from delegatekit_api.versions import API_VERSION
 from delegatekit_toolkit.content import content_key
 from delegatekit_toolkit.json_text import to_json
+from delegatekit_toolkit.number_text import BYTES, with_unit
 
 from ..edge.constants import Constants
 from ..plugins import COMPILED, cache_folder, state_of, warn
-from ..text import BYTES, with_unit
 from ..version import __version__
 from .packed import DamagedError, pack, unpack
 from .plain_program import NotPlainError

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from delegatekit_api import LoweringError, OptionError
+from delegatekit_toolkit.number_text import human_size
 
 from ..errors.foreign import as_ours
-from ..text import human_size
 from .memory import ALIGNMENT, PLANNERS, MemoryPlan, Placed, Planner, Request, check_plan, largest_load
 
 #: The default space, memory_id 1.

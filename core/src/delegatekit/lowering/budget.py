@@ -7,9 +7,9 @@ from typing import Final, TypeAlias
 
 from delegatekit_api import LoweringError
 from delegatekit_api.devices import Estimate
+from delegatekit_toolkit.number_text import BYTES, human_size, human_time, with_unit
 
 from ..errors.misuse import WrongArgumentError
-from ..text import BYTES, human_size, human_time, with_unit
 from . import Delegate, LoweredMethod
 
 #: "latency" (seconds) or the name of a memory (bytes) -> a number, or a string such as "512KB" or "20ms".

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -84,7 +84,7 @@ def _checked(group: Sequence[BackendInfo], seconds: float) -> Iterator[CheckedBa
             yield CheckedBackend(info, None, None)
             continue
         given = answers[info.name]
-        if len(names) > 1 and not _complete(given[0]):
+        if len(names) > 1 and len(given[0]) < 3:  # it is not usable, or the process ended
             (given,) = _asked([info.name], seconds).values()
         first_import.remember(entry_point_of(info.name), "" if given[0] else given[1])
         yield _of(info, given)
@@ -95,10 +95,6 @@ def _asked(names: Sequence[str], seconds: float) -> dict[str, _Answers]:
     probed = first_import.probe("ask", *names, seconds=seconds)
     said = [json.loads(line) for line in probed.lines]
     return {name: ([fact for of, fact in said if of == name], probed.failure) for name in names}
-
-
-def _complete(answers: Sequence[Mapping[str, Any]]) -> bool:
-    return len(answers) == 3 or bool(answers and not BackendInfo(**answers[0]).usable)
 
 
 def _of(info: BackendInfo, given: _Answers) -> CheckedBackend:

@@ -10,8 +10,8 @@ from typing import Final
 from delegatekit.files import Source, open_view
 from delegatekit.pte import PteFile, TensorLayout, is_bundle, read_ptd, schema
 from delegatekit.reading import FileDelegate, FileMethod, FileProgram, FileValue, dtype_name, open_program
-from delegatekit.text import human_size
 from delegatekit_api.devices import Estimate
+from delegatekit_toolkit.number_text import human_size
 
 from ..bundles import read_bundle
 from ..text import layer_lines, summary

@@ -15,8 +15,8 @@ from delegatekit.emit import PlacedValue
 from delegatekit.lowering import shares_of
 from delegatekit.partition import PartitionedMethod
 from delegatekit.pipeline import LoweredProgram
-from delegatekit.text import human_size
 from delegatekit.version import __version__
+from delegatekit_toolkit.number_text import human_size
 
 from ..report import DelegateReport, MethodReport, Report, report
 from ..report.rows import decomposed_row

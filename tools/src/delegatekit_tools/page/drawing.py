@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from delegatekit.text import human_size
+from delegatekit_toolkit.number_text import human_size
 
 from .graph import MODULE, Drawing, Item, Leaf, Operator
 

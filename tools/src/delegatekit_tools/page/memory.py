@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from delegatekit.emit import PlacedValue, PlannedValue, Request, loads
-from delegatekit.text import human_size
+from delegatekit_toolkit.number_text import human_size
 
 from ..report import ArenaReport
 from .shell import text

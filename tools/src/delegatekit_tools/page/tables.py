@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from delegatekit.partition import PartitionedMethod
-from delegatekit.text import human_size, human_time
 from delegatekit_api.devices import Estimate
+from delegatekit_toolkit.number_text import human_size, human_time
 from delegatekit_toolkit.passes import Change
 
 from ..report.report import DelegateReport, Report

@@ -12,10 +12,10 @@ import torch
 
 from delegatekit.files import open_file, write_text
 from delegatekit.plugins import LoadedBackend, warn
-from delegatekit.text import human_time
 from delegatekit.version import __version__
 from delegatekit_api import FormatError
 from delegatekit_toolkit.json_text import decoded, parse_object, plain, said, to_json
+from delegatekit_toolkit.number_text import human_time
 
 #: Version of the file's format.
 FORMAT: Final = 1

@@ -11,9 +11,9 @@ from delegatekit.lowering import ONLY_TOGETHER, Delegate, Replacement, Shares, i
 from delegatekit.partition import PartitionPlan
 from delegatekit.pipeline import LoweredProgram
 from delegatekit.pte import OWN_KEYS, data_size, schema
-from delegatekit.text import human_size
 from delegatekit_api.devices import Estimate
 from delegatekit_api.nodes import is_dynamic
+from delegatekit_toolkit.number_text import human_size
 
 from ..text import summary
 from .arenas import ArenaReport

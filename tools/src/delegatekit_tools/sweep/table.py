@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from delegatekit.text import human_size, human_time
+from delegatekit_toolkit.number_text import human_size, human_time
 
 from .row import Row
 

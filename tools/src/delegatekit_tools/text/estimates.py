@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from delegatekit.text import human_size, human_time
 from delegatekit_api.devices import Estimate, LayerEstimate
+from delegatekit_toolkit.number_text import human_size, human_time
 
 #: The number of layers shown by default.
 _SHOWN: Final = 10
