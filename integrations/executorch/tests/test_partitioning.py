@@ -19,7 +19,7 @@ from torch import nn
 from torch.export import Dim
 
 import delegatekit
-from delegatekit_api import LoweringError, OptionError, PluginError
+from delegatekit_api import LoweringError, OptionError, PluginError, UnsupportedError
 from delegatekit_executorch import partitioner
 
 
@@ -145,6 +145,57 @@ def test_a_refusal_has_the_reason_and_the_line(caplog: pytest.LogCaptureFixture)
     assert refused.reason == "aten.cumsum.default is not in the backend's operator table"
     assert f"{Path(__file__).name}:" in refused.source and "torch.cumsum" in refused.source
     assert "leaves 1: 1 x aten.cumsum.default" in caplog.text
+
+
+class Lacking(nn.Module):
+    """Operators that XNNPACK leaves, and that the runtime has no kernel for, or a wrong one."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values, indices = torch.nn.functional.adaptive_max_pool3d(torch.relu(x), 2, return_indices=True)
+        return (
+            values,
+            indices,
+            torch.nn.functional.adaptive_avg_pool3d(x, 3),
+            torch.div(x, x + 9, rounding_mode="floor"),
+        )
+
+
+@pytest.mark.parametrize("backend", ["xnnpack", pytest.param("reference", marks=pytest.mark.slow)])
+def test_operators_that_the_runtime_lacks_are_decomposed_as_lower_does(
+    backend: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = torch.randn(1, 2, 4, 4, 4)
+    program = exported(Lacking(), (x,))
+    found = lowered(program, backend)
+    assert [refused.runtime for refused in found.partitioner.refused if refused.runtime] == []
+    assert "cannot run" not in caplog.text
+    ours = delegatekit.lower(program, backends=[backend])
+    if backend == "xnnpack":
+        results, wanted = (StockProgram(buffer).method()((x,)) for buffer in (found.buffer, ours.buffer))
+    else:
+        results, wanted = (delegatekit.load(buffer)["forward"](x) for buffer in (found.buffer, ours.buffer))
+    for result, want, eager in zip(results, wanted, Lacking()(x), strict=True):
+        assert torch.equal(result, want)
+        torch.testing.assert_close(result, eager)
+
+
+def test_an_operator_that_nothing_runs_is_named_with_its_line(caplog: pytest.LogCaptureFixture) -> None:
+    class Nothing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.eigvalsh(torch.relu(x))
+
+    program = exported(Nothing(), (torch.randn(3, 3),))
+    with pytest.raises(UnsupportedError, match="the runtime has no kernel for it") as refusal:
+        delegatekit.lower(program, backends=["xnnpack"])
+    edge = EdgeCompileConfig(_check_ir_validity=False)
+    ours = partitioner("xnnpack")
+    with caplog.at_level(logging.WARNING, logger="delegatekit_executorch"):
+        to_edge_transform_and_lower(program, partitioner=[ours], compile_config=edge)
+    (line,) = [line for line in caplog.text.splitlines() if "cannot run what xnnpack leaves" in line]
+    (refused,) = [refused for refused in ours.refused if refused.runtime]
+    assert refused.runtime == "the runtime has no kernel for it" and "eigvalsh" in refused.source
+    assert refused.source in line and refused.reason in line
+    assert refused.source.split(":")[0] in str(refusal.value)
 
 
 def test_what_is_wrong_with_a_partitioner_is_said_at_once() -> None:

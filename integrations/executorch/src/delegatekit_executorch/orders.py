@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ from .readings import OUTSIDE, Reading, Source, is_contiguous, is_number, read_a
 
 #: Why a unit is left that is no operator.
 CLOSED = "it is a delegate already, or control flow"
+#: Why a unit is left that the backend would take.
+TOGETHER = "taken only together with other operators"
 
 
 @dataclass(frozen=True)
@@ -85,12 +88,55 @@ class Order:
 
 
 @dataclass(frozen=True)
+class Study:
+    """A graph with the core's plan for all of it."""
+
+    source: Source
+    backend: str
+    reading: Reading
+    method: PartitionedMethod
+    #: Call that the core cannot read -> why.
+    refused: Mapping[Node, str]
+
+    @classmethod
+    def of(cls, source: Source, backend: Backend) -> Study:
+        """The graph, planned; calls that the core cannot read are outside. Raises UnsupportedError."""
+        refused: dict[Node, str] = {}
+        named = {node.name: node for node in source.calls}
+        while True:
+            reading = read_all(source, refused)
+            try:
+                return cls(source, backend.name, reading, backend.plan(reading), refused)
+            except UnsupportedError as error:
+                found = [named[name] for name in re.findall(r"\((\w+)\)", error.where or "") if name in named]
+                if not found or found[0] in refused:
+                    raise
+                refused[found[0]] = error.what
+
+    @cached_property
+    def units(self) -> Units:
+        """The units of the graph."""
+        return Units(self.source.calls)
+
+    @cached_property
+    def homes(self) -> Homes:
+        """Their partitions by the plan."""
+        return homes_of(self.units, self.reading, self.method, self.backend)
+
+    def origin(self, node: Node) -> Node:
+        """The stock node of a node of the plan."""
+        position: int = node.meta["debug_handle"]
+        return self.reading.origins[position - 1]
+
+
+@dataclass(frozen=True)
 class Ordered:
     """The orders for a graph, and what is left."""
 
     orders: tuple[Order, ...]
     #: Call -> why it is in none.
     left: Mapping[Node, str]
+    study: Study
 
 
 def ordered(source: Source, backend: Backend, shared: Collection[str] = ()) -> Ordered:
@@ -98,15 +144,13 @@ def ordered(source: Source, backend: Backend, shared: Collection[str] = ()) -> O
     return _Ordering(source, backend, shared).run()
 
 
-def taken_whole(source: Source, backend: Backend) -> set[Node]:
+def taken_whole(study: Study) -> set[Node]:
     """The calls of a graph that the backend computes, each in one delegate and not as a passenger only."""
-    reading, method, _ = _plan_all(source, backend)
-    units = Units(source.calls)
-    homes = homes_of(units, reading, method, backend.name)
+    units, homes = study.units, study.homes
     real = {
-        reading.origins[node.meta["debug_handle"] - 1]
-        for node, answers in method.plan.verdicts.items()
-        if backend.name in answers and answers[backend.name].supported and not answers[backend.name].passenger
+        study.origin(node)
+        for node, answers in study.method.plan.verdicts.items()
+        if study.backend in answers and answers[study.backend].supported and not answers[study.backend].passenger
     }
     bent = {units.root[node] for members in homes.groups() for node in _bent_results(members)}
     return {unit for unit in homes.known if unit not in bent and not real.isdisjoint(units.members[unit])}
@@ -160,7 +204,7 @@ def _reason(method: PartitionedMethod, node: Node, backend: str) -> str:
     if node.target is OUTSIDE:
         return CLOSED
     answer = method.plan.verdicts.get(node, {}).get(backend)
-    return answer.reason if answer is not None and answer.reason else "taken only together with other operators"
+    return answer.reason if answer is not None and answer.reason else TOGETHER
 
 
 @dataclass
@@ -173,9 +217,8 @@ class _Ordering:
 
     def run(self) -> Ordered:
         """The list of steps."""
-        reading, method, refused = _plan_all(self.source, self.backend)
-        units = Units(self.source.calls)
-        homes = homes_of(units, reading, method, self.backend.name)
+        study = Study.of(self.source, self.backend)
+        reading, method, refused, units, homes = study.reading, study.method, study.refused, study.units, study.homes
         for node, reason in refused.items():
             homes.left[units.root[node]] = reason
         owned = [self._placeholder(node) for node in method.plan.owned_buffers]
@@ -194,7 +237,7 @@ class _Ordering:
             if unit not in inside and not is_number(unit):
                 users = (left[user] for user in units.users[unit] if user in left)
                 left[unit] = homes.left.get(unit) or next(users, "no delegate needs it")
-        return Ordered(tuple(found), dict(reversed(left.items())))
+        return Ordered(tuple(found), dict(reversed(left.items())), study)
 
     def check(self, members: Sequence[Node], owned: Collection[Node]) -> Order | Homes:
         """The order for some calls; where they would not become one delegate, what becomes of each."""
@@ -305,18 +348,3 @@ class _Ordering:
             for item in node.all_input_nodes:
                 if item not in inside and not isinstance(item.meta.get("val"), torch.Tensor):
                     yield node, "reads a number that is computed outside of its delegate"
-
-
-def _plan_all(source: Source, backend: Backend) -> tuple[Reading, PartitionedMethod, dict[Node, str]]:
-    """The plan of a whole graph; calls that the core cannot read are outside, with the reason."""
-    refused: dict[Node, str] = {}
-    named = {node.name: node for node in source.calls}
-    while True:
-        reading = read_all(source, refused)
-        try:
-            return reading, backend.plan(reading), refused
-        except UnsupportedError as error:
-            found = [named[name] for name in re.findall(r"\((\w+)\)", error.where or "") if name in named]
-            if not found or found[0] in refused:
-                raise
-            refused[found[0]] = error.what

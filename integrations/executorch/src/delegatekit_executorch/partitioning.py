@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
@@ -22,9 +22,10 @@ from torch.fx import GraphModule, Node
 from delegatekit_api import LoweringError, UnsupportedError
 from delegatekit_api.nodes import operator_name, source_line
 
+from .decomposing import NO_KERNEL, decompose, has_kernel, lacking, not_runnable
 from .details import Marker, provide
 from .inferred_sizes import infer_sizes
-from .orders import CLOSED, Backend, Order, ordered, taken_whole
+from .orders import CLOSED, TOGETHER, Backend, Order, Ordered, Study, ordered, taken_whole
 from .readings import Source, operator_of
 
 _LOG: Final = logging.getLogger("delegatekit_executorch")
@@ -43,10 +44,13 @@ class Refused:
     reason: str
     #: "model.py:12: `y = x + 1`", as far as the export recorded it.
     source: str
+    #: Why ExecuTorch's runtime would not run it rightly, either; empty if it can.
+    runtime: str = ""
 
     def __str__(self) -> str:
         """One line."""
-        return f"{self.operator} ({self.node}){f' at {self.source}' if self.source else ''}: {self.reason}"
+        reason = f"{self.reason}; and {self.runtime}" if self.runtime else self.reason
+        return f"{self.operator} ({self.node}){f' at {self.source}' if self.source else ''}: {reason}"
 
 
 class DelegateKitPartitioner(Partitioner):  # type: ignore[misc]
@@ -72,13 +76,44 @@ class DelegateKitPartitioner(Partitioner):  # type: ignore[misc]
         self.refused: tuple[Refused, ...] = ()
         #: Program -> the calls that the backend takes whole.
         self._taken: WeakKeyDictionary[ExportedProgram, set[Node]] = WeakKeyDictionary()
+        #: The text of the program that was studied last, and the names of such calls in each of its graphs.
+        self._studied: tuple[Hashable, frozenset[tuple[int, str]]] | None = None
+        #: Source lines that a warning named, or operators where there is none.
+        self._warned: set[str] = set()
         #: Addresses of buffers -> the programs that update them.
         self._updating: dict[int, set[int]] = {}
         provide(self.delegate_id)
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
-        """Write sizes that views can infer as -1: a delegate gets no sizes from outside."""
-        return infer_sizes(exported_program)
+        """Have ExecuTorch see a program that its runtime can run: all that is left of it, and all sizes.
+
+        Operators that neither the backend nor the runtime has are decomposed, and sizes that views can infer are
+        written as -1: a delegate gets no sizes from outside.
+        """
+        program = infer_sizes(exported_program)
+        functional: ExportedProgram = program.run_decompositions({})
+        studies = self._studies(functional)
+        changed = False
+        for study in studies:
+            lacks = not_runnable(study)
+            # Graphs of control flow have no place for constants that decompositions bring.
+            if lacks and study.source.module is functional.graph_module:
+                for node in decompose(functional, study, lacks, self.backend):
+                    del lacks[node]
+                    changed = True
+            left = study.homes.left
+            self._warn(_refused(node, left.get(node, TOGETHER), reason) for node, reason in lacks.items())
+        if changed:
+            return functional
+        taken = _kept_whole(studies)
+        named = (
+            (index, node.name)
+            for index, graph in enumerate(_graphs(functional))
+            for node in graph.nodes
+            if node in taken
+        )
+        self._studied = _text(functional), frozenset(named)
+        return program
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[OpOverload], Callable[[Node], bool] | None]:
         """The operators that the backend takes as they were exported: they reach it whole."""
@@ -86,7 +121,14 @@ class DelegateKitPartitioner(Partitioner):  # type: ignore[misc]
             return [], None
         if ep not in self._taken:
             self._note_buffers(ep)
-            self._taken[ep] = self._whole(ep)
+            text, named = self._studied or (None, frozenset())
+            if text == _text(ep):
+                graphs = enumerate(_graphs(ep))
+                self._taken[ep] = {
+                    node for index, graph in graphs for node in graph.nodes if (index, node.name) in named
+                }
+            else:
+                self._taken[ep] = _kept_whole(self._studies(ep))
         taken = self._taken[ep]
         wanted = {node.target for node in taken}
         mixed = any(node.target in wanted and node not in taken for graph in _graphs(ep) for node in graph.nodes)
@@ -112,24 +154,21 @@ class DelegateKitPartitioner(Partitioner):  # type: ignore[misc]
                 for node in (*order.nodes, *order.owned):
                     node.meta[_TAG] = tag
             outside += found.left
-            left += [_refused(node, reason) for node, reason in found.left.items() if reason != CLOSED]
+            left += _refusals(found)
         tag_constant_data(exported_program)
         _load_quantized_operators(outside)
         self.refused += tuple(left)
         self._tell(operators, len(specs), left)
         return PartitionResult(exported_program, specs)
 
-    def _whole(self, program: ExportedProgram) -> set[Node]:
-        table = torch.export.default_decompositions()
-        taken: set[Node] = set()
+    def _studies(self, program: ExportedProgram) -> list[Study]:
+        studies = []
         for source in self._sources(program):
             try:
-                found = taken_whole(source, self.backend)
+                studies.append(Study.of(source, self.backend))
             except UnsupportedError as error:
                 _LOG.info("%s: %s", self.backend.name, error)
-                continue
-            taken |= {node for node in found if node.target in table and _is_keepable(node.target)}
-        return taken
+        return studies
 
     def _sources(self, program: ExportedProgram) -> Iterator[Source]:
         yield Source.of(program)
@@ -148,7 +187,18 @@ class DelegateKitPartitioner(Partitioner):  # type: ignore[misc]
             known.name for known in source.buffers.values() if len(self._updating.get(known.initial.data_ptr(), ())) > 1
         ]
 
+    def _warn(self, left: Iterable[Refused]) -> None:
+        """Name operators that the runtime cannot run: no error, as a partitioner after this one may take them."""
+        told = set(self._warned)
+        for item in left:
+            # ExecuTorch may have decomposed since what was named already.
+            place = item.source or item.operator
+            if item.runtime and place not in told:
+                self._warned.add(place)
+                _LOG.warning("ExecuTorch's runtime cannot run what %s leaves: %s", self.backend.name, item)
+
     def _tell(self, operators: int, delegates: int, left: list[Refused]) -> None:
+        self._warn(left)
         taken = f"{self.backend.name} takes {operators} operators in {delegates} delegates"
         if not left:
             _LOG.info("%s, and leaves none", taken)
@@ -191,10 +241,37 @@ def _load_quantized_operators(left: Iterable[Node]) -> None:
             _LOG.warning("the runtime's operators for conversions of quantized tensors cannot be loaded: %s", error)
 
 
-def _refused(node: Node, reason: str) -> Refused:
+def _refusals(found: Ordered) -> Iterator[Refused]:
+    """What is left of a graph, with the reasons."""
+    root = found.study.units.root
+    lacks = {root[node]: reason for node, reason in lacking(found.study).items()}
+    for node, reason in found.left.items():
+        if reason != CLOSED:
+            yield _refused(node, reason, lacks.get(node, "") if has_kernel(node) else NO_KERNEL)
+
+
+def _refused(node: Node, reason: str, runtime: str) -> Refused:
     target = operator_of(node)
     name = str(target) if isinstance(target, OpOverload) else operator_name(node)
-    return Refused(node.name, name, reason, source_line(node) or "")
+    return Refused(node.name, name, reason, source_line(node) or "", runtime)
+
+
+def _kept_whole(studies: Iterable[Study]) -> set[Node]:
+    """The calls that a backend takes whole and that ExecuTorch would decompose."""
+    table = torch.export.default_decompositions()
+    taken = (node for study in studies for node in taken_whole(study))
+    return {node for node in taken if node.target in table and _is_keepable(node.target)}
+
+
+def _text(program: ExportedProgram) -> Hashable:
+    """All that distinguishes a program from others, as text and addresses of its tensors."""
+    lines = [
+        (node.name, str(node.target), repr(node.args), repr(node.kwargs), repr(node.meta.get("val")))
+        for graph in _graphs(program)
+        for node in graph.nodes
+    ]
+    tensors = [*program.state_dict.values(), *program.constants.values()]
+    return tuple(lines), tuple(item.data_ptr() for item in tensors if isinstance(item, torch.Tensor))
 
 
 def partitioner(backend: str, /, **options: Any) -> DelegateKitPartitioner:
