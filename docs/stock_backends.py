@@ -147,7 +147,9 @@ def page(folder: Path) -> str:
         "pipeline, too (`torch.export`, `to_edge_transform_and_lower` with its partitioner, its runtime; delegates",
         "that it does not have on this host run in our engine): the last columns say for how many it ends alike, is",
         "another fault, is right, or has no delegate there, because its partitioner takes nothing of ExecuTorch's form",
-        "of the program. [found.md](found.md) has the classes that were looked at, with a snippet each.",
+        "of the program. Core ML's and Vulkan's delegates run in our engine here, whose refusals of a program that a",
+        "device may well run count as failed. [found.md](found.md) has the classes that were looked at, with a snippet",
+        "each.",
     ]
     for compared in found:
         lines += ["", *_faults(_read(folder, compared.stock), _read(folder, f"{compared.stock}.own"))]

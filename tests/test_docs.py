@@ -271,7 +271,7 @@ def rooms(package: Package) -> dict[str, set[str]]:
     return {
         name: {end for target in ends for end in (graph[""] if target == "" else {target})} - {name}
         for name, ends in graph.items()
-        if name
+        if name not in ("", "__main__")
     }
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Final
 
 from delegatekit_api import Availability, BackendOptions
@@ -105,6 +106,12 @@ def _file(path: str, words: str, source: str) -> str | None:
 
 def _variable(name: str, words: str, source: str) -> str | None:
     return None if os.environ.get(name) else f"{words}, which the variable {name} names, is not here: {source}"
+
+
+def _program(names: Sequence[str], variable: str, words: str, source: str) -> str | None:
+    """The reason why a program is not here: no variable names it, and none of its names is on the path."""
+    found = os.access(os.environ.get(variable, ""), os.X_OK) or any(map(which, names))
+    return None if found else f"{words} is neither on PATH nor named by the variable {variable}: {source}"
 
 
 def _platform(name: str, words: str) -> str | None:
@@ -331,10 +338,12 @@ _LISTED: Final = (
         needs=(
             _TOSA,
             partial(
-                _module,
-                "model_converter",
+                _program,
+                ("model-converter", "model_converter"),
+                "MODEL_CONVERTER_PATH",
                 "Arm's model converter",
-                "pip install 'ai-ml-sdk-model-converter==0.11.0' 'ai-ml-sdk-vgf-library==0.11.0'",
+                "pip install 'ai-ml-sdk-model-converter==0.11.0' 'ai-ml-sdk-vgf-library==0.11.0'; the folder of "
+                "its program on PATH, too",
             ),
         ),
         options=TosaOptions,

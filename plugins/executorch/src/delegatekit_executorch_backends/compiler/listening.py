@@ -76,17 +76,19 @@ def listening() -> Iterator[Reasons]:
         reasons.add(node, reason)
         report(self, node, reason)
 
-    root = logging.getLogger()
+    root, others = logging.getLogger(), logging.getLogger("torch")
     with LOCK:
-        level, handlers = root.level, list(root.handlers)
+        level, handlers, others_level = root.level, list(root.handlers), others.level
         CapabilityBasedPartitioner._is_node_supported = asked  # type: ignore[method-assign]
         WhyNoPartitionReporter.report_reject = reported
         root.setLevel(logging.DEBUG)
+        others.setLevel(max(others_level, logging.WARNING))  # PyTorch would write down whole graphs
         root.handlers[:] = [reasons]
         try:
             yield reasons
         finally:
             root.setLevel(level)
+            others.setLevel(others_level)
             root.handlers[:] = handlers
             CapabilityBasedPartitioner._is_node_supported = ask  # type: ignore[method-assign]
             WhyNoPartitionReporter.report_reject = report
