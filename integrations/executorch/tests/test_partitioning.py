@@ -111,6 +111,20 @@ def test_the_example_backend_is_used_like_any_other(demo: str) -> None:
     close(run(found.buffer, demo, (x,)), (x + x) * x, demo)
 
 
+def test_delegates_with_equal_blobs_may_be_called_with_other_sizes(demo: str, run_hosted: Any) -> None:
+    class Same(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            part = ((x + x) * x)[:, 1:3]
+            return (part + part) * part
+
+    x = torch.randn(3, 4)
+    found = lowered(exported(Same(), (x,)), demo)
+    first, second = found.delegates()
+    assert first.processed_bytes == second.processed_bytes
+    assert torch.equal(delegatekit.load(found.buffer)["forward"](x), Same()(x))
+    assert torch.equal(run_hosted(found.buffer, [(x,)])[0][0], Same()(x))
+
+
 ORDERS: dict[str, Any] = {
     "ours first": lambda: [partitioner("vulkan"), XnnpackPartitioner()],
     "ours last": lambda: [XnnpackPartitioner(), partitioner("reference")],

@@ -15,7 +15,7 @@ from ..files import Source
 from ..plugins import LoadedBackend, discovery, find_by_delegate_id
 from ..pte import PteFile, read, schema
 from ..pte.kernels import library_of
-from ..pte.manifest import MANIFEST_KEY, Owner, read_manifest
+from ..pte.manifest import Manifest, Owner, read_manifest
 from ..pte.reader import GIVE_DATA, external_key, naming
 from ..pte.validation import validate, validate_data
 from .delegate import BackendFinder, Runtimes
@@ -231,9 +231,11 @@ def _require_named_data(file: PteFile) -> None:
 
 def _refuse_unused_data(file: PteFile) -> None:
     """Check that the program needs data of each data file. Files without a manifest cannot be checked."""
-    if not file.external or MANIFEST_KEY not in file.named_data:
+    if not file.external:
         return
     manifest = read_manifest(file)
+    if manifest.producer == Manifest().producer:
+        return
     wanted = {key for keys in manifest.data_files.values() for key in keys}
     for plan in file.program.execution_plan or ():
         wanted.update(

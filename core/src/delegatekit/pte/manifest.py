@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from delegatekit_toolkit.delegate_arguments import Arguments, digest
@@ -17,7 +17,8 @@ from .reader import PteFile
 
 #: Key of the manifest among the file's named data.
 MANIFEST_KEY = "delegatekit.manifest"
-#: Key of the manifest of one delegate in files that ExecuTorch's own pipeline writes: this and the blob's `digest`.
+#: Start of the keys of manifests of single blobs, in files that ExecuTorch's own pipeline writes; the blob's `digest`
+#: follows. Methods and indices of the delegates in them mean nothing.
 DELEGATE_KEY = f"{MANIFEST_KEY}."
 #: Size limit: JSON unfolds to many times its size in memory, and larger data is not DelegateKit's.
 _LARGEST = 4 << 20
@@ -150,25 +151,25 @@ class Manifest:
 
 
 def read_manifest(file: PteFile) -> Manifest:
-    """The file's manifest. Missing or damaged items are "unknown": files of other writers have none.
-
-    Of files that ExecuTorch's own pipeline wrote, the delegates' own manifests are put together.
-    """
-    known = manifest_in(file.named_data)
-    if known.owners or not any(key.startswith(DELEGATE_KEY) for key in file.named_data):
-        return known
-    owners, outputs = dict[tuple[str, int], Owner](), dict[tuple[str, int], int]()
-    for plan in file.program.execution_plan or ():
-        for index, table in enumerate(plan.delegates or ()):
-            own = manifest_of([file.delegate_blob(table)], file.named_data)
-            owners |= {(str(plan.name), index): owner for owner in own.owners.values()}
-            outputs |= {(str(plan.name), index): count for count in own.outputs.values()}
-    return replace(known, owners=owners, outputs=outputs)
-
-
-def manifest_of(blob: Iterable[bytes | bytearray | memoryview], named_data: Mapping[str, memoryview]) -> Manifest:
-    """The manifest of the delegate with this blob; an empty one if it has none of its own."""
-    return manifest_in(named_data, DELEGATE_KEY + digest(blob))
+    """The file's manifest, or what is known of single blobs. Missing or damaged items are "unknown"."""
+    keys = [key for key in file.named_data if key.startswith(DELEGATE_KEY)]
+    if MANIFEST_KEY in file.named_data or not keys:
+        return manifest_in(file.named_data)
+    owners: dict[str, Owner] = {}
+    outputs: dict[str, int] = {}
+    for known in (manifest_in(file.named_data, key) for key in keys):
+        for place, item in known.arguments.items():
+            owners[item.blob], outputs[item.blob] = known.owner(*place), len(item.outputs)
+    found = {
+        (str(plan.name), index): blob
+        for plan in file.program.execution_plan or ()
+        for index, delegate in enumerate(plan.delegates or ())
+        if (blob := digest([file.delegate_blob(delegate)])) in owners
+    }
+    return Manifest(
+        owners={place: owners[blob] for place, blob in found.items()},
+        outputs={place: outputs[blob] for place, blob in found.items()},
+    )
 
 
 def manifest_in(named_data: Mapping[str, memoryview], key: str = MANIFEST_KEY) -> Manifest:

@@ -19,12 +19,16 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from delegatekit.edge.sizes import is_static, upper_shape
 from delegatekit.emit import owner_of
 from delegatekit.lowering import Delegate, compile_partitions
 from delegatekit.partition import PartitionedMethod
+from delegatekit.plugins import LoadedBackend
 from delegatekit.pte.manifest import DELEGATE_KEY, Manifest
-from delegatekit_api import LoweringError, NamedData
-from delegatekit_toolkit.delegate_arguments import digest
+from delegatekit_api import LoweringError, NamedData, TensorSpec
+from delegatekit_api.nodes import describe_node
+from delegatekit_toolkit.delegate_arguments import Arguments, digest
+from delegatekit_toolkit.dtypes import dtype_name
 
 from .orders import Backend, Order, order_of_program
 from .readings import Source
@@ -139,7 +143,7 @@ def _compiled(asked: Sequence[tuple[str, ExportedProgram, list[CompileSpec]]]) -
         backend = orders[indices[0]][0].backend
         steps = [(asked[index][0], orders[index][1].edge, orders[index][1].plan.partitions[0]) for index in indices]
         for index, delegate in zip(indices, compile_partitions(steps, {backend.name: backend.chosen()}), strict=True):
-            results[index] = _result(orders[index][0], delegate, getattr(markers[index], "external", False))
+            results[index] = _result(*orders[index], delegate, getattr(markers[index], "external", False))
             # Stock writes the list itself into the file.
             asked[index][2][:] = [CompileSpec(spec.key, spec.value) for spec in delegate.compile_specs]
     return [result for result in results if result is not None]
@@ -178,23 +182,41 @@ def _input_names(program: ExportedProgram, order: Order) -> list[str] | None:
     return [names[placeholders[str(name)]] for name in program.graph_signature.user_inputs]
 
 
-def _result(order: Order, delegate: Delegate, external: Any) -> PreprocessResult:
+def _result(order: Order, method: PartitionedMethod, delegate: Delegate, external: Any) -> PreprocessResult:
     store = NamedDataStore()
     for item in delegate.named_data:
         store.add_named_data(item.key, _data(item), item.alignment, _file(item, external))
-    store.add_named_data(DELEGATE_KEY + digest(delegate.blob), _manifest(delegate).to_json())
+    blob = b"".join(delegate.blob)
+    key, manifest = _manifest(blob, method, delegate.chosen.backend)
+    store.add_named_data(key, manifest)
     handles: Any = {key: order.debug_handles(found) for key, found in delegate.debug_handle_map.items()}
     return PreprocessResult(
-        processed_bytes=b"".join(delegate.blob),
+        processed_bytes=blob,
         debug_handle_map=handles or None,
         data_store_output=store.get_named_data_store_output(),
     )
 
 
-def _manifest(delegate: Delegate) -> Manifest:
-    """Its own manifest: a blob alone does not say who made it, nor how many of a call's arguments are results."""
-    only = ("", 0)
-    return Manifest(owners={only: owner_of(delegate.chosen.backend)}, outputs={only: len(delegate.results)})
+def _manifest(blob: bytes, method: PartitionedMethod, backend: LoadedBackend) -> tuple[str, bytes]:
+    """The key and content of a blob's manifest: its maker, and the arguments that it is called with.
+
+    The key has the content's digest, too: delegates with equal blobs may be called with other sizes.
+    """
+    name, (partition,) = digest([blob]), method.plan.partitions
+    inputs, outputs = (tuple(map(_spec, nodes)) for nodes in (partition.inputs, partition.outputs))
+    place = ("", 0)
+    content = Manifest(
+        owners={place: owner_of(backend)},
+        outputs={place: len(outputs)},
+        arguments={place: Arguments(name, inputs, outputs)},
+    ).to_json()
+    return f"{DELEGATE_KEY}{name}.{digest([content])[:8]}", content
+
+
+def _spec(node: Node) -> TensorSpec:
+    value = node.meta["val"]
+    sizes = upper_shape(value.shape, describe_node(node))
+    return TensorSpec(dtype_name(value.dtype), sizes, dynamic=not is_static(value.shape))
 
 
 def _data(item: NamedData) -> bytes:

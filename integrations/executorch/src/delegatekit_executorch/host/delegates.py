@@ -2,8 +2,7 @@
 
 ExecuTorch tells a delegate only at its calls what it is called with, and never which arguments are results. Files of
 DelegateKit say it in their manifest, so that a delegate is prepared, and refused, while the file is loaded. Of other
-files, the first call tells dtypes and sizes; how many arguments are results, files of ExecuTorch's pipeline say in the
-manifests of our delegates; of all others it is those with which the runtime takes the blob.
+files, the first call tells dtypes and sizes; the results are those arguments with which the runtime takes the blob.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import torch
 from delegatekit.engine.delegate import DelegateInstance, Runtimes, payload_of
 from delegatekit.plugins import find_by_delegate_id
 from delegatekit.pte import scalar_type, schema
-from delegatekit.pte.manifest import MANIFEST_KEY, Manifest, Owner, manifest_in, manifest_of
+from delegatekit.pte.manifest import DELEGATE_KEY, MANIFEST_KEY, Manifest, Owner, manifest_in
 from delegatekit_api import DelegateKitError, ExecutionError, FormatError, TensorSpec
 from delegatekit_api.profiling import OperatorTime
 from delegatekit_toolkit.delegate_arguments import digest
@@ -68,10 +67,7 @@ class HostedDelegate:
             ],
         )
         self._lock: Final = Lock()
-        own = manifest_of([self._blob], self._named)
-        #: The number of its results, if its own manifest says it, in a file of ExecuTorch's pipeline.
-        self._results: Final = next(iter(own.outputs.values()), None)
-        known, owner = self._recorded(next(iter(own.owners.values()), Owner()))
+        known, owner = self._recorded()
         runtimes = Runtimes(lambda identifier, made_by: find_by_delegate_id(identifier, made_by.known, chosen))
         self._found: Final = runtimes.get(str(self._table.id), owner, self.where)
         self._candidates: Final = known
@@ -96,20 +92,23 @@ class HostedDelegate:
                 self._instance.destroy()
             self._instance = None
 
-    def _recorded(self, own: Owner) -> tuple[list[_Specs], Owner]:
+    def _recorded(self) -> tuple[list[_Specs], Owner]:
         """Its arguments by the file, several if a blob is called in several ways; and the plugin that made it.
 
         Raises FormatError if the file names the blobs of all its delegates, and not this one.
         """
         blob = digest([self._blob])
-        manifest = _manifest(bytes(self._named[MANIFEST_KEY])) if MANIFEST_KEY in self._named else Manifest()
-        same = {place: item for place, item in manifest.arguments.items() if item.blob == blob}
-        if manifest.arguments and not same:
-            raise FormatError("the blob is none of those that the file's manifest names: damaged", where=self.where)
-        here = {place: item for place, item in same.items() if place[0] == self._method} or same
-        found = {(item.inputs, item.outputs): manifest.owner(*place) for place, item in here.items()}
+        found: dict[_Specs, Owner] = {}
+        for key in (MANIFEST_KEY, *(key for key in self._named if key.startswith(DELEGATE_KEY + blob))):
+            manifest = _manifest(bytes(self._named[key])) if key in self._named else Manifest()
+            same = {place: item for place, item in manifest.arguments.items() if item.blob == blob}
+            if manifest.arguments and not same:
+                raise FormatError("the blob is none of those that the file's manifest names: damaged", where=self.where)
+            here = {place: item for place, item in same.items() if place[0] == self._method} or same
+            for place, item in here.items():
+                found.setdefault((item.inputs, item.outputs), manifest.owner(*place))
         owners = set(found.values())
-        return list(found), owners.pop() if len(owners) == 1 else own
+        return list(found), owners.pop() if len(owners) == 1 else Owner()
 
     def _prepared(self, specs: _Specs) -> DelegateInstance:
         inputs, outputs = ([_table(spec) for spec in side] for side in specs)
@@ -152,12 +151,6 @@ class HostedDelegate:
         """The possible meanings of a call's arguments: those that the file names, or all, fewest results first."""
         if self._candidates:
             yield from (specs for specs in self._candidates if _fit(specs, given))
-            return
-        if self._results is not None:
-            first = len(given) - self._results
-            outputs = [spec for spec in given[first:] if spec is not None] if first >= 0 else []
-            if len(outputs) == self._results:
-                yield tuple(given[:first]), tuple(outputs)
             return
         if len(given) > _MOST_SPLITS:
             raise FormatError(
