@@ -18,10 +18,8 @@ _SAYS_NOTHING: Final = frozenset({"build", "create", "forward", "get", "get_mode
 def default_place(model: str, ending: str) -> Path:
     """The file in the current folder that is named as the MODEL argument's file, function or, for "make", module is.
 
-    >>> str(default_place("models/net.pt2", ".pte")), str(default_place("models.py:unet", "-quantized.pt2"))
-    ('net.pte', 'unet-quantized.pt2')
-    >>> str(default_place("package.net:make", ".pte"))
-    'net.pte'
+    >>> [str(default_place(model, ".pte")) for model in ("models/net.pt2", "models.py:unet", "package.net:make")]
+    ['net.pte', 'unet.pte', 'net.pte']
     """
     source, colon, function = model.rpartition(":")
     named = function.rpartition(".")[2]
