@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,20 @@ def test_what_is_in_data_files_is_listed() -> None:
     text = str(found)
     assert "outside: layer.weight: float32[3, 5], 60 B" in text
     assert "written with the data files: the .ptd of this file's name, big.ptd" in text
+
+
+def test_segments_and_weights_outside_are_folded() -> None:
+    named = tuple(NamedData(f"{number:032x}", bytes(100 + number)) for number in range(40))
+    keys = b", ".join(b'"key %d"' % number for number in range(30))
+    image = replace(external_image(b'{"data_files": {"": [%b]}}' % keys), named_data=())
+    manifest = NamedData("delegatekit.manifest", b'{"data_files": {"": [%b]}}' % keys)
+    found = delegatekit.inspect(to_bytes(replace(image, named_data=(manifest, *named))))
+    folded, whole = found.text(), found.text(every=True)
+    assert [item.kind.split()[0] for item in found.segments] == ["constants", *["named"] * 41]
+    constants, size = found.segments[0].size, sum(item.size for item in found.segments[1:])
+    assert f"42 segments: constants {constants} B, named data {size / 1024:.1f} KiB (41)" in folded
+    assert folded.count("outside: ") == 11 and "outside: 21 more (`inspect --all` shows them)" in folded
+    assert whole.count("\nsegment ") == 42 and whole.count("outside: ") == 31
 
 
 def test_a_manifest_that_is_far_too_long_is_not_read() -> None:

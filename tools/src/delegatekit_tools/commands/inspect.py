@@ -19,6 +19,9 @@ def inspect(
     operators: Annotated[
         bool, typer.Option("--operators", help="Show the operators inside delegates, as decoded by their plugins.")
     ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show each segment and each weight in data files, not their kinds alone.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the contents of a .pte, .bpte or .ptd file: methods, delegates and owners, operators, memory, segments."""
@@ -34,6 +37,6 @@ def inspect(
         print_json(found)
         return
     if isinstance(found, Inspection):
-        show(found, Inspection.text, layers=layers, narrow=is_narrow())
+        show(found, Inspection.text, layers=layers, narrow=is_narrow(), every=every)
     else:
         show(found, str)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +20,10 @@ from .operators import operator_lines
 
 #: The type of an entry of a data file that is no tensor.
 _OF_A_BACKEND: Final = "data of a backend"
+#: The kind of segments with named data; the name follows.
+_NAMED: Final = "named data"
+#: Entries of data files that are listed unless all are asked for.
+_MOST_OUTSIDE: Final = 10
 
 
 @dataclass(frozen=True)
@@ -119,10 +123,11 @@ class Inspection:
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, *, layers: bool = False, narrow: bool = False) -> str:
+    def text(self, *, layers: bool = False, narrow: bool = False, every: bool = False) -> str:
         """The inspection as text; with `layers`, all layers of estimates instead of the longest.
 
-        If `narrow`, layers and operators are shown in short lines instead of a table.
+        With `every`, each segment and each entry of data files is a line; without it those of a kind share one. If
+        `narrow`, layers and operators are shown in short lines instead of a table.
         """
         lines = [f"{human_size(self.size)} (program {human_size(self.program_size)}), written by {self.producer}"]
         if self.cases:
@@ -137,18 +142,36 @@ class Inspection:
                 owner = f"{delegate.distribution} {delegate.version} (API {delegate.api_version})"
                 lines.append(f"  delegate {delegate.id}: blob {human_size(delegate.blob_size)}, made by {owner}")
                 if delegate.estimate is not None:
-                    lines.append(f"    estimated {summary(delegate.estimate)}")
+                    lines.extend(f"    estimated {text}" for text in [summary(delegate.estimate)] if text)
                     lines.extend(f"    {line}" for line in layer_lines(delegate.estimate, every=layers, narrow=narrow))
                 if delegate.insides is not None:
                     lines.extend(f"    {line}" for line in operator_lines(delegate.insides, narrow=narrow))
             calls = ", ".join(f"{name} x{count}" for name, count in method.operators.items())
             lines.append(f"  runtime operators: {calls or 'none'}")
-        lines.extend(f"segment {item.index}: {item.kind}, {human_size(item.size)}" for item in self.segments)
+        lines.extend(self._segments(every))
         if self.data_files:
             names = (f"{name}.ptd" if name else "the .ptd of this file's name" for name in self.data_files)
             lines.append("written with the data files: " + ", ".join(names))
-        lines.extend(f"outside: {item}" for item in self.external)
+        shown = self.external if every or len(self.external) <= _MOST_OUTSIDE else self.external[:_MOST_OUTSIDE]
+        lines.extend(f"outside: {item}" for item in shown)
+        if len(shown) < len(self.external):
+            lines.append(f"outside: {len(self.external) - len(shown)} more (`inspect --all` shows them)")
         return "\n".join(lines)
+
+    def _segments(self, every: bool) -> Iterator[str]:
+        if every:
+            yield from (f"segment {item.index}: {item.kind}, {human_size(item.size)}" for item in self.segments)
+            return
+        kinds: dict[str, list[int]] = {}
+        for item in self.segments:
+            kind = _NAMED if item.kind.startswith(_NAMED) else item.kind
+            kinds.setdefault(kind, []).append(item.size)
+        if kinds:
+            said = (
+                f"{kind} {human_size(sum(sizes))}" + f" ({len(sizes)})" * (len(sizes) > 1)
+                for kind, sizes in kinds.items()
+            )
+            yield f"{len(self.segments)} segments: {', '.join(said)}"
 
 
 def inspect_data(source: Source) -> DataInspection:
@@ -246,7 +269,7 @@ def _segments(file: PteFile) -> tuple[SegmentInfo, ...]:
             if delegate.processed is not None and delegate.processed.location == schema.DataLocation.SEGMENT:
                 kinds.setdefault(delegate.processed.index, []).append(f"blob of {delegate.id}")
     for named in program.named_data or ():
-        kinds.setdefault(named.segment_index, []).append(f"named data {str(named.key)[:24]}")
+        kinds.setdefault(named.segment_index, []).append(f"{_NAMED} {str(named.key)[:24]}")
     return tuple(
         SegmentInfo(index, " and ".join(dict.fromkeys(kinds.get(index, ["unused"]))), len(segment))
         for index, segment in enumerate(file.segments)

@@ -113,7 +113,8 @@ def _delegates(reports: Mapping[str, MethodReport], drawing: Drawing) -> Sequenc
 def _note(report: DelegateReport) -> str:
     """The note beside a delegate's box."""
     said = f"blob {human_size(report.blob_size)}"
-    return said if report.estimate is None else f"{said}; estimated {summary(report.estimate)}"
+    estimated = "" if report.estimate is None else summary(report.estimate)
+    return f"{said}; estimated {estimated}" if estimated else said
 
 
 def _name(head: str) -> str:

@@ -108,7 +108,7 @@ class Report:
                 blob = human_size(delegate.blob_size)
                 lines.append(f"  delegate {index}: {delegate.backend}, {operators}, blob {blob}")
                 if delegate.estimate is not None:
-                    lines.append(f"    estimated {summary(delegate.estimate)}")
+                    lines.extend(f"    estimated {text}" for text in [summary(delegate.estimate)] if text)
                 if delegate.only_here:
                     lines.append("    its sizes change from call to call: it runs here, but not on the device")
             if method.fallback:

@@ -13,13 +13,13 @@ _SHOWN: Final = 10
 
 
 def summary(estimate: Estimate) -> str:
-    """One line: "24.62 ms, sram 1.5 MiB, flash 3.4 MiB (compiler 2.1 for chip-x)"."""
+    """One line: "24.62 ms, sram 1.5 MiB, flash 3.4 MiB (compiler 2.1 for chip-x)"; empty if nothing is estimated."""
     parts = [] if estimate.latency is None else [human_time(estimate.latency)]
     if estimate.cycles is not None:
         parts.append(f"{estimate.cycles:,} cycles")
     sizes = {**estimate.memory, **estimate.storage}
     parts.extend(f"{name} {human_size(size)}" for name, size in sizes.items() if size)
-    return f"{', '.join(parts)} ({estimate.source})"
+    return f"{', '.join(parts)} ({estimate.source})" if parts else ""
 
 
 def layer_lines(estimate: Estimate, *, every: bool = False, narrow: bool = False) -> Iterator[str]:
