@@ -152,17 +152,20 @@ def taken_whole(study: Study) -> set[Node]:
         for node, answers in study.method.plan.verdicts.items()
         if study.backend in answers and answers[study.backend].supported and not answers[study.backend].passenger
     }
-    bent = {units.root[node] for members in homes.groups() for node in _bent_results(members)}
+    bent = {units.root[node] for members in homes.groups() for node in _bent(members, study.source)}
     return {unit for unit in homes.known if unit not in bent and not real.isdisjoint(units.members[unit])}
 
 
-def _bent_results(members: Sequence[Node]) -> Iterator[Node]:
-    """The results of a group that are not contiguous, as those of composites that return views."""
+def _bent(members: Sequence[Node], source: Source) -> Iterator[Node]:
+    """Calls of a group with tensors at its border that are not contiguous, as those of composites that return views."""
     inside = set(members)
+    known = inside | source.constants.keys()
     for node in members:
-        value = node.meta["val"]
-        outside = any(user not in inside for user in node.users)
-        if outside and isinstance(value, torch.Tensor) and not is_contiguous(value):
+        border = [item for item in node.all_input_nodes if item not in known]
+        if any(user not in inside for user in node.users):
+            border.append(node)
+        values = (item.meta["val"] for item in border)
+        if any(isinstance(value, torch.Tensor) and not is_contiguous(value) for value in values):
             yield node
 
 

@@ -25,6 +25,7 @@ from delegatekit_api.nodes import operator_name, source_line
 from .decomposing import NO_KERNEL, decompose, has_kernel, lacking, not_runnable
 from .details import Marker, provide
 from .inferred_sizes import infer_sizes
+from .memory_formats import make_contiguous
 from .orders import CLOSED, TOGETHER, Backend, Order, Ordered, Study, ordered, taken_whole
 from .readings import Source, operator_of
 
@@ -87,33 +88,41 @@ class DelegateKitPartitioner(Partitioner):  # type: ignore[misc]
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
         """Have ExecuTorch see a program that its runtime can run: all that is left of it, and all sizes.
 
-        Operators that neither the backend nor the runtime has are decomposed, and sizes that views can infer are
-        written as -1: a delegate gets no sizes from outside.
+        Operators that neither the backend nor the runtime has are decomposed, values inside become contiguous, and
+        sizes that views can infer are written as -1: a delegate gets no sizes from outside.
         """
         program = infer_sizes(exported_program)
         functional: ExportedProgram = program.run_decompositions({})
-        studies = self._studies(functional)
-        changed = False
-        for study in studies:
-            lacks = not_runnable(study)
-            # Graphs of control flow have no place for constants that decompositions bring.
-            if lacks and study.source.module is functional.graph_module:
-                for node in decompose(functional, study, lacks, self.backend):
-                    del lacks[node]
-                    changed = True
-            left = study.homes.left
-            self._warn(_refused(node, left.get(node, TOGETHER), reason) for node, reason in lacks.items())
-        if changed:
-            return functional
+        contiguous = make_contiguous(functional)
+        reformed = contiguous is not functional
+        studies = self._studies(contiguous)
+        if reformed and not any(study.homes.known for study in studies):
+            # Nothing becomes a delegate: spare the copies.
+            contiguous, reformed = program.run_decompositions({}), False
+            studies = self._studies(contiguous)
+        decomposed = [node for study in studies for node in self._decomposed(contiguous, study)]
         taken = _kept_whole(studies)
-        named = (
+        names = frozenset(
             (index, node.name)
-            for index, graph in enumerate(_graphs(functional))
+            for index, graph in enumerate(_graphs(contiguous))
             for node in graph.nodes
             if node in taken
         )
-        self._studied = _text(functional), frozenset(named)
-        return program
+        self._studied = None if decomposed else (_text(contiguous), names)
+        return contiguous if reformed or decomposed else program
+
+    def _decomposed(self, program: ExportedProgram, study: Study) -> list[Node]:
+        """The calls that were decomposed because the runtime cannot run them; a warning names those that remain."""
+        lacks = not_runnable(study)
+        written = []
+        # Graphs of control flow have no place for constants that decompositions bring.
+        if lacks and study.source.module is program.graph_module:
+            written = decompose(program, study, lacks, self.backend)
+        left = study.homes.left
+        self._warn(
+            _refused(node, left.get(node, TOGETHER), reason) for node, reason in lacks.items() if node not in written
+        )
+        return written
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[OpOverload], Callable[[Node], bool] | None]:
         """The operators that the backend takes as they were exported: they reach it whole."""
