@@ -18,10 +18,10 @@ from referee import StockProgram
 from torch.export import ExportedProgram
 
 import delegatekit
+from delegatekit.plugins import get_backend
 from delegatekit_executorch import DelegateKitPartitioner, partitioner
+from delegatekit_toolkit.accuracy import estimate, tolerance
 
-#: Largest error, relative to the largest value: float32's rounding, and Core ML's float16.
-TOLERANCES = {"coreml": 5e-3}
 #: Backends whose delegates the runtime of ExecuTorch's wheel runs.
 STOCK = ("xnnpack",)
 
@@ -60,7 +60,13 @@ def run(buffer: bytes, backend: str, inputs: Sequence[torch.Tensor], method: str
     return delegatekit.load(buffer)[method](*inputs)
 
 
-def close(result: torch.Tensor, eager: torch.Tensor, backend: str) -> None:
-    """Assert that a result is eager's, up to the backend's rounding."""
-    tolerance = TOLERANCES.get(backend, 2e-5) * float(eager.detach().abs().max())
-    torch.testing.assert_close(result, eager.detach(), rtol=0, atol=tolerance)
+def limit(program: ExportedProgram, eager: torch.Tensor, backend: str) -> float:
+    """The largest error of a program's result that rounding explains, as conformance has it."""
+    precision = get_backend(backend).compute_precision()
+    dtype = str(eager.dtype).removeprefix("torch.")
+    return tolerance(dtype, precision, estimate(program).reduction_length) * float(eager.detach().abs().max())
+
+
+def close(result: torch.Tensor, eager: torch.Tensor, backend: str, program: ExportedProgram) -> None:
+    """Assert that a result of the program is eager's, up to the backend's rounding."""
+    torch.testing.assert_close(result, eager.detach(), rtol=0, atol=limit(program, eager, backend))

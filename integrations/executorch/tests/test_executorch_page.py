@@ -25,7 +25,8 @@ def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for code in blocks("python"):
         exec(compile(code, str(PAGE), "exec"), names)  # the page's own code
     result = delegatekit.load(tmp_path / "model.pte")["forward"](names["x"])
-    close(result, names["model"](names["x"]), "vulkan")
+    program = torch.export.export(names["model"], (names["x"],))
+    close(result, names["model"](names["x"]), "vulkan", program)
     delegates = delegatekit.inspect(tmp_path / "model.pte").methods[0].delegates
     assert [delegate.id for delegate in delegates] == ["VulkanBackend"]
     assert (tmp_path / "model_int8.pte").exists()

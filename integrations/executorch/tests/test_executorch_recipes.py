@@ -7,9 +7,12 @@ import torch
 from executorch.export import ExportRecipe, export, recipe_registry
 from pipelines import close, run
 from torch import nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
+import delegatekit
 from delegatekit.plugins import backends, get_backend
 from delegatekit_api import OptionError, PluginError
+from delegatekit_executorch import quantizer
 from delegatekit_executorch.recipes import recipe
 
 X = torch.randn(2, 8)
@@ -18,6 +21,14 @@ X = torch.randn(2, 8)
 def model() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
+
+
+def converted(scheme: str) -> nn.Module:
+    """The model, quantized by PT2E without a recipe, from the same example."""
+    prepared = prepare_pt2e(torch.export.export(model(), (X,)).module(), quantizer("xnnpack", scheme))
+    prepared(X)
+    quantized: nn.Module = convert_pt2e(prepared)
+    return quantized
 
 
 def test_every_backend_has_a_recipe_for_each_scheme() -> None:
@@ -30,10 +41,10 @@ def test_every_backend_has_a_recipe_for_each_scheme() -> None:
 def test_a_recipe_exports(scheme: str) -> None:
     session = export(model(), [(X,)], ExportRecipe.get_recipe(recipe("xnnpack", scheme)))
     result = run(session.get_pte_buffer(), "xnnpack", (X,))
-    if scheme == "float":
-        close(result, model()(X), "xnnpack")
-    else:
-        torch.testing.assert_close(result, model()(X), atol=0.05, rtol=0)
+    module = model() if scheme == "float" else converted(scheme)
+    program = torch.export.export(module, (X,))
+    close(result, module(X), "xnnpack", program)
+    assert torch.equal(result, run(delegatekit.lower(program, backends=["xnnpack"]).buffer, "xnnpack", (X,)))
     assert session.get_edge_program_manager().exported_program().graph_module.lowered_module_0.backend_id == (
         "XnnpackBackend"
     )

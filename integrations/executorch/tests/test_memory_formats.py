@@ -84,16 +84,18 @@ def test_only_copies_at_the_border_are_outside(backend: str, case: str, changing
             results = delegatekit.load(found.buffer)["forward"](given)
         assert [result.stride() for result in results] == [result.stride() for result in eager]
         for result, want in zip(results, eager, strict=True):
-            close(result, want, backend)
+            close(result, want, backend, program)
 
 
 def test_two_partitioners_copy_once() -> None:
     model = channels_last(Net()).eval()
     ours = [partitioner("xnnpack"), partitioner("reference")]
-    edge = to_edge_transform_and_lower(exported(model, (channels_last(IMAGE),)), partitioner=ours)
+    program = exported(model, (channels_last(IMAGE),))
+    edge = to_edge_transform_and_lower(program, partitioner=ours)
     found = Lowered(edge, ours[0], bytes(edge.to_executorch().buffer))
     assert outside(found) == {_CLONE: 2}
-    close(StockProgram(found.buffer).method()((channels_last(IMAGE),))[0], model(IMAGE)[0], "xnnpack")
+    result = StockProgram(found.buffer).method()((channels_last(IMAGE),))[0]
+    close(result, model(IMAGE)[0], "xnnpack", program)
 
 
 def test_a_program_without_delegates_keeps_its_order() -> None:
@@ -111,9 +113,10 @@ def test_a_mobile_network_is_delegated() -> None:
     config = transformers.MobileNetV2Config(image_size=64, depth_multiplier=0.35)
     model = channels_last(transformers.MobileNetV2Model(config)).eval()
     image = channels_last(torch.randn(1, 3, 64, 64))
-    found = lowered(exported(model, (image,)), "xnnpack")
+    program = exported(model, (image,))
+    found = lowered(program, "xnnpack")
     assert len(found.delegates()) == 1
     assert outside(found) == {_CLONE: 2}
     eager = model(image)
     for result, want in zip(StockProgram(found.buffer).method()((image,)), (eager[0], eager[1]), strict=True):
-        close(result, want, "xnnpack")
+        close(result, want, "xnnpack", program)

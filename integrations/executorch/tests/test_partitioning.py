@@ -84,7 +84,7 @@ def test_a_program_is_delegated_as_lower_does(net: Net, backend: str, changing: 
     assert len(found.delegates()) == len(ours.methods["forward"].delegates)
     for count in (2, 5, 1) if changing else (2,):
         image = torch.randn(count, 3, 8, 8)
-        close(run(found.buffer, backend, (image,)), net(image), backend)
+        close(run(found.buffer, backend, (image,)), net(image), backend, program)
 
 
 @pytest.mark.parametrize("backend", ["qnn", "ethosu"])
@@ -106,9 +106,10 @@ def test_the_example_backend_is_used_like_any_other(demo: str) -> None:
     model = nn.Sequential(nn.Identity())
     model.forward = lambda x: (x + x) * x  # type: ignore[method-assign]
     x = torch.randn(3, 4)
-    found = lowered(exported(model, (x,)), demo)
+    program = exported(model, (x,))
+    found = lowered(program, demo)
     assert found.delegates()
-    close(run(found.buffer, demo, (x,)), (x + x) * x, demo)
+    close(run(found.buffer, demo, (x,)), (x + x) * x, demo, program)
 
 
 def test_delegates_with_equal_blobs_may_be_called_with_other_sizes(demo: str, run_hosted: Any) -> None:
@@ -138,16 +139,18 @@ def test_several_partitioners_share_a_program(order: str) -> None:
     torch.manual_seed(0)
     model = Broken().eval()
     x = torch.randn(3, 4)
-    edge = to_edge_transform_and_lower(exported(model, (x,)), partitioner=ORDERS[order]())
+    program = exported(model, (x,))
+    edge = to_edge_transform_and_lower(program, partitioner=ORDERS[order]())
     buffer = edge.to_executorch().buffer
-    close(delegatekit.load(buffer)["forward"](x), model(x), "xnnpack")
+    close(delegatekit.load(buffer)["forward"](x), model(x), "xnnpack", program)
 
 
 def test_partitioners_are_applied_in_turn(net: Net) -> None:
-    edge = to_edge(exported(net, (IMAGE,)), compile_config=EdgeCompileConfig(_check_ir_validity=False))
+    program = exported(net, (IMAGE,))
+    edge = to_edge(program, compile_config=EdgeCompileConfig(_check_ir_validity=False))
     for each in (partitioner("xnnpack"), XnnpackPartitioner(), partitioner("reference")):
         edge = edge.to_backend(each)
-    close(delegatekit.load(edge.to_executorch().buffer)["forward"](IMAGE), net(IMAGE), "xnnpack")
+    close(delegatekit.load(edge.to_executorch().buffer)["forward"](IMAGE), net(IMAGE), "xnnpack", program)
 
 
 def test_a_refusal_has_the_reason_and_the_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -248,7 +251,7 @@ def test_methods_store_a_weight_once() -> None:
     stock = StockProgram(buffer)
     for name, count in (("one", 1), ("two", 7)):
         x = torch.randn(count, 64)
-        close(stock.method(name)((x,))[0], model(x), "xnnpack")
+        close(stock.method(name)((x,))[0], model(x), "xnnpack", programs[name])
 
 
 def test_named_data_may_be_external(tmp_path: Path) -> None:
@@ -258,12 +261,13 @@ def test_named_data_may_be_external(tmp_path: Path) -> None:
 
     model, x = Two().eval(), torch.randn(2, 64)
     ours = DelegateKitPartitioner("xnnpack", external=lambda key, data: "weights")
-    program = to_edge_transform_and_lower(exported(model, (x,)), partitioner=[ours]).to_executorch()
-    program.save(str(tmp_path / "model.pte"))
-    program.write_tensor_data_to_file(str(tmp_path))
+    program = exported(model, (x,))
+    executorch = to_edge_transform_and_lower(program, partitioner=[ours]).to_executorch()
+    executorch.save(str(tmp_path / "model.pte"))
+    executorch.write_tensor_data_to_file(str(tmp_path))
     assert (tmp_path / "model.pte").stat().st_size < 64 * 64 * 4 < (tmp_path / "weights.ptd").stat().st_size
     loaded = _load_for_executorch(str(tmp_path / "model.pte"), str(tmp_path / "weights.ptd"))
-    close(loaded.forward((x,))[0], model(x), "xnnpack")
+    close(loaded.forward((x,))[0], model(x), "xnnpack", program)
 
 
 class Counter(nn.Module):
@@ -283,7 +287,8 @@ class Counter(nn.Module):
 @pytest.mark.parametrize("backend", ["xnnpack", "vulkan"])
 def test_buffers_keep_their_values_between_calls(backend: str) -> None:
     model = Counter().eval()
-    found = lowered(exported(model, (torch.randn(2, 3),)), backend)
+    program = exported(model, (torch.randn(2, 3),))
+    found = lowered(program, backend)
     assert found.delegates()
     # Vulkan's delegate keeps the buffer itself; stock's file says nothing of the buffer that XNNPACK gets.
     call: Any = (
@@ -291,7 +296,7 @@ def test_buffers_keep_their_values_between_calls(backend: str) -> None:
     )
     for _ in range(3):
         x = torch.randn(2, 3)
-        close(call((x,))[0] if backend == "xnnpack" else call(x), model(x), backend)
+        close(call((x,))[0] if backend == "xnnpack" else call(x), model(x), backend, program)
 
 
 class Branches(nn.Module):
@@ -309,7 +314,8 @@ class Branches(nn.Module):
 def test_branches_have_delegates_of_their_own() -> None:
     torch.manual_seed(0)
     model = Branches().eval()
-    found = lowered(exported(model, (torch.randn(2, 4),)), "xnnpack")
+    program = exported(model, (torch.randn(2, 4),))
+    found = lowered(program, "xnnpack")
     from executorch.exir.graph_module import get_control_flow_submodules
 
     inner = get_control_flow_submodules(found.edge.exported_program().graph_module)
@@ -317,7 +323,7 @@ def test_branches_have_delegates_of_their_own() -> None:
     method = StockProgram(found.buffer).method()
     for sign in (1, -1):
         x = sign * torch.ones(2, 4)
-        close(method((x,))[0], model(x), "xnnpack")
+        close(method((x,))[0], model(x), "xnnpack", program)
 
 
 def get_lowered(module: Any) -> list[Any]:

@@ -62,7 +62,7 @@ def test_a_file_of_the_pipeline_agrees_with_eager_and_has_as_many_delegates_as_o
         eager = module(*inputs)
     program = exported(module, inputs)
     found = lowered(program, backend)
-    close(run_by_all(found, backend, inputs, run_hosted), eager, backend)
+    close(run_by_all(found, backend, inputs, run_hosted), eager, backend, program)
     ours = delegatekit.lower(program, backends=[backend])
     assert len(found.delegates()) == len(ours.methods["forward"].delegates)
 

@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 import torch
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
-from pipelines import lowered, run
+from pipelines import limit, lowered, run
 from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 
+import delegatekit
 from delegatekit.plugins import get_backend
 from delegatekit_api import OptionError, QuantizationError
 from delegatekit_executorch import quantizer
+from delegatekit_toolkit.accuracy import tolerance
 
 BACKENDS = ("xnnpack", "vulkan", "coreml", "qnn", "ethosu")
-#: Differences from the quantized module in eager, at most, beside a largest value of about 0.5: Core ML computes in
-#: float16, and XNNPACK's blocks of 4-bit weights round scales to bfloat16.
-ERRORS = {"coreml": 2e-2, ("xnnpack", "int8-dynamic-int4"): 2e-3}
+#: Schemes whose scales the delegate rounds to another dtype: XNNPACK's blocks of 4-bit weights.
+SCALES = {("xnnpack", "int8-dynamic-int4"): "bfloat16"}
 
 
 class Net(nn.Module):
@@ -54,13 +55,18 @@ def test_each_scheme_is_a_quantizer_and_its_program_is_delegated(backend: str, s
     ours = quantizer(backend, scheme)
     module = converted(ours)
     assert ours.report is not None and len(ours.report.quantized) >= 2
-    found = lowered(torch.export.export(module, (X,)), backend)
+    program = torch.export.export(module, (X,))
+    found = lowered(program, backend)
     assert len(found.delegates()) == 1
     assert {refused.operator.split(".")[0] for refused in found.partitioner.refused} <= {"quantized_decomposed"}
     if backend in ("qnn", "ethosu"):
         return  # their runtimes' tests are with their plugins; the blob is `lower`'s (test_partitioning)
-    error = float((run(found.buffer, backend, (X,)) - module(X)).abs().max())
-    assert error <= max(ERRORS.get((backend, scheme), ERRORS.get(backend, 1e-6)), 1.001 * step(module))
+    result, eager = run(found.buffer, backend, (X,)), module(X)
+    assert torch.equal(result, run(delegatekit.lower(program, backends=[backend]).buffer, backend, (X,)))
+    allowed = limit(program, eager, backend) + step(module)
+    if (backend, scheme) in SCALES:
+        allowed += tolerance("float32", SCALES[backend, scheme], 1) * float(eager.abs().max())
+    assert float((result - eager).abs().max()) <= allowed
 
 
 def step(module: torch.fx.GraphModule) -> float:
@@ -73,11 +79,14 @@ def step(module: torch.fx.GraphModule) -> float:
 def test_what_stocks_quantizer_made_is_delegated(dynamic: bool) -> None:
     stock = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True, is_dynamic=dynamic))
     module = converted(stock)
-    found = lowered(torch.export.export(module, (X,)), "xnnpack")
+    program = torch.export.export(module, (X,))
+    found = lowered(program, "xnnpack")
     assert found.delegates()
     # Stock's dynamic scales pass through float64, which XNNPACK's table refuses: the conversions stay outside.
     assert dynamic or (len(found.delegates()) == 1 and found.partitioner.refused == ())
-    assert float((run(found.buffer, "xnnpack", (X,)) - module(X)).abs().max()) < 5e-3
+    result, eager = run(found.buffer, "xnnpack", (X,)), module(X)
+    assert torch.equal(result, run(delegatekit.lower(program, backends=["xnnpack"]).buffer, "xnnpack", (X,)))
+    assert float((result - eager).abs().max()) <= limit(program, eager, "xnnpack") + step(module)
 
 
 def test_a_quantizer_trains() -> None:

@@ -31,14 +31,19 @@ NO_KERNEL: Final = "the runtime has no kernel for it"
 def lacking(study: Study) -> dict[Node, str]:
     """Calls of a graph that ExecuTorch's runtime would not run rightly, and the reasons.
 
-    A call that a delegate takes is among them only where the plan decomposed it to that end.
+    A call that a delegate takes is among them only where the plan decomposed it to that end. Conversions of quantized
+    tensors are not: ExecuTorch has a library of kernels for them, which the core does not count on.
     """
     found = {study.origin(item.node): item.refusal for item in study.method.decompositions}
     for node in study.method.plan.fallback:
         reason = refusal(node)
         if reason is not None:
             found.setdefault(study.origin(node), reason)
-    return found
+    return {node: reason for node, reason in found.items() if _namespace(node) != "quantized_decomposed"}
+
+
+def _namespace(node: Node) -> str:
+    return str(getattr(operator_of(node), "namespace", ""))
 
 
 def has_kernel(node: Node) -> bool:
