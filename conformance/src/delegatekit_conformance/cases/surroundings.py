@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -313,17 +313,25 @@ def _watch_methods(made: Any, hook: str) -> None:
     if getattr(kind, "_watched", False):
         return
     try:
-        object.__setattr__(made, "__class__", _watched_class(kind, hook))
+        names = tuple(name for name in _MADE[hook] if _has(made, name))
+        object.__setattr__(made, "__class__", _watched_class(kind, hook, names))
     except TypeError:  # an object of native code
         return
 
 
+def _has(made: Any, name: str) -> bool:
+    """True if an object has a method; of one that forwards to another, that other decides which are optional."""
+    try:
+        return hasattr(made, name)
+    except Exception:  # of a plugin's own __getattr__
+        return False
+
+
 @cache
-def _watched_class(kind: Any, hook: str) -> type:
+def _watched_class(kind: Any, hook: str, names: Sequence[str]) -> type:
     members: dict[str, Any] = {"__slots__": (), "_watched": True, "__module__": kind.__module__}
-    for name, keeps in _MADE[hook].items():
-        if hasattr(kind, name) or hasattr(kind, "__getattr__"):
-            members[name] = _method(kind, name, keeps)
+    for name in names:
+        members[name] = _method(kind, name, _MADE[hook][name])
     made = type(kind.__name__, (kind,), members)
     made.__qualname__ = kind.__qualname__
     return made
