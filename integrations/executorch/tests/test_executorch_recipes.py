@@ -15,7 +15,7 @@ from delegatekit_api import OptionError, PluginError
 from delegatekit_executorch import quantizer
 from delegatekit_executorch.recipes import recipe
 
-X = torch.randn(2, 8)
+X = torch.randn(2, 8, generator=torch.Generator().manual_seed(0))
 
 
 def model() -> nn.Module:
