@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -328,7 +328,7 @@ def _has(made: Any, name: str) -> bool:
 
 
 @cache
-def _watched_class(kind: Any, hook: str, names: Sequence[str]) -> type:
+def _watched_class(kind: Any, hook: str, names: tuple[str, ...]) -> type:
     members: dict[str, Any] = {"__slots__": (), "_watched": True, "__module__": kind.__module__}
     for name in names:
         members[name] = _method(kind, name, _MADE[hook][name])

@@ -197,8 +197,9 @@ class Said:
         check_model(self.model)
         self.trust: bool = given["trust"]
         self.backends: list[str] = given["backends"] if "backends" in forms else [given["backend"]]
+        known = installed(check=False)
         for name in without_auto(self.backends):
-            if name not in installed(check=False):
+            if name not in known:
                 raise unknown_backend(name)
 
     @property
