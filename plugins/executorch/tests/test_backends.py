@@ -14,13 +14,21 @@ from executorch.runtime import Runtime
 
 import delegatekit
 from delegatekit.plugins import BACKEND_GROUP, get_backend
-from delegatekit_api import LoweringError
+from delegatekit_api import LoweringError, OptionError
+from delegatekit_conformance.cases.quantized import judge
 from delegatekit_conformance.plugin_tests import PluginTests
 from delegatekit_executorch_backends.targets import SYSTEMS
+from delegatekit_toolkit.accuracy import estimate, tolerance
 
-#: Backends whose compiler needs nothing more than the wheel and what the development environment has, and the largest
-#: difference from eager that their precision allows in the network's probabilities.
-RUNNING = {"executorch.xnnpack": 1e-6, "executorch.vulkan": 1e-6, "executorch.webgpu": 1e-6, "executorch.coreml": 1e-3}
+#: Backends whose compiler needs nothing more than the wheel and what the development environment has.
+RUNNING = ("executorch.xnnpack", "executorch.vulkan", "executorch.webgpu", "executorch.coreml")
+#: Their quantizers, and the options that these need.
+QUANTIZED = (
+    *(("executorch.xnnpack", scheme, {}) for scheme in ("int8", "int8-per-tensor", "int8-dynamic")),
+    *(("executorch.vulkan", scheme, {}) for scheme in ("int8-weights", "int8-dynamic", "int4-weights")),
+    ("executorch.coreml", "int8", {"target": "iOS17"}),
+    ("executorch.ethosu", "int8", {}),
+)
 
 
 class TestPlugin(PluginTests):
@@ -78,18 +86,51 @@ def test_a_backend_that_cannot_compile_here_says_what_is_missing(name: str, word
 
 @pytest.mark.parametrize("name", RUNNING)
 def test_a_network_is_lowered_and_right(name: str, network: torch.nn.Module, image: torch.Tensor) -> None:
-    backend = get_backend(name)
-    for available in (backend.compiler_availability(), backend.runtime_availability()):
-        if not available.available:
-            pytest.skip(available.reason)
+    _works(name)
     weights = {key: value.clone() for key, value in network.state_dict().items()}
     program = delegatekit.lower(network, (image,), backends=[name])
     (method,) = program.methods.values()
     assert method.delegates
-    result = delegatekit.load(program.buffer)["forward"](image)
-    found = result[0] if isinstance(result, list | tuple) else result
-    torch.testing.assert_close(found, network(image), rtol=0, atol=RUNNING[name])
+    with torch.no_grad():
+        eager = network(image)
+    precision = get_backend(name).compute_precision()
+    bound = tolerance("float32", precision, estimate(torch.export.export(network, (image,))).reduction_length)
+    found = delegatekit.load(program.buffer)["forward"](image)
+    torch.testing.assert_close(found, eager, rtol=0, atol=bound * float(eager.abs().max()))
     assert all(torch.equal(value, weights[key]) for key, value in network.state_dict().items())
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("name", "scheme", "options"), QUANTIZED)
+def test_stocks_quantizer_gives_delegates_that_compute_in_integers(
+    name: str, scheme: str, options: dict[str, str], network: torch.nn.Module, image: torch.Tensor
+) -> None:
+    _works(name)
+    offered = [found.name for found in get_backend(name).quantization_schemes(get_backend(name).make_options(options))]
+    assert scheme in offered
+    quantized = delegatekit.quantize(network, [(image,)], backend=name, scheme=scheme, options=options)
+    program = delegatekit.lower(quantized, (image,), backends=[name], options={name: options})
+    (method,) = program.methods.values()
+    inside = [str(node.target) for delegate in method.delegates for node in delegate.partition.nodes]
+    assert any("dequantize_" in target for target in inside)
+    assert not any("convolution" in node.name or "linear" in node.name for node in method.plan.fallback)
+    with torch.no_grad():
+        assert judge(delegatekit.load(program.buffer)["forward"](image), quantized(image), None).agrees
+
+
+def test_a_scheme_that_the_options_rule_out_is_refused() -> None:
+    backend = get_backend("executorch.coreml")
+    assert not backend.quantization_schemes(backend.make_options({"target": "iOS16"}))
+    with pytest.raises(OptionError, match="there is no scheme int8 with these options"):
+        backend.create_quantizer("int8", backend.make_options({}))
+
+
+def _works(name: str) -> None:
+    """Skip unless the backend compiles and runs here."""
+    backend = get_backend(name)
+    for available in (backend.compiler_availability(), backend.runtime_availability()):
+        if not available.available:
+            pytest.skip(available.reason)
 
 
 def test_a_refusal_has_the_partitioners_reason(network: torch.nn.Module, image: torch.Tensor) -> None:

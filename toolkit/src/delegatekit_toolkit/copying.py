@@ -11,7 +11,7 @@ from torch.fx import Graph, Node
 from delegatekit_api import LoweringError
 
 #: Metadata of a node's position in the user's model: a replacement takes that of the node that it replaces.
-PLACE: Final = ("debug_handle", "source_operator", "stack_trace", "nn_module_stack")
+PLACE: Final = ("debug_handle", "source_operator", "stack_trace", "nn_module_stack", "custom")
 #: A pass may write this many nodes for each that it found, and this many in any case.
 _GROWTH: Final = 50
 _FLOOR: Final = 10_000

@@ -50,7 +50,7 @@ Rule: TypeAlias = Callable[["EdgeBuilder", Draft], Value]
 Check: TypeAlias = Callable[["EdgeBuilder", Draft], None]
 
 #: Metadata of a node's location in the user's model.
-PLACE: Final = ("source_operator", "stack_trace", "nn_module_stack")
+PLACE: Final = ("source_operator", "stack_trace", "nn_module_stack", "custom")
 
 #: Limit of a folded constant's size relative to its inputs (a mask from an arange, say).
 FOLD_LIMIT_BYTES = 4 << 20

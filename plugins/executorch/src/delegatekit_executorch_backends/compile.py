@@ -21,14 +21,16 @@ from .targets import System
 
 def compile_partition(system: System, partition: PartitionProgram, options: BackendOptions) -> PreprocessResult:
     """The delegate that ExecuTorch's compiler makes of a partition. Raises LoweringError with what it said."""
-    specs = stock_compiler(system, options).specs
+    stock = stock_compiler(system, options)
     compiler = stock_class(system, system.compiler)
     from .ir.edge import edge_program
 
     program = edge_program(partition.view).program
     try:
         with quietly():
-            made = compiler.preprocess(program, list(specs))
+            if system.marks_nodes:
+                program = stock.partitioner.partition(program).tagged_exported_program
+            made = compiler.preprocess(program, list(stock.specs))
     except DelegateKitError:
         raise
     except Exception as error:  # whatever ExecuTorch's passes and a vendor's compiler raise
@@ -37,7 +39,7 @@ def compile_partition(system: System, partition: PartitionProgram, options: Back
         ) from error
     return PreprocessResult(
         made.processed_bytes,
-        compile_specs=tuple(CompileSpec(spec.key, bytes(spec.value)) for spec in specs),
+        compile_specs=tuple(CompileSpec(spec.key, bytes(spec.value)) for spec in stock.specs),
         named_data=_named_data(made.data_store_output),
         debug_handle_map=_handles(made.debug_handle_map, partition),
     )

@@ -11,6 +11,7 @@ from .targets import SYSTEMS, System
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from delegatekit_api import (
         Availability,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         PartitionProgram,
         PreprocessResult,
     )
+    from delegatekit_api.schemes import QuantizationScheme
     from delegatekit_toolkit.rewriting import ProgramPass
 
 _DISTRIBUTION = "delegatekit-executorch-backends"
@@ -62,6 +64,20 @@ class StockBackend:
         from .support import StockPartitioner
 
         return StockPartitioner(self._system, options)
+
+    @hookimpl
+    def quantization_schemes(self, options: BackendOptions) -> Sequence[QuantizationScheme]:
+        """ExecuTorch's quantizers for the backend."""
+        from .schemes import schemes
+
+        return schemes(self._system, options)
+
+    @hookimpl
+    def create_quantizer(self, scheme: str, options: BackendOptions) -> Any:
+        """ExecuTorch's quantizer for a scheme."""
+        from .schemes import quantizer
+
+        return quantizer(self._system, scheme, options)
 
     @hookimpl
     def passes(self) -> Sequence[ProgramPass]:

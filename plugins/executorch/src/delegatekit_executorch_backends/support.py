@@ -22,6 +22,19 @@ if TYPE_CHECKING:
 
 #: The key of the tag in a node's metadata.
 _TAG: Final = "delegation_tag"
+#: The operators of quantized programs, which no export of ExecuTorch's decomposes.
+_QUANTIZED: Final = frozenset(
+    {
+        *(
+            f"quantized_decomposed.{verb}_{what}.{overload}"
+            for verb in ("quantize", "dequantize")
+            for what, overloads in (("per_tensor", ("default", "tensor")), ("per_channel", ("default",)))
+            for overload in overloads
+        ),
+        "quantized_decomposed.choose_qparams.tensor",
+        *(f"torchao.{name}.default" for name in ("choose_qparams_affine", "quantize_affine", "dequantize_affine")),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +120,7 @@ class StockPartitioner:
 @cache
 def _kept(system: System, options: BackendOptions) -> frozenset[str]:
     operators, _ = stock_compiler(system, options).partitioner.ops_to_not_decompose(_every_operator())
-    return frozenset(map(str, operators))
+    return frozenset(map(str, operators)) | _QUANTIZED
 
 
 @cache

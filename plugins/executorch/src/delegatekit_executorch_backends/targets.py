@@ -57,6 +57,8 @@ class System:
     overread_bytes: int = 0
     #: True if the stock runtime of this host has its delegate.
     runs_in_stock: bool = False
+    #: True if its partitioner leaves marks at nodes that its compiler reads: it sees each partition once more.
+    marks_nodes: bool = False
     #: True if its compiler or its runtime must not share a process with others.
     isolated: bool = False
 
@@ -377,6 +379,8 @@ _LISTED: Final = (
         # XNNPACK's kernels load whole vectors and may read so many bytes after the end of an input.
         overread_bytes=64,
         runs_in_stock=True,
+        # At quantize and dequantize operators: those that are the types of a quantized operator's values.
+        marks_nodes=True,
     ),
 )
 

@@ -21,17 +21,21 @@ LOCK: Final = RLock()
 
 def stock_class(system: System, reference: str) -> Any:
     """The class of a reference "module:class". Raises LoweringError where something is missing, and what to do."""
-    reason = system.reason()
-    if reason is not None:
-        raise LoweringError(f"cannot work here: {reason}", where=f"backend {system.name}")
     module, _, name = reference.partition(":")
-    with quietly():
-        try:
-            return getattr(import_module(module), name)
-        except Exception as error:  # whatever imports of a vendor's packages raise
-            raise LoweringError(
-                f"{module} cannot be imported: {type(error).__name__}: {error}", where=f"backend {system.name}"
-            ) from error
+    with quietly(), importing(system, module):
+        return getattr(import_module(module), name)
+
+
+@contextmanager
+def importing(system: System, what: str) -> Iterator[None]:
+    """While something of ExecuTorch's is imported. Raises LoweringError where something is missing, and what to do."""
+    reason, where = system.reason(), f"backend {system.name}"
+    if reason is not None:
+        raise LoweringError(f"cannot work here: {reason}", where=where)
+    try:
+        yield
+    except Exception as error:  # whatever imports of a vendor's packages raise
+        raise LoweringError(f"{what} cannot be imported: {type(error).__name__}: {error}", where=where) from error
 
 
 @contextmanager

@@ -72,13 +72,23 @@ def _coreml(kind: Any, options: CoreMLOptions) -> Any:
     return kind(compile_specs=specs, lower_full_graph=options.lower_full_graph)
 
 
-def _ethosu(kind: Any, options: EthosUOptions) -> Any:
+def ethosu_spec(options: EthosUOptions) -> Any:
+    """Arm's compile spec for an Ethos-U."""
     spec = import_module("executorch.backends.arm.ethosu").EthosUCompileSpec
-    return kind(spec(options.target, options.system_config or None, options.memory_mode or None))
+    return spec(options.target, options.system_config or None, options.memory_mode or None)
+
+
+def tosa_spec(options: TosaOptions) -> Any:
+    """Arm's compile spec for TOSA."""
+    return import_module("executorch.backends.arm.tosa.compile_spec").TosaCompileSpec(options.profile)
+
+
+def _ethosu(kind: Any, options: EthosUOptions) -> Any:
+    return kind(ethosu_spec(options))
 
 
 def _tosa(kind: Any, options: TosaOptions) -> Any:
-    return kind(import_module("executorch.backends.arm.tosa.compile_spec").TosaCompileSpec(options.profile))
+    return kind(tosa_spec(options))
 
 
 def _vgf(kind: Any, options: TosaOptions) -> Any:
