@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from .bounds import ROUNDOFF, Accuracy, Comparison, compare, rounded, shaken, tolerance, widened
+from .bounds import ROUNDOFF, Accuracy, Comparison, compare, rounded, shaken, slack, tolerance, widened
 from .roundings import estimate, inner_roundings, longest_way, roundings
+from .selections import Chosen, Operand, Selection, selection_of
 
 __all__ = [
     "ROUNDOFF",
     "Accuracy",
+    "Chosen",
     "Comparison",
+    "Operand",
+    "Selection",
     "compare",
     "estimate",
     "inner_roundings",
     "longest_way",
     "rounded",
     "roundings",
+    "selection_of",
     "shaken",
+    "slack",
     "tolerance",
     "widened",
 ]

@@ -118,17 +118,33 @@ def compare(
                 return replace(found, difference=f"output {index}: {found.difference}")
             worst = worst.worse(found)
             continue
-        limit = tolerance(name, precision, accuracy.reduction_length, accuracy.depth)
-        if accuracy.step:
-            limit = max(limit, 8.0 * accuracy.step * math.sqrt(accuracy.reduction_length))
-        if accuracy.exact and ROUNDOFF.get(name, 0.0) >= ROUNDOFF[precision]:
-            limit = 0.0
+        limit = _limit(name, precision, accuracy)
         error = _error(result, reference, None if moved is None else moved[index])
         if error > limit:
             text = f"output {index}: relative error {error:.3g} is above {limit:.3g}"
             return Comparison(error, limit, text)
         worst = worst.worse(Comparison(error, limit))
     return worst
+
+
+def slack(
+    reference: torch.Tensor, dtype: torch.dtype, precision: str, accuracy: Accuracy, moved: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The largest admissible error of each element, in double precision: what `compare` allows for such an output.
+
+    `dtype` is that of the output in the program. Special values have none.
+    """
+    name, exact = str(dtype).removeprefix("torch."), reference.double()
+    if accuracy.steps and name not in ROUNDOFF and name != "bool":
+        return torch.full_like(exact, _steps(precision, accuracy))
+    finite = exact[exact.isfinite()].abs()
+    most = _limit(name, precision, accuracy) * (float(finite.max()) if finite.numel() else 0.0)
+    if name in ROUNDOFF and name != "float64":
+        most += torch.finfo(torch.float32).tiny
+    found = torch.full_like(exact, most)
+    if moved is not None:
+        found += (2 * (moved.double() - exact).abs()).nan_to_num(0.0, 0.0)
+    return found.masked_fill(~exact.isfinite(), 0.0)
 
 
 def widened(value: Any) -> Any:
@@ -161,11 +177,23 @@ def _in_steps(result: torch.Tensor, reference: torch.Tensor, precision: str, acc
     Sums of integers are exact, but a step finer than the backend's declared precision is lost in that precision.
     """
     far = (result.long() - reference.long()).abs()
-    most = int(far.max()) if far.numel() else 0
-    in_precision = tolerance("float32", precision, 1, accuracy.steps) / (2 * accuracy.step) if accuracy.step else 0.0
-    limit = max(accuracy.steps, int(in_precision))
+    most, limit = int(far.max()) if far.numel() else 0, _steps(precision, accuracy)
     words = f"{most} steps off, {limit} may be" if most > limit else ""
     return Comparison(float(most), float(limit), words)
+
+
+def _steps(precision: str, accuracy: Accuracy) -> int:
+    """The number of steps that integers of quantized numbers may be off."""
+    in_precision = tolerance("float32", precision, 1, accuracy.steps) / (2 * accuracy.step) if accuracy.step else 0.0
+    return max(accuracy.steps, int(in_precision))
+
+
+def _limit(name: str, precision: str, accuracy: Accuracy) -> float:
+    """The largest admissible error of an output of a dtype, relative to its largest value."""
+    limit = tolerance(name, precision, accuracy.reduction_length, accuracy.depth)
+    if accuracy.exact and ROUNDOFF.get(name, 0.0) >= ROUNDOFF[precision]:
+        return 0.0
+    return max(limit, 8.0 * accuracy.step * math.sqrt(accuracy.reduction_length)) if accuracy.step else limit
 
 
 def _difference(result: Any, reference: torch.Tensor, eager: torch.Tensor) -> str:

@@ -72,7 +72,7 @@ def compare(given: Comparing) -> Comparison:
         tuple(
             replace(output, name=f"{'+'.join(side.program.backends)}, {output.name}") if against else output
             for side in sides
-            for output in side.outputs
+            for output in side.whole.outputs
         ),
         found,
         sum(side.lowerings.count for side in sides),
@@ -102,7 +102,7 @@ def _first(side: Side, order: Comparing) -> Divergence | None:
     wrong = side.wrong
     if wrong is not None:
         return _divergence(side, wrong, order)
-    if not order.thorough and all(output.measured.right for output in side.outputs):
+    if not order.thorough and side.whole.right:
         return None
     for graph, units in side.graphs:
         run = faulty_run(graph, units)
@@ -134,8 +134,8 @@ def _divergence(side: Side, tried: Tried, order: Comparing) -> Divergence:
 
 
 def _remarks(side: Side) -> tuple[str, ...]:
-    remarks = []
-    if side.wrong is not None and all(output.measured.right for output in side.outputs):
+    remarks = list(side.whole.remarks)
+    if side.wrong is not None and side.whole.right:
         remarks.append("the outputs of the whole method are within their bounds, for these inputs")
     places = {item.operator.place.partition(",")[0] for item in side.tried}
     idle = [name for name in side.program.backends if name not in places]

@@ -13,7 +13,15 @@ from typing import Any
 from torch.fx import Graph, Node, map_arg
 
 from delegatekit.edge import EdgeMethod, SizeNodes, is_size, is_size_node
-from delegatekit.partition import PartitionPlan, StateOwners, ask_backends, assemble, lost_in_set
+from delegatekit.partition import (
+    Partition,
+    PartitionedMethod,
+    PartitionPlan,
+    StateOwners,
+    ask_backends,
+    assemble,
+    lost_in_set,
+)
 from delegatekit_api import BackendDescription, LoweringError, Partitioner
 from delegatekit_api.nodes import describe_node
 
@@ -82,6 +90,18 @@ def cut(
     found = _planned(method, plan, pieces, copies, partitioners, descriptions)
     inner = {copies[node]: plan.regions[node] for node in copies if node in edge.regions}
     return CutProgram(method.verified(), replace(found, regions=inner), tuple(writer.inputs), outputs)
+
+
+def showing(method: PartitionedMethod, wanted: Sequence[Node]) -> PartitionedMethod:
+    """The same method, which also returns some of its values, after its own outputs."""
+    extra = set(wanted)
+
+    def opened(part: Partition) -> Partition:
+        return replace(part, outputs=tuple(node for node in part.nodes if node in extra or node in part.outputs))
+
+    steps = tuple(opened(step) if isinstance(step, Partition) else step for step in method.plan.steps)
+    edge = replace(method.edge, outputs=(*method.edge.outputs, *wanted), output_structure="")
+    return replace(method, edge=edge, plan=replace(method.plan, steps=steps))
 
 
 def _planned(

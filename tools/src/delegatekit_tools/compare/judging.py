@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -12,22 +11,13 @@ from torch.fx import Node
 
 from delegatekit.edge import EdgeMethod
 from delegatekit.quantization import sqnr_db
-from delegatekit_api.nodes import argument
-from delegatekit_toolkit.accuracy import (
-    ROUNDOFF,
-    Accuracy,
-    compare,
-    inner_roundings,
-    longest_way,
-    roundings,
-    shaken,
-    widened,
-)
+from delegatekit_toolkit.accuracy import ROUNDOFF, Accuracy, Chosen, compare, shaken, widened
 
+from .attainable import accuracy_of, held
 from .cut import Piece
-from .referee import Values, evaluate, rounds_of
+from .following import Choices, Followed, along, choices_in, follow
+from .referee import Values, computed
 from .result import Measured
-from .units import is_conversion, is_quantize
 
 #: Elements smaller than this, relative to the largest, are left out of the relative error.
 _SMALL: Final = 1e-3
@@ -45,13 +35,28 @@ class Judge:
         self._tighten = tighten
 
     def piece(self, piece: Piece, results: Mapping[Node, torch.Tensor], precision: str) -> dict[Node, Measured]:
-        """Each output of a piece that ran in a precision, judged by what the piece itself may add to the errors."""
-        references = evaluate(self._edge, piece.nodes, self._values)
+        """Each output of a piece that ran in a precision, judged by what the piece itself may add to the errors.
+
+        If something differs from what PyTorch computes, it is judged along the choices that are among the results.
+        """
+        found = self._judged(piece, results, precision, {})
+        choices = choices_in(piece.nodes)
+        made = {node: results[choice] for node, choice in choices.items() if choice in results}
+        if not made or all(item.right for item in found.values()):
+            return found
+        return self._judged(piece, results, precision, made)
+
+    def _judged(
+        self, piece: Piece, results: Mapping[Node, torch.Tensor], precision: str, made: Choices
+    ) -> dict[Node, Measured]:
         roundoff = max(ROUNDOFF["float32"], ROUNDOFF.get(precision, 0.0))
         off = {**self._values, **self._read(piece, lambda value: shaken(value, roundoff))}
-        moved = evaluate(self._edge, piece.nodes, off)
+        followed = follow(self._edge, piece.nodes, self._values, off, made, precision)
+        choices = {choice: node for node, choice in choices_in(piece.nodes).items() if node in followed.chosen}
         return {
-            node: self._measured(node, results[node], references[node], moved[node], piece, precision)
+            node: of_choice(followed.chosen[choices[node]])
+            if node in choices and results[node].dtype == node.meta["val"].dtype
+            else self._measured(node, results[node], followed, piece, precision)
             for node in piece.outputs
         }
 
@@ -60,58 +65,34 @@ class Judge:
         read = {item for node in piece.nodes for item in node.all_input_nodes}
         return {node: change(self._values[node]) for node in read if node in self._values}
 
-    def _measured(self, node: Node, result: Any, reference: Any, moved: Any, piece: Piece, precision: str) -> Measured:
+    def _measured(self, node: Node, result: Any, followed: Followed, piece: Piece, precision: str) -> Measured:
+        reference, moved = followed.references[node], widened(followed.moved[node])
         accuracy = accuracy_of(self._edge, piece.nodes, self._values)
         native = _native(node, reference)
-        found = measured(result, widened(reference), native, precision, accuracy, widened(moved), self._tighten)
+        found = measured(result, widened(reference), native, precision, accuracy, moved, self._tighten)
         if not found.right and isinstance(result, torch.Tensor) and result.shape == reference.shape:
             # Eager's own kernel decides where there are NaNs and infinities; inputs of the piece that are beyond the
             # range of its precision (a mask of -1e30) are infinite there, or the largest number, which is not the
             # piece's own fault.
-            held = {**self._values, **self._read(piece, lambda value: _held(value, precision))}
-            exact = evaluate(self._edge, piece.nodes, held, _narrow)[node]
+            exact = self._represented(piece, followed.choices, precision)[node]
             result = torch.where(_saturated(result, exact, precision), exact, result)
-            found = measured(result, widened(reference), exact, precision, accuracy, widened(moved), self._tighten)
+            found = measured(result, widened(reference), exact, precision, accuracy, moved, self._tighten)
+        return found
+
+    def _represented(self, piece: Piece, choices: Choices, precision: str) -> dict[Node, Any]:
+        """The piece's values in the dtypes of the graph, of inputs as a program holds them, along choices."""
+        known = {**self._values, **self._read(piece, lambda value: held(value, precision))}
+        found: dict[Node, Any] = {}
+        for node in piece.nodes:
+            found[node] = computed(self._edge, node, found, known)
+            found[node] = _narrow(node, along(choices, node, found, known))
         return found
 
 
-def accuracy_of(edge: EdgeMethod, nodes: Sequence[Node], values: Values) -> Accuracy:
-    """The accuracy of nodes that are computed together; `values` give the trip counts of loops among them."""
-    rounding = longest_way(nodes, partial(_roundings, edge, values))
-    quantizes = [node for node in nodes if is_quantize(node)]
-    if not quantizes:
-        return Accuracy(max(1, rounding), exact=rounding == 0, ill_conditioned=True)
-    depth = longest_way(nodes, _integer_roundings)
-    return Accuracy(max(1, depth), ill_conditioned=True, steps=max(1, depth), step=max(map(_step, quantizes)))
-
-
-def _roundings(edge: EdgeMethod, values: Values, node: Node) -> int:
-    return roundings(node) or _roundings_inside(edge, node, values)
-
-
-def _roundings_inside(edge: EdgeMethod, node: Node, values: Values) -> int:
-    """Roundings inside a call of control flow, in all its iterations."""
-    regions = edge.regions.get(node, ())
-    if not regions:
-        return 0
-    inside = [longest_way(region.graph.nodes, partial(_roundings, region, values)) for region in regions]
-    return max(inside) * max(1, rounds_of(edge, node, values))
-
-
-def _integer_roundings(node: Node) -> int:
-    """Roundings to integers: the quantize itself, and those between the parts of an operator that has several."""
-    if is_conversion(node):
-        return int(is_quantize(node))
-    return max(0, inner_roundings(node) - 1)
-
-
-def _step(quantize: Node) -> float:
-    """The step of a quantization relative to its range."""
-    least, most = argument(quantize, "quant_min"), argument(quantize, "quant_max")
-    if not isinstance(least, int | float) or not isinstance(most, int | float):
-        limits = torch.iinfo(quantize.meta["val"].dtype)
-        least, most = limits.min, limits.max
-    return 1.0 / float(most - least)
+def of_choice(found: Chosen) -> Measured:
+    """The judgment of an index, a mask or whole numbers: by the operands that they stand for."""
+    ties = 0 if found.difference else found.differing
+    return Measured(found.error, found.bound, difference=found.difference, ties=ties)
 
 
 def measured(
@@ -149,13 +130,6 @@ def _native(node: Node, reference: Any) -> torch.Tensor:
     declared = node.meta["val"]
     found: torch.Tensor = reference.to(declared.dtype)
     return found
-
-
-def _held(value: Any, precision: str) -> Any:
-    """A value as represented by a program that computes in a precision."""
-    if not isinstance(value, torch.Tensor) or value.dtype != torch.float32 or precision == "float64":
-        return value
-    return value.to(getattr(torch, precision)).float()
 
 
 def _saturated(result: torch.Tensor, exact: torch.Tensor, precision: str) -> torch.Tensor:

@@ -36,20 +36,31 @@ def values_of(edge: EdgeMethod, inputs: Sequence[Any], precision: str = "float32
 
     `precision` is the coarsest that any part of the program computes float32 in.
     """
-    known = _given(edge, [_coarse(value, precision) for value in inputs])
-    return known | evaluate(edge, _calls(edge), known, lambda node, value: _narrow(node, value, precision))
+    known = given_to(edge, [_coarse(value, precision) for value in inputs])
+    return known | evaluate(edge, calls_of(edge), known, lambda node, value: _narrow(node, value, precision))
 
 
-def outputs_of(edge: EdgeMethod, inputs: Sequence[Any], state: Mapping[str, Any] | None = None) -> list[Any]:
-    """The graph's results, computed in double precision throughout; then the new values of its buffers.
+def outputs_of(edge: EdgeMethod, inputs: Sequence[Any]) -> list[Any]:
+    """The graph's results, computed in double precision throughout; then the new values of its buffers."""
+    known: dict[Node, Any] = given_to(edge, inputs)
+    known |= evaluate(edge, calls_of(edge), known)
+    return [known[item] if isinstance(item, Node) else item for item in results_of(edge)]
 
-    `state` has the buffers' values by name, if they are not the initial ones.
-    """
-    known: dict[Node, Any] = _given(edge, inputs)
-    known |= {node: (state or {}).get(buffer.name, buffer.initial) for node, buffer in edge.buffers.items()}
-    known |= evaluate(edge, _calls(edge), known)
-    wanted = (*edge.outputs, *(buffer.updated for buffer in edge.buffers.values()))
-    return [known[item] if isinstance(item, Node) else item for item in wanted]
+
+def results_of(edge: EdgeMethod) -> tuple[Any, ...]:
+    """The nodes, or literals, that a graph returns; then the new values of its buffers."""
+    return (*edge.outputs, *(buffer.updated for buffer in edge.buffers.values()))
+
+
+def given_to(edge: EdgeMethod, inputs: Sequence[Any], state: Mapping[str, Any] | None = None) -> dict[Node, Any]:
+    """The values of the placeholders; `state` has the buffers' values by name, if they are not the initial ones."""
+    initial = {node: (state or {}).get(buffer.name, buffer.initial) for node, buffer in edge.buffers.items()}
+    return {**edge.constants, **initial, **dict(zip(edge.inputs, inputs, strict=True))}
+
+
+def calls_of(edge: EdgeMethod) -> list[Node]:
+    """The calls of a graph, in order."""
+    return [node for node in edge.graph.nodes if node.op == "call_function"]
 
 
 def evaluate(
@@ -57,20 +68,21 @@ def evaluate(
 ) -> dict[Node, Any]:
     """The values of some nodes, computed in double precision from those that are known, in the order of the graph."""
     found: dict[Node, Any] = {}
-
-    def value_of(node: Node) -> Any:
-        return found[node] if node in found else known[node]
-
     with torch.no_grad():
         for node in nodes:
-            try:
-                found[node] = finish(node, _computed(edge, node, value_of))
-            except (ExecutionError, KeyboardInterrupt):
-                raise
-            except Exception as error:
-                what = f"PyTorch cannot compute it: {type(error).__name__}: {error}"
-                raise ExecutionError(what, where=describe_node(node)) from error
+            found[node] = finish(node, computed(edge, node, found, known))
     return found
+
+
+def computed(edge: EdgeMethod, node: Node, found: Values, known: Values) -> Any:
+    """The value of a node, in double precision, from values that were found and others. Raises ExecutionError."""
+    try:
+        return _computed(edge, node, lambda item: found[item] if item in found else known[item])
+    except (ExecutionError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        what = f"PyTorch cannot compute it: {type(error).__name__}: {error}"
+        raise ExecutionError(what, where=describe_node(node)) from error
 
 
 def first_round(node: Node, region: int, value_of: Callable[[Any], Any]) -> list[Any] | None:
@@ -153,16 +165,6 @@ def _coarse(value: Any, precision: str) -> Any:
         return value
     rounded = value.to(coarse).float()
     return torch.where(rounded.isfinite(), rounded, value)
-
-
-def _given(edge: EdgeMethod, inputs: Sequence[Any]) -> dict[Node, Any]:
-    """The values of the placeholders."""
-    initial = {node: buffer.initial for node, buffer in edge.buffers.items()}
-    return {**edge.constants, **initial, **dict(zip(edge.inputs, inputs, strict=True))}
-
-
-def _calls(edge: EdgeMethod) -> list[Node]:
-    return [node for node in edge.graph.nodes if node.op == "call_function"]
 
 
 # -- control flow ------------------------------------------------------------------------------------------------------

@@ -23,6 +23,9 @@ class Measured:
     sqnr: float | None = None
     #: A fault that no bound excuses, in words; empty if there is none.
     difference: str = ""
+    #: Elements of an index, a mask or whole numbers that are not PyTorch's, and as right: their operands are within the
+    #: bound. Error and bound are then those of the operands.
+    ties: int = 0
     #: True if there is no tensor, since lowering or running failed.
     fails: bool = False
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import torch
@@ -11,7 +12,7 @@ from torch.fx import Node
 
 from delegatekit.compiling import Compiling
 from delegatekit.edge import EdgeMethod
-from delegatekit.engine import load
+from delegatekit.engine import Method, load
 from delegatekit.lowering import ChosenBackend
 from delegatekit.partition import PartitionedMethod, PartitionPlan
 from delegatekit.pipeline import compiled
@@ -19,6 +20,7 @@ from delegatekit_api import DelegateKitError, Partitioner, RuntimeUnavailableErr
 from delegatekit_toolkit.accuracy import ROUNDOFF
 
 from .cut import CutProgram, Piece, RefusedError, cut
+from .following import choices_in
 from .judging import Judge
 from .referee import Values
 from .result import Measured
@@ -44,14 +46,19 @@ class Lowerings:
         """Partitioners for one more lowering."""
         return {name: choice.backend.create_partitioner(choice.options) for name, choice in self.chosen.items()}
 
-    def run(self, method: PartitionedMethod, inputs: Sequence[Any]) -> list[Any]:
-        """The results of a method with this plan. Raises what compiling, loading and running raise."""
+    @contextmanager
+    def loaded(self, method: PartitionedMethod) -> Iterator[Method]:
+        """A method with this plan, compiled and loaded. Raises what compiling and loading raise."""
         self.count += 1
         name = method.edge.name
         program = compiled({name: method}, self.chosen, compiling=self.compiling)
         with load(program.buffer) as loaded:
-            results = loaded[name].run(inputs)
-            return [item.clone() if isinstance(item, torch.Tensor) else item for item in results]
+            yield loaded[name]
+
+    def run(self, method: PartitionedMethod, inputs: Sequence[Any]) -> list[Any]:
+        """The results of a method with this plan. Raises what compiling, loading and running raise."""
+        with self.loaded(method) as loaded:
+            return [item.clone() if isinstance(item, torch.Tensor) else item for item in loaded.run(inputs)]
 
 
 def coarsest_of(precisions: Iterable[str]) -> str:
@@ -141,7 +148,25 @@ class Graph:
                 return [Judged({}, str(error).splitlines()[0])]
             half = len(pieces) // 2
             return [*self._attempt(pieces[:half]), *self._attempt(pieces[half:])]
-        return [Judged(self._judge.piece(piece, results, self.precision(piece))) for piece in pieces]
+        return [self._judged(piece, results) for piece in pieces]
+
+    def _judged(self, piece: Piece, results: Mapping[Node, Any]) -> Judged:
+        """A piece that ran, judged; along the selections that it makes inside, if it is wrong otherwise."""
+        found = Judged(self._judge.piece(piece, results, self.precision(piece)))
+        opened = self.opened(piece)
+        if not found.wrong or opened == piece:
+            return found
+        try:
+            inside = self.results([opened])
+        except DelegateKitError:  # they cannot be read
+            return found
+        seen = {node: value for node, value in inside.items() if node not in results}
+        return Judged(self._judge.piece(piece, {**results, **seen}, self.precision(piece)))
+
+    def opened(self, piece: Piece) -> Piece:
+        """The same piece with the selections that it makes among its outputs."""
+        wanted = {*piece.outputs, *choices_in(piece.nodes).values()}
+        return replace(piece, outputs=tuple(node for node in piece.nodes if node in wanted))
 
     def results(self, pieces: Sequence[Piece]) -> dict[Node, Any]:
         """The pieces' outputs when they are lowered side by side."""

@@ -31,6 +31,7 @@ def shown(
     If random inputs like the real ones show it, it computes with them; else it contains the real ones.
     """
     nodes = [node for piece in pieces for node in piece.nodes]
+    pieces = [graph.opened(piece) for piece in pieces]
     reason = why_none(graph.edge, nodes)
     if reason:
         return Snippet("", reason, {})

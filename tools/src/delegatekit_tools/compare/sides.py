@@ -22,7 +22,7 @@ from .referee import Values, evaluate, first_round, values_of
 from .result import Measured, Operator, Output
 from .running import Graph, Judged, Lowerings
 from .units import Unit, is_conversion
-from .whole import outputs_as_they_are
+from .whole import Whole, method_as_it_is
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Side:
     method: str
     lowerings: Lowerings
     tried: tuple[Tried, ...]
-    outputs: tuple[Output, ...]
+    whole: Whole
     #: The graphs that were tried: the method's, and those of control flow, with their units.
     graphs: tuple[tuple[Graph, tuple[Unit, ...]], ...]
 
@@ -68,14 +68,15 @@ def try_side(
     graphs: list[tuple[Graph, tuple[Unit, ...]]] = []
     values = values_of(lowered.edge, inputs, precision)
     try:
-        outputs, fails = outputs_as_they_are(program, method, inputs, values, lowerings, tighten), False
+        whole, fails = method_as_it_is(program, method, inputs, values, lowerings, tighten), False
     except RuntimeUnavailableError:
         raise
     except DelegateKitError as error:
-        outputs, fails = (Output("the whole", Measured(difference=f"cannot be run: {error.what}", fails=True)),), True
+        failed = Measured(difference=f"cannot be run: {error.what}", fails=True)
+        whole, fails = Whole((Output("the whole", failed),)), True
     tried = tuple(_tried(lowered.edge, lowered.plan, values, lowerings, tighten, graphs, precision))
     tried = tuple(replace(item, operator=replace(item.operator, position=index)) for index, item in enumerate(tried))
-    return Side(program, method, lowerings, tried, outputs, tuple(graphs), fails)
+    return Side(program, method, lowerings, tried, whole, tuple(graphs), fails)
 
 
 def check_runs_here(chosen: Mapping[str, ChosenBackend]) -> None:

@@ -40,6 +40,8 @@ def words(measured: Measured) -> str:
     parts = [measured.difference or "right"]
     if measured.error is not None and measured.right:
         parts.append(f"relative error {measured.error:.3g} (bound {measured.bound:.3g})")
+    if measured.ties:
+        parts.append(f"{measured.ties} of its choices are not PyTorch's, but ties within the bound")
     if measured.sqnr is not None:
         parts.append(f"SQNR {_decibels(measured.sqnr)} dB")
     if measured.absolute is not None and measured.relative is not None:

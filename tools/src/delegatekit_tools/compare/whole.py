@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,61 +12,142 @@ from torch.fx import Node
 from delegatekit.edge import EdgeMethod
 from delegatekit.engine import Method, load
 from delegatekit.pipeline import LoweredProgram
+from delegatekit_api import DelegateKitError
 from delegatekit_toolkit.accuracy import ROUNDOFF, shaken, widened
 
-from .judging import accuracy_of, measured
-from .referee import Values, outputs_of
+from .attainable import accuracy_of
+from .cut import showing
+from .following import Choices, Followed, choices_in, follow
+from .judging import measured, of_choice
+from .referee import Values, calls_of, given_to, results_of
 from .result import Output
 from .running import Lowerings, coarsest_of
 
 
-def outputs_as_they_are(
+@dataclass(frozen=True)
+class Whole:
+    """A method as it is: its outputs, judged, and remarks on the selections that it was compared along."""
+
+    outputs: tuple[Output, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def right(self) -> bool:
+        """True if all outputs are within their bounds."""
+        return all(output.measured.right for output in self.outputs)
+
+
+def method_as_it_is(
     program: LoweredProgram, method: str, inputs: Sequence[Any], values: Values, lowerings: Lowerings, tighten: float
-) -> tuple[Output, ...]:
+) -> Whole:
     """The method's results for these inputs, from its initial state on; two calls if it updates buffers.
 
-    A buffer that a delegate keeps inside is judged by the results of the second call.
+    A buffer that a delegate keeps inside is judged by the results of the second call. If an output is not what PyTorch
+    computes, the selections that the program made are read from it, lowered once more with them as outputs, and the
+    outputs are judged along those.
     """
     edge = program.methods[method].edge
-    coarsest = coarsest_of(lowerings.precisions[name] for name in program.backends)
-    roundoff = max(ROUNDOFF["float32"], ROUNDOFF[coarsest])
     calls = 2 if edge.buffers else 1
-    wide = list(map(widened, inputs))
-    references = _references(edge, wide, calls)
-    moved = _references(edge, [shaken(value, roundoff) for value in wide], calls)
     with load(program.buffer) as loaded:
         results = [_called(loaded[method], edge, inputs) for _ in range(calls)]
-    once = accuracy_of(edge, [node for node in edge.graph.nodes if node.op == "call_function"], values)
+    judge = _Judge(edge, inputs, values, coarsest_of(lowerings.precisions[name] for name in program.backends), tighten)
+    found = judge.whole(results, [{}] * calls)
+    choices = choices_in(calls_of(edge))
+    if found.right or not choices:
+        return found
+    returned = {item: place for place, item in enumerate(edge.outputs) if isinstance(item, Node)}
+    hidden = [choice for choice in choices.values() if choice not in returned]
+    try:
+        more = _shown(program, method, inputs, hidden, lowerings, calls) if hidden else [{}] * calls
+    except DelegateKitError as error:
+        note = f"the program's selections could not be read: {str(error).splitlines()[0]}"
+        more, found = [{}] * calls, replace(found, remarks=(note,))
+    made = [
+        {
+            node: call[returned[choice]] if choice in returned else shown[choice]
+            for node, choice in choices.items()
+            if choice in returned or choice in shown
+        }
+        for call, shown in zip(results, more, strict=True)
+    ]
+    along = judge.whole(results, made)
+    return along if along.right else replace(along, remarks=(*found.remarks, *along.remarks))
+
+
+def _shown(
+    program: LoweredProgram,
+    method: str,
+    inputs: Sequence[Any],
+    wanted: Sequence[Node],
+    lowerings: Lowerings,
+    calls: int,
+) -> list[dict[Node, torch.Tensor]]:
+    """Values inside the method, call by call: it is lowered once more, with them as outputs."""
     found = []
-    for call in range(calls):
+    with lowerings.loaded(showing(program.partitioned[method], wanted)) as loaded:
+        for _ in range(calls):
+            results = loaded.run(inputs)[-len(wanted) :]
+            found.append({node: result.clone() for node, result in zip(wanted, results, strict=True)})
+    return found
+
+
+class _Judge:
+    """Judges the results of calls that follow one another, the referee being in double precision throughout."""
+
+    def __init__(self, edge: EdgeMethod, inputs: Sequence[Any], values: Values, precision: str, tighten: float) -> None:
+        self._edge, self._precision, self._tighten = edge, precision, tighten
+        roundoff = max(ROUNDOFF["float32"], ROUNDOFF[precision])
+        self._wide = list(map(widened, inputs))
+        self._moved = [shaken(value, roundoff) for value in self._wide]
+        self._nodes = calls_of(edge)
+        self._once = accuracy_of(edge, self._nodes, values)
+
+    def whole(self, results: Sequence[Sequence[Any]], made: Sequence[Choices]) -> Whole:
+        """The results of all calls, along the choices that each made."""
+        state: dict[str, Any] = {buffer.name: widened(buffer.initial) for buffer in self._edge.buffers.values()}
+        moved = dict(state)
+        outputs: list[Output] = []
+        remarks: list[str] = []
+        for call, (found, choices) in enumerate(zip(results, made, strict=True)):
+            known, off = given_to(self._edge, self._wide, state), given_to(self._edge, self._moved, moved)
+            followed = follow(self._edge, self._nodes, known, off, choices, self._precision)
+            references, shifted = {**known, **followed.references}, {**off, **followed.moved}
+            outputs += self._outputs(call, found, followed, references, shifted)
+            remarks += [
+                f"compared along the program's own selection: {text} choices are ties" for text in followed.ties
+            ]
+            for name, item in ((buffer.name, buffer.updated) for buffer in self._edge.buffers.values()):
+                state[name], moved[name] = references[item], shifted[item]
+        return Whole(tuple(outputs), tuple(dict.fromkeys(remarks)))
+
+    def _outputs(
+        self, call: int, results: Sequence[Any], followed: Followed, references: Values, moved: Values
+    ) -> list[Output]:
+        once, edge = self._once, self._edge
         accuracy = replace(once, reduction_length=once.reduction_length * (call + 1), steps=once.steps * (call + 1))
-        rows = zip(_named(edge, call), results[call], references[call], moved[call], strict=True)
-        for (name, item), result, reference, other in rows:
-            if not isinstance(item, Node) or result is None or not isinstance(reference, torch.Tensor):
+        choices = {choice: node for node, choice in choices_in(self._nodes).items() if node in followed.chosen}
+        outputs = []
+        for name, item, result in zip(_names(edge, call), results_of(edge), results, strict=True):
+            if not isinstance(item, Node) or result is None or not isinstance(references[item], torch.Tensor):
                 continue  # a literal, or a buffer that a delegate keeps inside
-            native = reference.to(item.meta["val"].dtype)
-            judged = measured(result, widened(reference), native, coarsest, accuracy, widened(other), tighten)
-            found.append(Output(name, judged))
-    return tuple(found)
+            reference, dtype = references[item], item.meta["val"].dtype
+            if item in choices and result.dtype == dtype:
+                outputs.append(Output(name, of_choice(followed.chosen[choices[item]])))
+                continue
+            wide, other = widened(reference), widened(moved[item])
+            judged = measured(result, wide, reference.to(dtype), self._precision, accuracy, other, self._tighten)
+            outputs.append(Output(name, judged))
+        return outputs
 
 
-def _named(edge: EdgeMethod, call: int) -> list[tuple[str, Any]]:
-    """The values to judge after a call, by name: outputs, then buffers."""
+def _names(edge: EdgeMethod, call: int) -> list[str]:
+    """The names of what is judged after a call: outputs, then buffers."""
     prefix = f"call {call + 1}, " if edge.buffers else ""
-    found = [(f"{prefix}output {index}", item) for index, item in enumerate(edge.outputs)]
-    return found + [(f"{prefix}buffer {buffer.name}", buffer.updated) for buffer in edge.buffers.values()]
+    found = [f"{prefix}output {index}" for index in range(len(edge.outputs))]
+    return found + [f"{prefix}buffer {buffer.name}" for buffer in edge.buffers.values()]
 
 
 def _called(method: Method, edge: EdgeMethod, inputs: Sequence[Any]) -> list[Any]:
     results = [item.clone() if isinstance(item, torch.Tensor) else item for item in method.run(inputs)]
     state = {name: value.clone() for name, value in method.state.items()}
     return [*results, *(state.get(buffer.name) for buffer in edge.buffers.values())]
-
-
-def _references(edge: EdgeMethod, inputs: Sequence[Any], calls: int) -> list[list[Any]]:
-    state = {buffer.name: widened(buffer.initial) for buffer in edge.buffers.values()}
-    found = []
-    for _ in range(calls):
-        found.append(outputs_of(edge, inputs, state))
-        state = dict(zip(state, found[-1][len(edge.outputs) :], strict=True))
-    return found
