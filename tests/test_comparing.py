@@ -7,10 +7,12 @@ from typing import Any, Final
 
 import pytest
 import torch
+from selecting import SELECTING, selecting
 from torch import nn
 
 import delegatekit
 from delegatekit.plugins import get_backend
+from delegatekit_api import UnsupportedError
 from delegatekit_conformance.models import build_model
 
 #: A backend, its options, and the scheme that the model is quantized by, if it is.
@@ -20,6 +22,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "xnnpack": ("xnnpack", {}, None),
     "xnnpack, 8 bits": ("xnnpack", {}, ""),
     "vulkan": ("vulkan", {}, None),
+    "vulkan, float16": ("vulkan", {"fp16": True}, None),
     "coreml, float16": ("coreml", {}, None),
     "coreml, float32": ("coreml", {"precision": "float32"}, None),
     "ethosu, 8 bits": ("ethosu", {}, ""),
@@ -106,6 +109,18 @@ def test_small_models_are_right(name: str, setting: Setting) -> None:
     assert found.right, str(found)
     compared = [item for item in found.operators if not item.skipped]
     assert len(compared) == len(found.operators) > 1
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("setting", [name for name in SETTINGS if SETTINGS[name][2] is None], indirect=True)
+@pytest.mark.parametrize("name", SELECTING)
+def test_models_that_select_are_right(name: str, setting: Setting) -> None:
+    try:
+        found = judged(*selecting(name), setting)
+    except UnsupportedError as refused:
+        assert name == "stable sort", refused
+        pytest.skip(str(refused))
+    assert found.right, str(found)
 
 
 #: Larger ones.

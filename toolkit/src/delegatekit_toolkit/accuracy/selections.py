@@ -69,6 +69,10 @@ class Selection(ABC):
         found: torch.Tensor = result if self.place is None else result[self.place]
         return found
 
+    def read(self, given: torch.Tensor) -> torch.Tensor:
+        """The choice that a program's result stands for."""
+        return given
+
     @abstractmethod
     def judged(self, operands: Mapping[str, Operand], given: torch.Tensor, own: torch.Tensor) -> Chosen:
         """The judgment of a choice; `own` is that of the reference."""
@@ -182,6 +186,10 @@ class Steps(Selection):
         """The names of the arguments that decide."""
         return self.names
 
+    def read(self, given: torch.Tensor) -> torch.Tensor:
+        """The whole numbers next to what was computed, which may be off by a rounding."""
+        return given.round()
+
     def judged(self, operands: Mapping[str, Operand], given: torch.Tensor, own: torch.Tensor) -> Chosen:
         """A number is right if it lies between those of the least and the largest operands."""
         used = [operands[name] for name in self.names]
@@ -190,6 +198,9 @@ class Steps(Selection):
         wide, exact = given.double(), own.double()
         off, span = (wide - exact).abs(), torch.maximum(high - exact, exact - low)
         beyond = ~((wide >= low) & (wide <= high)) & ~(wide.isnan() & exact.isnan())
+        if "other" in self.names:  # a divisor that may be zero explains any quotient
+            unsure = (operands["other"].low <= 0) & (operands["other"].high >= 0)
+            beyond, span = beyond & ~unsure, torch.where(unsure, torch.maximum(span, off), span)
         return _elements(given, own, beyond, off, span, (Operand.exact(exact),), _NUMBERS)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch.fx import Node
 
 from delegatekit.edge import EdgeMethod
-from delegatekit_api.nodes import argument, describe_node
+from delegatekit_api.nodes import argument, operator_name
 from delegatekit_toolkit.accuracy import Chosen, Operand, Selection, selection_of, slack, widened
 
 from .attainable import accuracy_of, held
@@ -36,14 +36,19 @@ class Followed:
     chosen: Mapping[Node, Chosen]
     #: The choices that are right, and were followed.
     choices: Choices
+    #: Selecting operator -> the node that has its choice.
+    nodes: Mapping[Node, Node]
+
+    def of(self, choice: Node) -> Chosen | None:
+        """The judgment of the choice that a node has; None if it has none that was given."""
+        return next((found for node, found in self.chosen.items() if self.nodes[node] is choice), None)
 
     @property
     def ties(self) -> tuple[str, ...]:
         """The choices that are right and not PyTorch's, in words."""
+        right = [(node, found) for node, found in self.chosen.items() if found.differing and not found.difference]
         return tuple(
-            f"{describe_node(node).partition(' in ')[0].partition(' at ')[0]}: {found.differing} of {found.total}"
-            for node, found in self.chosen.items()
-            if found.differing and not found.difference
+            f"{operator_name(node)} ({node.name}): {found.differing} of {found.total} choices" for node, found in right
         )
 
 
@@ -78,7 +83,7 @@ def follow(
                 continue
             own = rule.choice(references[node])
             if node in given and given[node].shape == own.shape:
-                choice = widened(given[node])
+                choice = rule.read(widened(given[node]))
                 operands = {
                     name: _operand(edge, nodes, argument(node, name), references, moved, known, off, precision)
                     for name in rule.reads
@@ -89,7 +94,7 @@ def follow(
                     followed[node] = own = choice
             for values, others in ((references, known), (moved, off)):
                 values[node] = _along(rule, node, own, values, others)
-    return Followed(references, moved, chosen, followed)
+    return Followed(references, moved, chosen, followed, choices_in(nodes))
 
 
 def along(choices: Choices, node: Node, values: Values, known: Values) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -52,13 +54,13 @@ class Judge:
         roundoff = max(ROUNDOFF["float32"], ROUNDOFF.get(precision, 0.0))
         off = {**self._values, **self._read(piece, lambda value: shaken(value, roundoff))}
         followed = follow(self._edge, piece.nodes, self._values, off, made, precision)
-        choices = {choice: node for node, choice in choices_in(piece.nodes).items() if node in followed.chosen}
-        return {
-            node: of_choice(followed.chosen[choices[node]])
-            if node in choices and results[node].dtype == node.meta["val"].dtype
-            else self._measured(node, results[node], followed, piece, precision)
-            for node in piece.outputs
-        }
+        return {node: self._of_output(node, results[node], followed, piece, precision) for node in piece.outputs}
+
+    def _of_output(self, node: Node, result: Any, followed: Followed, piece: Piece, precision: str) -> Measured:
+        chosen = followed.of(node)
+        if chosen is None or getattr(result, "dtype", None) != node.meta["val"].dtype:
+            return self._measured(node, result, followed, piece, precision)
+        return of_choice(chosen, partial(self._measured, node, result, followed, piece, precision))
 
     def _read(self, piece: Piece, change: Callable[[Any], Any]) -> dict[Node, Any]:
         """The values that a piece reads, transformed."""
@@ -89,10 +91,17 @@ class Judge:
         return found
 
 
-def of_choice(found: Chosen) -> Measured:
-    """The judgment of an index, a mask or whole numbers: by the operands that they stand for."""
-    ties = 0 if found.difference else found.differing
-    return Measured(found.error, found.bound, difference=found.difference, ties=ties)
+def of_choice(found: Chosen, as_number: Callable[[], Measured]) -> Measured:
+    """The judgment of an index, a mask or whole numbers: by the operands that they stand for.
+
+    Of a right choice that has roundings of its own the distance from the whole numbers counts.
+    """
+    if found.difference:
+        return Measured(found.error, found.bound, difference=found.difference)
+    number = as_number()
+    return replace(
+        number if number.error else replace(number, error=found.error, bound=found.bound), ties=found.differing
+    )
 
 
 def measured(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -113,9 +114,7 @@ class _Judge:
             followed = follow(self._edge, self._nodes, known, off, choices, self._precision)
             references, shifted = {**known, **followed.references}, {**off, **followed.moved}
             outputs += self._outputs(call, found, followed, references, shifted)
-            remarks += [
-                f"compared along the program's own selection: {text} choices are ties" for text in followed.ties
-            ]
+            remarks += [f"compared along the program's own selections: {text} are ties" for text in followed.ties]
             for name, item in ((buffer.name, buffer.updated) for buffer in self._edge.buffers.values()):
                 state[name], moved[name] = references[item], shifted[item]
         return Whole(tuple(outputs), tuple(dict.fromkeys(remarks)))
@@ -125,18 +124,16 @@ class _Judge:
     ) -> list[Output]:
         once, edge = self._once, self._edge
         accuracy = replace(once, reduction_length=once.reduction_length * (call + 1), steps=once.steps * (call + 1))
-        choices = {choice: node for node, choice in choices_in(self._nodes).items() if node in followed.chosen}
         outputs = []
         for name, item, result in zip(_names(edge, call), results_of(edge), results, strict=True):
             if not isinstance(item, Node) or result is None or not isinstance(references[item], torch.Tensor):
                 continue  # a literal, or a buffer that a delegate keeps inside
             reference, dtype = references[item], item.meta["val"].dtype
-            if item in choices and result.dtype == dtype:
-                outputs.append(Output(name, of_choice(followed.chosen[choices[item]])))
-                continue
             wide, other = widened(reference), widened(moved[item])
-            judged = measured(result, wide, reference.to(dtype), self._precision, accuracy, other, self._tighten)
-            outputs.append(Output(name, judged))
+            native = reference.to(dtype)
+            judge = partial(measured, result, wide, native, self._precision, accuracy, other, self._tighten)
+            chosen = followed.of(item) if result.dtype == dtype else None
+            outputs.append(Output(name, judge() if chosen is None else of_choice(chosen, judge)))
         return outputs
 
 

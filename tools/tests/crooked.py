@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import torch
 from torch import nn
 
-#: The plugin. The environment variable CROOKED gives the fault, at run time.
+#: A function that gives the backend a fault.
+Faulty: TypeAlias = Callable[[str], None]
+
+#: The plugin. The environment variable CROOKED gives the fault, at run time, and CROOKED_PRECISION, when the plugin is
+#: installed, the precision to which each operator's result is rounded.
 PLUGIN = '''
 import os
 from dataclasses import replace
+
+import torch
+from torch.utils._pytree import tree_map
 
 import delegatekit_reference.plugin as sound
 from delegatekit_api import hookimpl
 from delegatekit_reference.ir.graph import Ref
 from delegatekit_reference.runtime import Interpreter, ReferenceRuntime
 
+PRECISION = os.environ.get("CROOKED_PRECISION", "float32")
+
 
 @hookimpl
 def describe_backend():
     return replace(
         sound.describe_backend(), name="crooked", delegate_id="CrookedBackend", distribution="delegatekit-crooked",
-        version="1.2",
+        version="1.2", compute_precision=PRECISION,
     )
 
 
@@ -40,12 +52,22 @@ class Runtime(ReferenceRuntime):
 
 class Crooked(Interpreter):
     def step(self, index, step, args, kwargs):
-        result = super().step(index, step, args, kwargs)
+        result = tree_map(coarse, super().step(index, step, args, kwargs))
         fault, _, name = os.environ.get("CROOKED", "").partition(" ")
         if step.operator != name:
             return result
         if fault == "scaled":
             return result * 1.001
+        if fault.startswith("times"):
+            return result * float(fault.removeprefix("times"))
+        if fault == "one-twice":
+            result[1].select(-1, 1).copy_(result[1].select(-1, 0))
+        if fault == "turned":
+            return [item.flip(-1) for item in result]
+        if fault == "next":
+            return [result[0], (result[1] + 1) % args[0].shape[-1]]
+        if fault == "flipped":
+            return ~result
         if fault == "nan":
             return result * float("nan")
         if fault == "one-more":
@@ -65,6 +87,11 @@ class Crooked(Interpreter):
                 if self.graph.steps[item.value - self.graph.first_step].operator == operator:
                     return True
         return False
+
+def coarse(value):
+    """A float32 tensor rounded to the precision."""
+    known = isinstance(value, torch.Tensor) and value.dtype == torch.float32
+    return value.to(getattr(torch, PRECISION)).float() if known else value
 '''
 
 
