@@ -11,6 +11,7 @@ from delegatekit.pipeline import Lowering, Selecting, Source
 
 if TYPE_CHECKING:
     from delegatekit.compiling import Compiling
+    from delegatekit.passes import ProgramPassLike
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,8 @@ class Comparing(Selecting):
     Args:
         against: Other backends, in priority order: name the first operator that is wrong on either. Within their bounds
             on both, results cannot be further apart than both bounds together.
+        passes: Passes that change the program before backends are asked about it, in order. The model without them is
+            the reference: one that changes what is computed is named.
         scheme: Quantize first, by this scheme of the first backend ('' is its first), and compare with the
             fake-quantized model. The inputs are the calibration.
         method: The method to compare, of several.
@@ -31,6 +34,7 @@ class Comparing(Selecting):
     """
 
     against: Sequence[str] = ()
+    passes: Sequence[ProgramPassLike] | None = None
     scheme: str | None = None
     method: str | None = None
     values: Sequence[Any] | None = None

@@ -322,7 +322,9 @@ def test_the_command_names_the_operator_and_writes_the_snippet(call: Callable[..
     assert "wrote shown.py" in found.out and "Written by" in (tmp_path / "shown.py").read_text()
     shown = call("compare", "models:make", "-b", "crooked", "--json", code=1)
     assert json.loads(shown.out)["first"]["operator"]["operators"] == ["aten.tanh.default"]
-    assert "class Example" in call("compare", "models:make", "-b", "crooked", code=1).out
+    told = call("compare", "models:make", "-b", "crooked", code=1).out
+    assert "a program that shows it by itself: the same command with --snippet FILE.py" in told
+    assert "class Example" not in told and "--snippet" not in found.out
 
 
 def test_a_right_model_ends_the_command_with_0(call: Callable[..., Any], tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,6 +14,9 @@ from ..arguments import Comparing
 
 if TYPE_CHECKING:
     from ..compare import Comparison
+
+#: How to get the program that shows a divergence.
+_HOW: Final = "the same command with --snippet FILE.py"
 
 
 @cli.results_alone
@@ -64,7 +67,7 @@ def compare(
         first = found.first and dataclasses.replace(found.first, tensors={})
         cli.print_json(dataclasses.replace(found, first=first))
     else:
-        cli.show(found, type(found).text, rows=rows or None, snippet=snippet is None)
+        cli.show(found, type(found).text, rows=rows or None, snippet=_HOW if snippet is None else "")
         for path in written:
             cli.say(f"wrote {path}")
     if not found.right:

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .compare import compare
 from .comparison import Comparison
-from .result import Divergence, Measured, Operator, Output
+from .result import Divergence, JudgedPass, Measured, Operator, Output
 
-__all__ = ["Comparison", "Divergence", "Measured", "Operator", "Output", "compare"]
+__all__ = ["Comparison", "Divergence", "JudgedPass", "Measured", "Operator", "Output", "compare"]

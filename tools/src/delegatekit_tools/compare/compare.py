@@ -18,7 +18,8 @@ from delegatekit_toolkit.accuracy import ROUNDOFF
 from ..arguments import Comparing
 from .against import first_difference
 from .comparison import Comparison
-from .result import Divergence, Measured
+from .passes import judged_passes
+from .result import Divergence, JudgedPass, Measured
 from .running import Judged, Lowerings, coarsest_of
 from .search import company_of, faulty_run
 from .shown import shown
@@ -54,10 +55,12 @@ def compare(given: Comparing) -> Comparison:
     call = flat_values(programs[name], given.values, given.seed)
     if given.scheme is not None:
         programs = {name: _quantized(programs, name, call, given.scheme, given)}
+    exported = programs[name]
     order = replace(given, model=programs, inputs=None, kwargs=None, dynamic_shapes=None)
     precision = _coarsest(order, (*backends, *against))
     chosen = [backends, against] if against else [backends]
     sides = [_side(order, names, name, call, precision) for names in chosen]
+    passes = tuple(dict.fromkeys(item for side in sides for item in _passes(side, exported, call, order)))
     found = _first(sides[0], order)
     operators, remarks = tuple(item.operator for item in sides[0].tried), _remarks(sides[0])
     if against:
@@ -65,6 +68,9 @@ def compare(given: Comparing) -> Comparison:
             sides[0], sides[1], found, lambda side, item: _divergence(side, item, order)
         )
         remarks += more
+    changed = next((item.operator for item in passes if item.operator is not None), None)
+    if changed is not None:
+        found = Divergence(changed, "pass", (changed,))
     return Comparison(
         name,
         tuple("+".join(names) for names in ((backends, against) if against else (backends,))),
@@ -78,6 +84,7 @@ def compare(given: Comparing) -> Comparison:
         sum(side.lowerings.count for side in sides),
         time.perf_counter() - start,
         remarks,
+        passes,
     )
 
 
@@ -91,11 +98,19 @@ def _side(order: Comparing, names: Sequence[str], method: str, call: Sequence[An
         options=options,
         only=order.only,
         skip=order.skip,
+        passes=order.passes,
         compiling=order.compiling,
     )
     precisions = {name: choice.backend.compute_precision(options.get(name)) for name, choice in chosen.items()}
     lowerings = Lowerings(chosen, precisions, order.compiling, 1)
     return try_side(program, method, call, lowerings, precision, order.tighten)
+
+
+def _passes(side: Side, program: ExportedProgram, call: Sequence[Any], order: Comparing) -> tuple[JudgedPass, ...]:
+    """The passes that changed the program, judged; none are run again if nothing was changed."""
+    if not side.program.partitioned[side.method].changes:
+        return ()
+    return judged_passes(program, side.method, order.passes, side.lowerings.chosen, call, order.tighten)
 
 
 def _first(side: Side, order: Comparing) -> Divergence | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from .result import Divergence, Operator, Output
-from .text import divergence, skipped, table, words
+from .result import Divergence, JudgedPass, Operator, Output
+from .text import divergence, judged_pass, skipped, table, words
 
 #: Rows of the table shown by default: those that come closest to their bounds.
 _ROWS: Final = 10
@@ -28,25 +28,32 @@ class Comparison:
     seconds: float
     #: Limits of the judgment, in words.
     remarks: tuple[str, ...] = ()
+    #: The passes that changed the program before backends were asked about it.
+    passes: tuple[JudgedPass, ...] = ()
 
     @property
     def right(self) -> bool:
-        """True if all operators and all outputs are within their bounds."""
-        return self.first is None and all(output.measured.right for output in self.outputs)
+        """True if all operators, all outputs and what passes left of the program are within their bounds."""
+        judged = [*(output.measured for output in self.outputs), *(item.measured for item in self.passes)]
+        return self.first is None and all(item.right for item in judged)
 
-    def text(self, *, rows: int | None = _ROWS, snippet: bool = True) -> str:
-        """Verdict, first divergence, outputs, and a table of the `rows` operators that come closest to their bounds."""
+    def text(self, *, rows: int | None = _ROWS, snippet: str = "`first.snippet`") -> str:
+        """Verdict, first divergence, outputs, and a table of the `rows` operators that come closest to their bounds.
+
+        `snippet` says where the program is that shows the divergence; "" if that need not be said.
+        """
         compared = [item for item in self.operators if not item.skipped]
         lines = [self._verdict(compared)]
         if self.first is not None:
             lines += ["", *divergence(self.first)]
-        lines += ["", *(f"{item.name}: {words(item.measured)}" for item in self.outputs)]
+        lines += ["", *map(judged_pass, self.passes)]
+        lines += [f"{item.name}: {words(item.measured)}" for item in self.outputs]
         if found := table(compared, rows):
             lines += ["", *found]
         lines += [*skipped(self.operators), *(f"note: {remark}" for remark in self.remarks)]
         lines.append(f"{self.lowerings} lowerings, {self.seconds:.1f} s")
         if snippet and self.first is not None and self.first.snippet:
-            lines += ["", "# This program shows it:", "", self.first.snippet.rstrip()]
+            lines.append(f"a program that shows it by itself: {snippet}")
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -57,6 +64,8 @@ class Comparison:
         wrong = sum(not item.measured.right for item in compared)
         if wrong:
             return f"{where}: {wrong} of {len(compared)} operators are beyond their bounds"
+        if self.first is not None and self.first.kind == "pass":
+            return f"{where}: a pass changes the program's results; all {len(compared)} operators after it are right"
         if self.first is not None and self.first.kind == "context":
             return f"{where}: each of {len(compared)} operators is right by itself, but not together with its neighbors"
         if self.first is not None:

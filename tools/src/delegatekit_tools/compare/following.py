@@ -124,8 +124,7 @@ def _operand(
         number = held(value.float(), precision).double() if value.is_floating_point() else value
         return _between(value.double(), number.double(), torch.zeros_like(value, dtype=torch.float64))
     dtype = item.meta["val"].dtype
-    before = _before(item, nodes)
-    accuracy = accuracy_of(edge, before, {**known, **references})
+    accuracy = accuracy_of(edge, before(item, nodes), {**known, **references})
     exact = accuracy.exact and not accuracy.steps
     rounding = (
         torch.zeros_like(value, dtype=torch.float64)
@@ -141,7 +140,7 @@ def _between(value: torch.Tensor, represented: torch.Tensor, rounding: torch.Ten
     return Operand(value, torch.minimum(value - rounding, represented), torch.maximum(value + rounding, represented))
 
 
-def _before(item: Node, nodes: Sequence[Node]) -> list[Node]:
+def before(item: Node, nodes: Sequence[Node]) -> list[Node]:
     """Those of the nodes that a value is computed by, in order."""
     inside, wanted = set(nodes), {item}
     for node in reversed(nodes):

@@ -75,11 +75,28 @@ class Output:
 
 
 @dataclass(frozen=True)
+class JudgedPass:
+    """A pass that changed the program, and what it did to the results."""
+
+    #: Its name, and its owner if that is a backend: "silu", "FewerAxes(5) of backend acme (acme 1.2)".
+    name: str
+    #: The number of its changes.
+    changes: int
+    #: The result that is the furthest from what it was before the pass.
+    measured: Measured
+    #: The first change after which a value is another one, in words; empty if all results are right.
+    change: str = ""
+    #: What was changed there.
+    operator: Operator | None = None
+
+
+@dataclass(frozen=True)
 class Divergence:
     """The first operator that diverges."""
 
     operator: Operator
-    #: "alone": lowered by itself it is wrong, or fails. "context": it is right by itself, but wrong together with the
+    #: "pass": a pass that changed it changed the program's results; `operator.place` names it. "alone": lowered by
+    #: itself it is wrong, or fails. "context": it is right by itself, but wrong together with the
     #: others of `run`, the smallest run of operators that was found to show it.
     kind: str
     run: tuple[Operator, ...]

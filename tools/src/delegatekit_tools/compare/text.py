@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Final
 
 from ..text import aligned
-from .result import Divergence, Measured, Operator
+from .result import Divergence, JudgedPass, Measured, Operator
 
 _HEADERS: Final = ("of bound", "error", "bound", "SQNR dB", "operator", "runs on", "module", "source")
 #: The number of leading columns that are numbers.
@@ -23,7 +23,9 @@ def divergence(first: Divergence) -> list[str]:
     lines = [f"first operator that diverges: {item.name} ({item.node}), on {item.place}"]
     lines += [f"  {what}: {text}" for what, text in (("module", item.module), ("source", item.source)) if text]
     lines.append(f"  {words(item.measured)}")
-    if first.kind == "alone":
+    if first.kind == "pass":
+        lines.append("  the backends compute what the pass left of the model; PyTorch computes the model")
+    elif first.kind == "alone":
         lines.append(f"  it {'fails' if item.measured.fails else 'is wrong'} when it is lowered by itself, too")
     else:
         others = [f"{other.name} ({other.node})" for other in first.run]
@@ -33,6 +35,14 @@ def divergence(first: Divergence) -> list[str]:
     if first.no_snippet:
         lines.append(f"  no program that shows it: {first.no_snippet}")
     return lines
+
+
+def judged_pass(item: JudgedPass) -> str:
+    """A pass, and what it did to the results."""
+    count = f"{item.changes} change{'s' if item.changes != 1 else ''}"
+    if item.measured.right:
+        return f"pass {item.name}, {count}: {words(item.measured)}"
+    return f"pass {item.name}, {count}: wrong; {words(item.measured)}; first in {item.change}"
 
 
 def words(measured: Measured) -> str:
