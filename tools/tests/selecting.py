@@ -36,24 +36,24 @@ def _extremes(rows: torch.Tensor, scores: torch.Tensor) -> Any:
 
 
 def _top(rows: torch.Tensor, scores: torch.Tensor) -> Any:
-    values, places = scores.topk(800)
+    values, places = scores.topk(len(scores) // 2)
     return torch.exp(rows.index_select(0, places)) * values.unsqueeze(-1)
 
 
 def _sorted(rows: torch.Tensor, scores: torch.Tensor) -> Any:
     values, places = scores.sort(descending=True)
-    weights = torch.linspace(1, 2, ROWS).unsqueeze(-1)
+    weights = torch.linspace(1, 2, len(scores)).unsqueeze(-1)
     return torch.exp(rows.gather(0, places.unsqueeze(-1).expand(-1, 24)) * weights), values
 
 
 def _stable(rows: torch.Tensor, scores: torch.Tensor) -> Any:
     # Whole numbers, of which most are equal for sure, and real ones.
-    bins = torch.arange(ROWS).remainder(7).to(torch.float32)
+    bins = torch.arange(len(scores)).remainder(7).to(torch.float32)
     return bins.sort(stable=True).indices, torch.exp(rows.index_select(0, scores.sort(stable=True).indices))
 
 
 def _order(rows: torch.Tensor, scores: torch.Tensor) -> Any:
-    return torch.exp(rows.index_select(0, scores.argsort(descending=True)[:800]))
+    return torch.exp(rows.index_select(0, scores.argsort(descending=True)[: len(scores) // 2]))
 
 
 def _looked_up(rows: torch.Tensor, scores: torch.Tensor) -> Any:

@@ -49,7 +49,7 @@ def test_in_float16_a_fault_of_a_percent_is_named(name: str, operator: str, coar
 @pytest.mark.parametrize(
     ("name", "fault", "words"),
     [
-        ("topk", "one-twice aten.topk.default", "selects elements twice: 1 of 800"),
+        ("topk", "one-twice aten.topk.default", "selects elements twice: 1 of 750"),
         ("topk", "turned aten.topk.default", "indices select elements that are off by"),
         ("topk", "next aten.topk.default", "indices select elements that are off by"),
         ("sort", "turned aten.sort.default", "indices select elements that are off by"),

@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from delegatekit.edge import EdgeMethod
 from delegatekit_api.nodes import argument
-from delegatekit_toolkit.accuracy import Accuracy, inner_roundings, longest_way, roundings
+from delegatekit_toolkit.accuracy import ROUNDOFF, Accuracy, inner_roundings, longest_way, roundings
 
 from .referee import Values, rounds_of
 from .units import is_conversion, is_quantize
@@ -25,6 +25,22 @@ def accuracy_of(edge: EdgeMethod, nodes: Sequence[Node], values: Values) -> Accu
         return Accuracy(max(1, rounding), exact=rounding == 0, ill_conditioned=True)
     depth = longest_way(nodes, _integer_roundings)
     return Accuracy(max(1, depth), ill_conditioned=True, steps=max(1, depth), step=max(map(_step, quantizes)))
+
+
+def precision_of(nodes: Sequence[Node], precision: str) -> str:
+    """The coarsest precision that nodes round to which are computed in one: of mixed programs, that of a dtype."""
+    dtypes = {value.dtype for node in nodes if isinstance(value := node.meta.get("val"), torch.Tensor)}
+    names = [str(dtype).removeprefix("torch.") for dtype in dtypes if dtype in (torch.float16, torch.bfloat16)]
+    return max((precision, *names), key=ROUNDOFF.__getitem__)
+
+
+def before(item: Node, nodes: Sequence[Node]) -> list[Node]:
+    """Those of the nodes that a value is computed by, in order."""
+    inside, wanted = set(nodes), {item}
+    for node in reversed(nodes):
+        if node in wanted:
+            wanted.update(source for source in node.all_input_nodes if source in inside)
+    return [node for node in nodes if node in wanted]
 
 
 def _roundings(edge: EdgeMethod, values: Values, node: Node) -> int:

@@ -18,7 +18,7 @@ from delegatekit.edge import EdgeMethod
 from delegatekit_api.nodes import argument, operator_name
 from delegatekit_toolkit.accuracy import Chosen, Operand, Selection, selection_of, slack, widened
 
-from .attainable import accuracy_of, held
+from .attainable import accuracy_of, before, held, precision_of
 from .referee import Values, computed
 
 #: The choices that a program made: selecting operator -> its indices, mask or whole numbers.
@@ -124,12 +124,13 @@ def _operand(
         number = held(value.float(), precision).double() if value.is_floating_point() else value
         return _between(value.double(), number.double(), torch.zeros_like(value, dtype=torch.float64))
     dtype = item.meta["val"].dtype
-    accuracy = accuracy_of(edge, before(item, nodes), {**known, **references})
+    inside = before(item, nodes)
+    accuracy = accuracy_of(edge, inside, {**known, **references})
     exact = accuracy.exact and not accuracy.steps
     rounding = (
         torch.zeros_like(value, dtype=torch.float64)
         if exact
-        else slack(value, dtype, precision, accuracy, torch.as_tensor(_value(item, moved, off)))
+        else slack(value, dtype, precision_of(inside, precision), accuracy, torch.as_tensor(_value(item, moved, off)))
     )
     return _between(value.double(), held(value.to(dtype), precision).double(), rounding)
 
@@ -138,15 +139,6 @@ def _between(value: torch.Tensor, represented: torch.Tensor, rounding: torch.Ten
     """A number, the one that represents it in a precision, and all that are not further off than a bound."""
     represented = torch.where(represented.isnan(), value, represented)
     return Operand(value, torch.minimum(value - rounding, represented), torch.maximum(value + rounding, represented))
-
-
-def before(item: Node, nodes: Sequence[Node]) -> list[Node]:
-    """Those of the nodes that a value is computed by, in order."""
-    inside, wanted = set(nodes), {item}
-    for node in reversed(nodes):
-        if node in wanted:
-            wanted.update(source for source in node.all_input_nodes if source in inside)
-    return [node for node in nodes if node in wanted]
 
 
 def _choice_of(node: Node, rule: Selection) -> Node | None:

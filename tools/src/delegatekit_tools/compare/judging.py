@@ -15,7 +15,7 @@ from delegatekit.edge import EdgeMethod
 from delegatekit.quantization import sqnr_db
 from delegatekit_toolkit.accuracy import ROUNDOFF, Accuracy, Chosen, compare, shaken, widened
 
-from .attainable import accuracy_of, held
+from .attainable import accuracy_of, held, precision_of
 from .cut import Piece
 from .following import Choices, Followed, along, choices_in, follow
 from .referee import Values, computed
@@ -70,15 +70,15 @@ class Judge:
     def _measured(self, node: Node, result: Any, followed: Followed, piece: Piece, precision: str) -> Measured:
         reference, moved = followed.references[node], widened(followed.moved[node])
         accuracy = accuracy_of(self._edge, piece.nodes, self._values)
-        native = _native(node, reference)
-        found = measured(result, widened(reference), native, precision, accuracy, moved, self._tighten)
+        native, rounded = _native(node, reference), precision_of(piece.nodes, precision)
+        found = measured(result, widened(reference), native, rounded, accuracy, moved, self._tighten)
         if not found.right and isinstance(result, torch.Tensor) and result.shape == reference.shape:
             # Eager's own kernel decides where there are NaNs and infinities; inputs of the piece that are beyond the
             # range of its precision (a mask of -1e30) are infinite there, or the largest number, which is not the
             # piece's own fault.
             exact = self._represented(piece, followed.choices, precision)[node]
             result = torch.where(_saturated(result, exact, precision), exact, result)
-            found = measured(result, widened(reference), exact, precision, accuracy, moved, self._tighten)
+            found = measured(result, widened(reference), exact, rounded, accuracy, moved, self._tighten)
         return found
 
     def _represented(self, piece: Piece, choices: Choices, precision: str) -> dict[Node, Any]:

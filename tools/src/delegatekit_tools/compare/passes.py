@@ -21,8 +21,8 @@ from delegatekit_api.nodes import describe_node, operator_name, source_line
 from delegatekit_toolkit.accuracy import ROUNDOFF, longest_way, shaken, widened
 from delegatekit_toolkit.passes import Change, pass_name
 
-from .attainable import accuracy_of
-from .following import Followed, before, choices_in, follow
+from .attainable import accuracy_of, before
+from .following import Followed, choices_in, follow
 from .judging import measured
 from .referee import Values, calls_of, evaluate, given_to, results_of
 from .result import JudgedPass, Measured, Operator

@@ -16,7 +16,7 @@ from delegatekit.pipeline import LoweredProgram
 from delegatekit_api import DelegateKitError
 from delegatekit_toolkit.accuracy import ROUNDOFF, shaken, widened
 
-from .attainable import accuracy_of
+from .attainable import accuracy_of, before, precision_of
 from .cut import showing
 from .following import Choices, Followed, choices_in, follow
 from .judging import measured, of_choice
@@ -131,7 +131,8 @@ class _Judge:
             reference, dtype = references[item], item.meta["val"].dtype
             wide, other = widened(reference), widened(moved[item])
             native = reference.to(dtype)
-            judge = partial(measured, result, wide, native, self._precision, accuracy, other, self._tighten)
+            precision = precision_of(before(item, self._nodes), self._precision)
+            judge = partial(measured, result, wide, native, precision, accuracy, other, self._tighten)
             chosen = followed.of(item) if result.dtype == dtype else None
             outputs.append(Output(name, judge() if chosen is None else of_choice(chosen, judge)))
         return outputs
