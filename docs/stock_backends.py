@@ -29,20 +29,39 @@ RUNS: Final = ROOT / "out" / "stock-conformance"
 
 
 @dataclass(frozen=True)
+class Cases:
+    """A part of the suite, and the title of its table."""
+
+    title: str
+    selection: str
+    #: What the files of its runs end in, before ".json".
+    ending: str = ""
+
+
+@dataclass(frozen=True)
 class Comparison:
     """One of ExecuTorch's backends, and ours that is measured on the same cases."""
 
     stock: str
     own: str = ""
+    cases: Cases = Cases("Operators in float32", "operators/*/float32")
     #: The part of the cases: one of so many. Backends that take long get a sample, always the same.
     sample: int = 1
+    #: An option of ExecuTorch's backend, "key=value"; none if empty.
+    option: str = ""
 
-    @property
-    def shard(self) -> tuple[str, ...]:
-        """The option for the sample."""
-        return ("--shard", f"1/{self.sample}") if self.sample > 1 else ()
+    def more(self, name: str) -> tuple[str, ...]:
+        """The options of a run beside those that all have."""
+        shard = ("--shard", f"1/{self.sample}") if self.sample > 1 else ()
+        return (*shard, *(("--option", self.option) if self.option and name == self.stock else ()))
+
+    def file(self, folder: Path, name: str, kind: str = "") -> Path:
+        """The file of a run, or what was found out of it."""
+        part = f".{self.sample}" if self.sample > 1 else ""
+        return folder / f"{name}{self.cases.ending}{part}{kind}.json"
 
 
+QUANTIZED: Final = Cases("Quantized networks", "quantized/*", ".quantized")
 COMPARED: Final = (
     Comparison("executorch.xnnpack", "xnnpack"),
     Comparison("executorch.coreml", "coreml"),
@@ -50,9 +69,12 @@ COMPARED: Final = (
     Comparison("executorch.webgpu", "vulkan", sample=16),
     Comparison("executorch.openvino", sample=16),
     Comparison("executorch.qnn", "qnn", sample=16),
+    Comparison("executorch.xnnpack", "xnnpack", QUANTIZED),
+    Comparison("executorch.ethosu", "ethosu", QUANTIZED),
+    Comparison("executorch.coreml", "coreml", QUANTIZED, option="target=iOS17"),
+    Comparison("executorch.vulkan", "vulkan", QUANTIZED),
 )
-SELECTION: Final = "operators/*/float32"
-COMMAND: Final = f"delegatekit conform run NAME --quick --jobs 1 --no-stock --select '{SELECTION}' --json NAME.json"
+COMMAND: Final = "delegatekit conform run NAME --quick --jobs 1 --no-stock --select 'CASES' --json NAME.json"
 CORRECT: Final = ("delegated", "partly", "nothing_delegated")
 #: Names, numbers and dtypes of one example in an explanation.
 _PARTICULAR: Final = re.compile(r"\b\w+_\d+\b|\b\d+\b|torch\.[a-z]+\d+|\[[^]]*\]|(?<!\w)'[^']*'")
@@ -71,11 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for compared in COMPARED:
             if _works(compared.stock):
                 for name in (compared.stock, compared.own):
-                    if _works(name) and not _has(folder, name):
-                        _run(name, compared, folder / f"{name}.json")
+                    if _works(name) and not compared.file(folder, name).is_file():
+                        _run(name, compared, compared.file(folder, name))
     for compared in COMPARED:
-        if _has(folder, compared.stock):
-            _try_in_stock(folder, compared.stock)
+        if (report := compared.file(folder, compared.stock)).is_file():
+            _try_in_stock(report, compared.file(folder, compared.stock, ".own"))
     PAGE.write_text(page(folder), "utf-8")
 
 
@@ -88,31 +110,25 @@ def _works(name: str) -> bool:
 
 def _run(name: str, compared: Comparison, report: Path) -> None:
     command = [sys.executable, "-m", "delegatekit", "conform", "run", name, "--quick", "--jobs", "1", "--no-stock"]
-    more = ["--select", SELECTION, *compared.shard, "--json", str(report)]
+    more = ["--select", compared.cases.selection, *compared.more(name), "--json", str(report)]
     done = subprocess.run([*command, *more, "--resume", str(report.with_suffix(".resume"))], check=False)
     if done.returncode not in (0, 1):
         raise SystemExit(f"{name}: conform ended with exit code {done.returncode}")
 
 
-def _try_in_stock(folder: Path, name: str) -> None:
+def _try_in_stock(report: Path, made: Path) -> None:
     """Run the examples of a run's faults in ExecuTorch's own pipeline, in processes of their own."""
     tool = Path(__file__).with_name("stock_pipeline.py")
-    subprocess.run(
-        [sys.executable, str(tool), str(folder / f"{name}.json"), str(folder / f"{name}.own.json")], check=True
-    )
+    subprocess.run([sys.executable, str(tool), str(report), str(made)], check=True)
 
 
-def _has(folder: Path, name: str) -> bool:
-    return (folder / f"{name}.json").is_file()
-
-
-def _read(folder: Path, name: str) -> Any:
-    return json.loads((folder / f"{name}.json").read_text("utf-8"))
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
 
 
 def page(folder: Path) -> str:
     """The page of the reports in a folder."""
-    found = [compared for compared in COMPARED if _has(folder, compared.stock)]
+    found = [compared for compared in COMPARED if compared.file(folder, compared.stock).is_file()]
     lines = [
         "# ExecuTorch's own backends under the suite",
         "",
@@ -120,7 +136,7 @@ def page(folder: Path) -> str:
         "",
         "The conformance suite over the partitioners and compilers of the `executorch` wheel, which the plugin",
         "[delegatekit-executorch-backends](../plugins/executorch/README.md) brings, beside ours on the same",
-        "cases: the quick profile, float32.",
+        "cases: the quick profile.",
         "",
         "```sh",
         COMMAND,
@@ -129,17 +145,9 @@ def page(folder: Path) -> str:
         "`1 of 16` are the cases of `--shard 1/16`, always the same. Right are examples whose results are within the",
         "suite's tolerance, by how much of them the backend ran. Wrong is any other result, known faults of ours",
         "included; what could not be lowered, loaded or run although the backend took it is counted as failed.",
-        "",
-        "| backend | cases | examples | right: all in delegates | part of it | nothing | cases with a wrong result "
-        "| failed | crashed |",
-        "|---|---|---|---|---|---|---|---|---|",
     ]
-    shown: set[tuple[str, int]] = set()
-    for compared in found:
-        for name in (compared.stock, compared.own):
-            if _has(folder, name) and (name, compared.sample) not in shown:
-                shown.add((name, compared.sample))
-                lines.append(_row(_read(folder, name), compared.sample))
+    for cases in dict.fromkeys(compared.cases for compared in found):
+        lines += ["", *_table(folder, cases, [compared for compared in found if compared.cases == cases])]
     lines += [
         "",
         "Programs reach ExecuTorch's partitioners in our dialect, in which more is constant than in its own export,",
@@ -147,43 +155,62 @@ def page(folder: Path) -> str:
         "pipeline, too (`torch.export`, `to_edge_transform_and_lower` with its partitioner, its runtime; delegates",
         "that it does not have on this host run in our engine): the last columns say for how many it ends alike, is",
         "another fault, is right, or has no delegate there, because its partitioner takes nothing of ExecuTorch's form",
-        "of the program. Core ML's and Vulkan's delegates run in our engine here, whose refusals of a program that a",
-        "device may well run count as failed. [found.md](found.md) has the classes that were looked at, with a snippet",
-        "each.",
+        "of the program. Core ML's, Vulkan's and Ethos-U's delegates run in our engine here, whose refusals of a",
+        "program that a device may well run count as failed. [found.md](found.md) has the classes that were looked at,",
+        "with a snippet each.",
     ]
     for compared in found:
-        lines += ["", *_faults(_read(folder, compared.stock), _read(folder, f"{compared.stock}.own"))]
-    versions = {name: text for compared in found for name, text in _read(folder, compared.stock)["versions"].items()}
+        reports = (_read(compared.file(folder, compared.stock, kind)) for kind in ("", ".own"))
+        lines += ["", *_faults(compared, *reports)]
+    reports = (_read(compared.file(folder, compared.stock)) for compared in found)
+    versions = {name: text for report in reports for name, text in report["versions"].items()}
     lines += ["", "## Versions", "", ", ".join(f"{name} {version}" for name, version in versions.items())]
     return "\n".join(lines) + "\n"
 
 
-def _row(report: Any, sample: int) -> str:
+def _table(folder: Path, cases: Cases, compared: Sequence[Comparison]) -> list[str]:
+    """The counts of one part of the suite, a row for each backend."""
+    lines = [
+        f"## {cases.title}",
+        "",
+        f"CASES are `{cases.selection}`.",
+        "",
+        "| backend | cases | examples | right: all in delegates | part of it | nothing | cases with a wrong result "
+        "| failed | crashed |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    files = {path: item for item in compared for name in (item.stock, item.own) if (path := item.file(folder, name))}
+    return [*lines, *(_row(_read(path), item) for path, item in files.items() if path.is_file())]
+
+
+def _row(report: Any, compared: Comparison) -> str:
     summary, name = report["summary"], report["backend"]["name"]
     correct, verdicts = summary["correct"], summary["verdicts"]
     failed = sum(verdicts.get(kind, 0) for kind in ("lowering error", "load error", "run error", "contract broken"))
     crashed = sum(verdicts.get(kind, 0) for kind in ("crash", "timeout"))
-    part = f"1 of {sample}" if sample > 1 else "all"
+    part = f"1 of {compared.sample}" if compared.sample > 1 else "all"
+    name += f" ({compared.option})" if compared.option and name == compared.stock else ""
     counts = (summary["examples"], *(correct[kind] for kind in CORRECT), verdicts.get("wrong result", 0))
     return f"| {name} | {part} | {' | '.join(map(str, (*counts, failed, crashed)))} |"
 
 
-def _faults(report: Any, own: Mapping[str, str]) -> list[str]:
+def _faults(compared: Comparison, report: Any, own: Mapping[str, str]) -> list[str]:
     """A row for each class of faults of one backend, the most frequent first."""
     operators: dict[tuple[str, str], list[str]] = defaultdict(list)
     ends: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for key, fault in faults(report):
         kind = fault["verdict"], _class(fault["detail"])
-        operators[kind].append(key.split("/")[1])
+        operators[kind].append(key.split("/")[1].split(" ")[0])
         ends[kind][verdict(fault, own[key])] += 1
-    name = report["backend"]["name"]
-    lines = [f"## {name}", ""]
+    lines = [f"## {compared.stock}: {compared.cases.title.lower()}", ""]
     total: Counter[str] = sum(ends.values(), Counter())
     ended = (
         f"{total[ALIKE]} end alike, {total[OTHER]} otherwise, {total[RIGHT]} are right, {total[LEFT]} have no delegate"
     )
+    if not total:
+        return [*lines, "No faults."]
     lines += [f"Of {total.total()} faults, {ended} in ExecuTorch's own pipeline.", ""]
-    lines += ["| verdict | what is said | operators | faults | alike | another | right | no delegate |"]
+    lines += ["| verdict | what is said | cases | faults | alike | another | right | no delegate |"]
     lines += ["|---|---|---|---|---|---|---|---|"]
     for kind, names in sorted(operators.items(), key=lambda item: (-len(item[1]), item[0])):
         most = [f"`{operator}`" for operator, _ in Counter(names).most_common(4)]
