@@ -1,4 +1,4 @@
-"""Runs a delegate in stock ExecuTorch, for backends whose delegate is built into that library.
+"""Stock ExecuTorch: runs a delegate in it, for backends whose delegate is built into that library; and its binding.
 
 ExecuTorch's low-level binding is used: its Python layer would import the whole stock stack.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -135,6 +137,17 @@ def stock_has(delegate_id: str, install: str) -> Availability:
     if delegate_id not in registered:
         return Availability(False, f"the installed executorch was built without {delegate_id}")
     return Availability(True)
+
+
+def binding_with_all_kernels() -> Any:
+    """ExecuTorch's low-level binding, after the wheel's kernels of quantized operators were added to the process.
+
+    Raises ImportError if it is not installed, OSError if its libraries do not fit.
+    """
+    found = _binding()
+    with suppress(Exception):  # a wheel without them: files that need them do not load
+        import_module("executorch.kernels.quantized")
+    return found
 
 
 def _binding() -> Any:

@@ -18,7 +18,7 @@ from ..pipeline import Lowering, Source
 from ..plugins.discovery import AUTO
 from .arguments import JsonOption, Said, command, option, texts
 from .auto import tuned, without_auto
-from .console import is_narrow, print_json, progress, say, show, usage, warn
+from .console import is_narrow, print_json, progress, remark, say, show, usage, warn
 from .places import default_place, question_place
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ def _placed(
     if measurements is None:
         warn("the model is tuned first; `delegatekit tune` writes measurements that `--measurements` reads")
         measurements = tuned(model, backends, options=options)
+        remark(f"{measurements}")
     return placement(**vars(model), measurements=measurements, backends=backends, options=options)
 
 
@@ -201,7 +202,7 @@ class _Tools:
     def show(self, program: LoweredProgram, *, idle: bool) -> None:
         """Who runs what, and, with the tools, the report."""
         if not self._as_json:
-            style = "bold yellow" if idle and program.shares.is_idle else ""
+            style = "bold red" if program.shares.is_idle else ""
             for line in program.shares.lines():
                 say(line, style)
         if self._report is None:

@@ -51,6 +51,8 @@ def tune(
         cli.print_json(found)
         return
     cli.show(found, str)
+    if found.nothing_delegated:
+        cli.say("nothing is delegated: the runtime's own kernels are the fastest", "bold red")
     if units:
         cli.show(found, Measurements.units_text)
     cli.say(f"wrote {place}")

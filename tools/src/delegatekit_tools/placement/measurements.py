@@ -18,9 +18,11 @@ from delegatekit_toolkit.json_text import decoded, parse_object, plain, said, to
 from delegatekit_toolkit.number_text import human_time
 
 #: Version of the file's format.
-FORMAT: Final = 1
-#: A mixture is chosen if it is faster than the best of the others by more than this fraction: less is noise.
+FORMAT: Final = 2
+#: Something is chosen in place of the best single backend if it is faster by more than this fraction: less is noise.
 MARGIN: Final = 0.02
+#: A backend whose time is an estimate is chosen in place of a measured one if it is faster by more than this fraction.
+DOUBT: Final = 0.2
 
 _HINT: Final = "`delegatekit tune` writes such files"
 
@@ -33,12 +35,45 @@ class Candidate:
     name: str
     #: The backends that it is lowered with, in priority order.
     backends: tuple[str, ...]
-    #: Seconds of a call of each method, summed up: the median of the calls.
+    #: Seconds of a call of each method, summed up: the median of calls in rounds with others; the least of the calls
+    #: of one that is far behind the fastest.
     seconds: float
     #: Method -> node -> backend; None for the default placement of lowering with the backends.
     placement: Mapping[str, Mapping[str, str]] | None = None
     #: The operators that are not decomposed, or backends whose requests apply; None for all.
     keep: tuple[str, ...] | None = None
+    #: The number of delegates: without any, the runtime computes everything.
+    delegates: int = 0
+    #: The reason why the time is an estimate; empty if it was measured in the runtime that files are for.
+    estimate: str = ""
+
+    @property
+    def is_single(self) -> bool:
+        """True for one backend with what it takes by itself, and for the runtime alone."""
+        return self.placement is None and len(self.backends) <= 1
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The fastest candidate of several backends against the fastest single one, in rounds of a process of their own."""
+
+    candidate: str
+    against: str
+    #: The median over the rounds of the candidate's time divided by the other's, and what three of four do not exceed.
+    ratio: float
+    quartile: float
+    rounds: int
+
+    @property
+    def holds(self) -> bool:
+        """True if the candidate is faster by more than noise, and in most rounds."""
+        return self.ratio < 1 - MARGIN and self.quartile < 1
+
+    def __str__(self) -> str:
+        found = f"{self.candidate} takes {self.ratio:.3f} of the time of {self.against} in {self.rounds} rounds"
+        if self.holds:
+            return f"{found}, three of four below {self.quartile:.3f}: chosen"
+        return f"{found}, not less than {1 - MARGIN:.2f}, or not in three of four: not chosen"
 
 
 @dataclass(frozen=True)
@@ -48,6 +83,8 @@ class UnitTimes:
     signature: str
     count: int
     seconds: Mapping[str, float]
+    #: The runners whose times are estimates.
+    estimates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,14 +100,18 @@ class Tuned:
     borders: Mapping[str, float] = field(default_factory=dict)
     #: Backend -> the reason why it was left out.
     left_out: Mapping[str, str] = field(default_factory=dict)
+    #: None if there was only one way, or nothing came close to the best single backend.
+    verification: Verification | None = None
 
     @property
     def chosen(self) -> Candidate:
-        """The fastest; a mixture only if it is faster by more than the noise. Equal ones: the first."""
-        plain_ones = [item for item in self.candidates if item.placement is None]
-        best = min(plain_ones, key=lambda item: item.seconds)
-        mixture = min(self.candidates, key=lambda item: item.seconds)
-        return mixture if mixture.seconds < best.seconds * (1 - MARGIN) else best
+        """The best single candidate, unless another one was verified to be faster. Equal ones: the first."""
+        verified = self.verification
+        if verified is not None and verified.holds:
+            for item in self.candidates:
+                if item.name == verified.candidate:
+                    return item
+        return best_single(self.candidates)
 
     def among(self, backends: Collection[str]) -> Tuned:
         """The same among those candidates that need no other backends."""
@@ -83,9 +124,31 @@ class Tuned:
         for item in sorted(self.candidates, key=lambda item: item.seconds):
             ratio = item.seconds / chosen.seconds if chosen.seconds else 1.0
             mark = "*" if item is chosen else " "
-            lines.append(f"{mark} {human_time(item.seconds):>10} {clock}  {ratio:6.2f}x  {item.name}")
+            guess = f"  (estimate: {item.estimate})" if item.estimate else ""
+            lines.append(f"{mark} {human_time(item.seconds):>10} {clock}  {ratio:6.2f}x  {item.name}{guess}")
+        if self.verification is not None:
+            lines.append(f"  {self.verification}")
         lines += [f"  {name} was left out: {reason}" for name, reason in self.left_out.items()]
         return "\n".join(lines)
+
+
+def best_single(candidates: Collection[Candidate]) -> Candidate:
+    """The fastest backend alone; the runtime alone only where it was measured to be faster than all of them.
+
+    A backend whose time is an estimate is taken only if it seems much faster than those that were measured.
+    """
+    singles = [item for item in candidates if item.is_single]
+    backends = [item for item in singles if item.delegates]
+    alone = [item for item in singles if not item.delegates]
+    measured = [item for item in backends if not item.estimate]
+    best = min(measured or backends or alone, key=lambda item: item.seconds)
+    guess = min(backends, key=lambda item: item.seconds, default=best)
+    if guess.seconds < best.seconds * (1 - DOUBT):
+        best = guess
+    for item in alone:
+        if not (item.estimate or best.estimate) and item.seconds < best.seconds * (1 - MARGIN):
+            best = item
+    return best
 
 
 @dataclass(frozen=True)
@@ -98,7 +161,15 @@ class Measurements:
     programs: Mapping[str, Tuned]
 
     def __str__(self) -> str:
-        return "\n".join(tuned.text(self.clock) for tuned in self.programs.values())
+        place = self.machine.get("runtime", "an unknown runtime")
+        threads = self.machine.get("threads", "1")
+        head = f"in {place}, {threads} thread{'' if threads == '1' else 's'}:"
+        return "\n".join([head, *(tuned.text(self.clock) for tuned in self.programs.values())])
+
+    @property
+    def nothing_delegated(self) -> bool:
+        """True if the fastest way of a program is without any delegate."""
+        return any(not tuned.chosen.delegates for tuned in self.programs.values())
 
     def units_text(self) -> str:
         """The time of each unit on each of its runners, the fastest first; the longest units first."""
@@ -106,7 +177,10 @@ class Measurements:
         lines = []
         for unit in sorted(units, key=lambda unit: -unit.count * min(unit.seconds.values())):
             fastest = sorted(unit.seconds.items(), key=lambda item: item[1])
-            times = ", ".join(f"{name or 'runtime'} {human_time(seconds)}" for name, seconds in fastest)
+            times = ", ".join(
+                f"{name or 'runtime'} {'about ' if name in unit.estimates else ''}{human_time(seconds)}"
+                for name, seconds in fastest
+            )
             lines += [f"{unit.count} x {unit.signature}", f"    {times}"]
         return "\n".join(lines)
 
@@ -154,8 +228,8 @@ class Measurements:
         return measurements
 
 
-def machine_facts() -> dict[str, str]:
-    """The facts besides the program that times depend on."""
+def machine_facts(runtime: Mapping[str, str]) -> dict[str, str]:
+    """The facts besides the program that times depend on; `runtime` are those of the runtime that took them."""
     return {
         "system": platform.system(),
         "machine": platform.machine(),
@@ -163,6 +237,7 @@ def machine_facts() -> dict[str, str]:
         "threads": str(torch.get_num_threads()),
         "torch": torch.__version__,
         "delegatekit": __version__,
+        **runtime,
     }
 
 
@@ -180,7 +255,7 @@ def check_fitting(found: Measurements, tuned: Tuned, backends: Mapping[str, Load
                 where="measurements",
                 hint="another version may take other operators: tune again",
             )
-    here = machine_facts()
+    here = machine_facts({key: found.machine[key] for key in ("runtime", "threads") if key in found.machine})
     differ = [
         f"{key} {found.machine.get(key)}, not {value}" for key, value in here.items() if found.machine.get(key) != value
     ]
@@ -205,10 +280,12 @@ def _fault(found: Measurements) -> str | None:
     if found.clock not in ("CPU", "wall"):
         return f"clock {said(found.clock)}"
     for tuned in found.programs.values():
-        if all(candidate.placement is not None for candidate in tuned.candidates):
+        if not any(candidate.is_single for candidate in tuned.candidates):
             return "no candidate is of a single backend"
         times = [tuned.borders, *(unit.seconds for unit in tuned.units.values())]
         times += [{candidate.name: candidate.seconds} for candidate in tuned.candidates]
+        if tuned.verification is not None:
+            times.append({tuned.verification.candidate: tuned.verification.ratio})
         for name, seconds in (item for each in times for item in each.items()):
             if seconds < 0:
                 return f"{name or 'runtime'} is {seconds:g}, not a time"

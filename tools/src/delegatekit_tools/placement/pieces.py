@@ -17,8 +17,9 @@ from delegatekit.pipeline import LoweredProgram
 from delegatekit_api import ProgramView
 from delegatekit_api.nodes import operator_name
 
+from .clock import Measurer
 from .labeling import Problem, choose
-from .units import Unit, units_of
+from .units import Unit, signature, units_of
 
 
 class Lowerer(Protocol):
@@ -32,16 +33,6 @@ class Lowerer(Protocol):
         keep: Collection[str] | None = None,
     ) -> LoweredProgram:
         """As `delegatekit.lower` with these arguments."""
-
-
-class Measurer(Protocol):
-    """Measures lowered programs."""
-
-    def instructions(self, program: LoweredProgram, method: str) -> Sequence[float]:
-        """Seconds of each instruction of a method."""
-
-    def wholes(self, programs: Sequence[LoweredProgram]) -> Sequence[float]:
-        """Seconds of a call of each program, all methods together."""
 
 
 @dataclass
@@ -83,6 +74,10 @@ class Pieces:
         self.methods: dict[str, _Method] = {}
         #: Backend -> seconds that two neighbors save if both are there.
         self.borders: dict[str, float] = {}
+        #: Runner -> the reason why its times are estimates.
+        self.estimates: dict[str, str] = {}
+        #: Operator with its shapes (`signature`) -> seconds of the kernels in the runtime of the file.
+        self.kernels: dict[str, float] = {}
 
     def measure_units(self, runner: str) -> None:
         """The time of each unit on a backend, in a delegate of its own; or on the runtime's kernels."""
@@ -91,7 +86,13 @@ class Pieces:
         for name, method in program.methods.items():
             units = apart.units(method.edge)
             known = self.methods.setdefault(name, _Method(units, [{} for _ in units]))
-            of_node = _seconds_of_nodes(program, name, self._measurer.instructions(program, name))
+            timed = self._measurer.instructions(program, name)
+            of_node = _seconds_of_nodes(program, name, timed.seconds)
+            if timed.estimate:
+                self.estimates[runner] = timed.estimate
+            else:
+                fallback = program.methods[name].plan.fallback
+                self.kernels |= {signature(node): of_node[node.name] for node in fallback if node.name in of_node}
             mine = {_names(unit): unit for unit in units}
             for unit, costs in zip(known.units, known.seconds, strict=True):
                 same = mine.get(_names(unit))
@@ -105,7 +106,7 @@ class Pieces:
         saved, edges = 0.0, 0
         for name, method in self.methods.items():
             callers = _callers(program, name)
-            taken = zip(self._measurer.instructions(program, name), callers, strict=True)
+            taken = zip(self._measurer.instructions(program, name).seconds, callers, strict=True)
             together = sum(seconds for seconds, who in taken if who is not None and who.partition.backend == backend)
             saved += sum(costs.get(backend, 0.0) for costs in method.seconds) - together
             edges += sum(owners[name][first] == owners[name][second] == backend for first, second in method.edges)
@@ -179,6 +180,20 @@ def _names(unit: Unit) -> frozenset[str]:
 
 def _prefer(backend: str, costs: Mapping[str, float]) -> str:
     return backend if backend in costs else "" if "" in costs else min(costs)
+
+
+def estimated(program: LoweredProgram, measurer: Measurer, kernels: Mapping[str, float]) -> float:
+    """Seconds of a call of a program that the runtime of the file does not run here: delegates by what stands in for
+    it, operators by the times of their kernels in that runtime, where they are known."""
+    total = 0.0
+    for name, method in program.methods.items():
+        times = measurer.instructions(program, name).seconds
+        called = sum(taken for taken, who in zip(times, _callers(program, name), strict=True) if who is not None)
+        rest = _seconds_of_nodes(program, name, times)
+        total += called + sum(
+            kernels.get(signature(node), rest.get(node.name, 0.0)) for node in method.plan.fallback
+        )
+    return total
 
 
 def _callers(program: LoweredProgram, method: str) -> list[Any]:

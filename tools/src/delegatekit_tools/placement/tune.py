@@ -21,10 +21,12 @@ from .measuring import best, measure
 def tune(given: Measuring) -> Measurements:
     """Measure a model on backends that run here, to lower it in the fastest way: `lower(..., **placement(...))`.
 
-    Each operator is timed in a delegate of its own on each backend that takes it, and on the runtime's kernels; the
-    cost of a border is what joining operators saves. The cheapest mixtures by these figures, each backend alone, all in
-    the given order, and the runtime alone are then timed as a whole, in turn, on the example inputs. A mixture is
-    chosen only if it is faster than all others by 2 %.
+    Times are those of ExecuTorch's own runtime, in a process of its own, where it has the delegates (or
+    `delegatekit-executorch` adds them); otherwise they are estimates, and say so. Each operator is timed in a delegate
+    of its own on each backend that takes it, and on the runtime's kernels; the cost of a border is what joining
+    operators saves. The cheapest mixtures by these figures, each backend alone, all in the given order, and the runtime
+    alone are then timed as a whole on the example inputs, in rounds. A mixture is chosen only if it is faster than the
+    best single backend by 2 % once more, in a new process; the runtime alone only if it was measured to be faster.
 
     Raises as `lower` does, and LoweringError for a backend that does not run here.
     """

@@ -35,7 +35,7 @@ class Unit:
     @property
     def signature(self) -> str:
         """Operators, dtypes, shapes and options, as text: equal for layers that are alike."""
-        return "; ".join(map(_signature, (node for node in self.nodes if node.target is not operator.getitem)))
+        return "; ".join(map(signature, (node for node in self.nodes if node.target is not operator.getitem)))
 
     @property
     def key(self) -> str:
@@ -117,7 +117,8 @@ def _is_conversion(node: Node, kind: str) -> bool:
     return operator_name(node).partition(".")[2].startswith(kind)
 
 
-def _signature(node: Node) -> str:
+def signature(node: Node) -> str:
+    """An operator with the dtypes, shapes and options of its arguments, as text."""
     arguments = [*map(_text, node.args), *(f"{name}={_text(value)}" for name, value in node.kwargs.items())]
     return f"{operator_name(node)}({', '.join(arguments)})"
 
