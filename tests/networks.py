@@ -23,7 +23,7 @@ class Block(nn.Sequential):
 
 
 class Detector(nn.Module):
-    """Convolutions to a grid of boxes; then the best of them are selected, sorted, and those that overlap suppressed."""
+    """Convolutions to a grid of boxes; the best are selected, those that overlap suppressed, and the rest sorted."""
 
     def __init__(self, classes: int = 4, kept: int = 16) -> None:
         super().__init__()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from delegatekit.plugins import PluginWarning
 from delegatekit_api import DelegateKitError, FormatError, LoweringError
 from delegatekit_api.nodes import operator_name
 from delegatekit_tools.placement import measuring as auto
-from delegatekit_tools.placement.clock import EngineMeasurer
+from delegatekit_tools.placement.clock import EngineMeasurer, Timed
 
 BACKENDS = ["xnnpack", "reference"]
 
@@ -55,10 +56,10 @@ class FakeMeasurer:
     slow = SLOW
     border = BORDER
 
-    def __init__(self, inputs: Any, **settings: Any) -> None:
-        pass
+    def instructions(self, program: LoweredProgram, method: str) -> Timed:
+        return Timed(tuple(self.seconds(program, method)))
 
-    def instructions(self, program: LoweredProgram, method: str) -> Sequence[float]:
+    def seconds(self, program: LoweredProgram, method: str) -> Sequence[float]:
         lowered = program.methods[method]
         names = {node.meta["debug_handle"]: operator_name(node) for node in lowered.plan.fallback}
         return [
@@ -74,19 +75,27 @@ class FakeMeasurer:
             self.slow.get((backend, operator_name(node)), 1.0) for node in delegate.partition.nodes
         )
 
-    def wholes(self, programs: Sequence[LoweredProgram]) -> Sequence[float]:
-        return [sum(self.instructions(program, "forward")) for program in programs]
+    def wholes(self, programs: Sequence[LoweredProgram]) -> Sequence[Timed]:
+        return [Timed((sum(self.seconds(program, "forward")),) * 3, rounds=True) for program in programs]
+
+    def again(self, programs: Sequence[LoweredProgram]) -> Sequence[Timed]:
+        return self.wholes(programs)
+
+
+@contextmanager
+def fake(*given: Any, **settings: Any) -> Iterator[Any]:
+    yield FakeMeasurer(), {"runtime": "a table"}
 
 
 @pytest.fixture(autouse=True)
 def times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "EngineMeasurer", FakeMeasurer)
+    monkeypatch.setattr(auto, "measurer_of", fake)
 
 
 @pytest.fixture(scope="module")
 def found() -> Measurements:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(auto, "EngineMeasurer", FakeMeasurer)
+        patch.setattr(auto, "measurer_of", fake)
         return delegatekit.tune(MODEL, X, backends=BACKENDS)
 
 
@@ -239,7 +248,8 @@ def test_a_placement_of_ones_own(found: Measurements) -> None:
 def test_the_engine_measures() -> None:
     program = delegatekit.lower(MODEL, X, backends=["xnnpack"])
     for cpu in (True, False):
-        measurer = EngineMeasurer({"forward": (X, {})}, runs=3, warm_up=1, cpu=cpu)
-        times = measurer.instructions(program, "forward")
-        assert len(times) == len(program.debug_map()["forward"]["instructions"]) and min(times) >= 0
-        assert sum(times) > 0 and len(measurer.wholes([program, program])) == 2
+        measurer = EngineMeasurer({"forward": (X, {})}, runs=3, warm_up=1, cpu=cpu, reason="a stand-in")
+        found = measurer.instructions(program, "forward")
+        assert len(found.seconds) == len(program.debug_map()["forward"]["instructions"]) and min(found.seconds) >= 0
+        assert sum(found.seconds) > 0 and found.estimate == "a stand-in"
+        assert all(item.rounds and len(item.seconds) >= 3 for item in measurer.wholes([program, program]))

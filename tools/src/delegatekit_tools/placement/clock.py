@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from delegatekit.engine import load
 from delegatekit.pipeline import LoweredProgram
+from delegatekit_toolkit.scratch import scratch
 
 from ..profile import instruction_times
 from .rounds import times_in_rounds
@@ -133,6 +134,21 @@ def typical(timed: Timed) -> float:
     return median(timed.seconds) if timed.rounds else min(timed.seconds)
 
 
-def facts_of(runtime: StockRuntime) -> Mapping[str, str]:
-    """The version and threads of the runtime that measures."""
-    return runtime.facts or {"runtime": "DelegateKit's engine"}
+@contextmanager
+def measurer_of(
+    inputs: Inputs, delegate_ids: Mapping[str, str], *, runs: int, warm_up: int, cpu: bool
+) -> Iterator[tuple[Measurer, Mapping[str, str]]]:
+    """ExecuTorch's runtime where it is installed, otherwise the engine; and the facts of it that times depend on.
+
+    `delegate_ids` are those of the backends, by their names.
+    """
+    engine = partial(EngineMeasurer, inputs, runs=runs, warm_up=warm_up, cpu=cpu)
+    with scratch() as folder:
+        runtime = StockRuntime(folder, inputs, delegate_ids, runs=runs, warm_up=warm_up, cpu=cpu)
+        try:
+            if runtime.missing:
+                yield engine(reason=runtime.missing), {"runtime": "DelegateKit's engine"}
+            else:
+                yield RuntimeMeasurer(runtime, lambda reason: engine(reason=reason)), runtime.facts
+        finally:
+            runtime.renew()

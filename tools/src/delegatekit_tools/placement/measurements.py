@@ -70,10 +70,12 @@ class Verification:
         return self.ratio < 1 - MARGIN and self.quartile < 1
 
     def __str__(self) -> str:
-        found = f"{self.candidate} takes {self.ratio:.3f} of the time of {self.against} in {self.rounds} rounds"
+        found = f"{self.candidate} takes {self.ratio:.3f} times as long as {self.against}"
+        found = f"{found} (median of {self.rounds} rounds; three of four below {self.quartile:.3f})"
         if self.holds:
-            return f"{found}, three of four below {self.quartile:.3f}: chosen"
-        return f"{found}, not less than {1 - MARGIN:.2f}, or not in three of four: not chosen"
+            return f"{found}: chosen"
+        reason = f"less than {MARGIN:.0%} faster" if self.ratio >= 1 - MARGIN else "not faster in three of four"
+        return f"{found}: {reason}, not chosen"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from torch.export import ExportedProgram
@@ -13,13 +12,11 @@ from delegatekit.partition import keep_operators
 from delegatekit.pipeline import LoweredProgram
 from delegatekit.plugins import LoadedBackend, backends, get_backend
 from delegatekit_api import DelegateKitError, LoweringError
-from delegatekit_toolkit.scratch import scratch
 
 from ..arguments import Measuring
 from ..digest import program_digest
-from .clock import EngineMeasurer, Measurer, RuntimeMeasurer, facts_of
+from .clock import measurer_of
 from .measurements import Measurements, Tuned, check_fitting, machine_facts, version_of
-from .stock import StockRuntime
 from .trials import Tuning, example_inputs
 
 #: The clocks: wall time, or CPU time of this process.
@@ -53,27 +50,14 @@ def measure(given: Measuring, lower: Lower) -> Measurements:
         return lower(programs, backends=backends, options=options, partition=partition, keep=keep)
 
     wishes = keep_operators({name: backend.create_partitioner(chosen[name]) for name, backend in loaded.items()})
-    with scratch() as folder:
-        inputs = example_inputs(programs)
-        ids = {name: str(backend.description.delegate_id) for name, backend in loaded.items()}
-        runtime = StockRuntime(folder, inputs, ids, runs=runs, warm_up=warm_up, cpu=clock == "CPU")
-        engine = partial(EngineMeasurer, inputs, runs=runs, warm_up=warm_up, cpu=clock == "CPU")
-        try:
-            tuning = Tuning(lower_with, list(loaded), _measurer(runtime, engine), wishes, given.say)
-            found = tuning.run(
-                {name: version_of(backend) for name, backend in loaded.items()},
-                {name: item.to_mapping() for name, item in chosen.items()},
-            )
-        finally:
-            runtime.renew()
-    return Measurements(clock, machine_facts(facts_of(runtime)), {program_digest(programs, values=False): found})
-
-
-def _measurer(runtime: StockRuntime, engine: Callable[..., EngineMeasurer]) -> Measurer:
-    """ExecuTorch's runtime where it is installed."""
-    if runtime.missing:
-        return engine(reason=runtime.missing)
-    return RuntimeMeasurer(runtime, lambda reason: engine(reason=reason))
+    ids = {name: str(backend.description.delegate_id) for name, backend in loaded.items()}
+    inputs = example_inputs(programs)
+    with measurer_of(inputs, ids, runs=runs, warm_up=warm_up, cpu=clock == "CPU") as (measurer, facts):
+        found = Tuning(lower_with, list(loaded), measurer, wishes, given.say).run(
+            {name: version_of(backend) for name, backend in loaded.items()},
+            {name: item.to_mapping() for name, item in chosen.items()},
+        )
+    return Measurements(clock, machine_facts(facts), {program_digest(programs, values=False): found})
 
 
 def best(

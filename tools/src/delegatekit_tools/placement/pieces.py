@@ -79,13 +79,21 @@ class Pieces:
         #: Operator with its shapes (`signature`) -> seconds of the kernels in the runtime of the file.
         self.kernels: dict[str, float] = {}
 
+    def find_units(self) -> None:
+        """The units of each method; none of them has times yet."""
+        self._alone, self._on_runtime = self._apart("")
+        self.methods = {
+            name: _Method(units, [{} for _ in units])
+            for name, method in self._on_runtime.methods.items()
+            for units in [self._alone.units(method.edge)]
+        }
+
     def measure_units(self, runner: str) -> None:
         """The time of each unit on a backend, in a delegate of its own; or on the runtime's kernels."""
-        apart = _Apart(self._backends, runner)
-        program = self._lower(self._backends, partition=apart, keep=self.keep)
+        apart, program = self._apart(runner) if runner else (self._alone, self._on_runtime)
         for name, method in program.methods.items():
             units = apart.units(method.edge)
-            known = self.methods.setdefault(name, _Method(units, [{} for _ in units]))
+            known = self.methods[name]
             timed = self._measurer.instructions(program, name)
             of_node = _seconds_of_nodes(program, name, timed.seconds)
             if timed.estimate:
@@ -98,6 +106,10 @@ class Pieces:
                 same = mine.get(_names(unit))
                 if same is not None and apart.runner(same) == runner:
                     costs[runner] = sum(of_node.get(node.name, 0.0) for node in same.nodes)
+
+    def _apart(self, runner: str) -> tuple[_Apart, LoweredProgram]:
+        apart = _Apart(self._backends, runner)
+        return apart, self._lower(self._backends, partition=apart, keep=self.keep)
 
     def measure_borders(self, backend: str) -> None:
         """The savings of neighbors on a backend: its units, each alone, against the same ones joined."""
@@ -190,9 +202,7 @@ def estimated(program: LoweredProgram, measurer: Measurer, kernels: Mapping[str,
         times = measurer.instructions(program, name).seconds
         called = sum(taken for taken, who in zip(times, _callers(program, name), strict=True) if who is not None)
         rest = _seconds_of_nodes(program, name, times)
-        total += called + sum(
-            kernels.get(signature(node), rest.get(node.name, 0.0)) for node in method.plan.fallback
-        )
+        total += called + sum(kernels.get(signature(node), rest.get(node.name, 0.0)) for node in method.plan.fallback)
     return total
 
 

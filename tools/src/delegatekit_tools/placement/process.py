@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
@@ -52,7 +52,7 @@ def start(backends: Mapping[str, str], threads: int) -> dict[str, Any]:
 
 
 def _host(needed: Sequence[str]) -> str:
-    """Have the plugins of these backends run their delegates in the runtime; the reason if that cannot be, else empty."""
+    """Have the plugins of these backends run their delegates in the runtime; the reason if that cannot be, or ""."""
     if find_spec("delegatekit_executorch") is None:
         return "ExecuTorch's wheel does not have its delegate; pip install delegatekit-executorch adds it"
     os.environ["DELEGATEKIT_BACKENDS"] = ",".join(needed)  # the others need not be loaded
@@ -74,7 +74,9 @@ def _refusal(name: str, identifier: str, own: set[str]) -> str:
             from delegatekit.plugins import get_backend
 
             get_backend(name).runtime_availability(apart=False)
-    return "" if found._is_available(identifier) else "its delegate in ExecuTorch's runtime says that it cannot run here"
+    return (
+        "" if found._is_available(identifier) else "its delegate in ExecuTorch's runtime says that it cannot run here"
+    )
 
 
 class _File:
@@ -126,14 +128,19 @@ def _dense(value: Any) -> Any:
     return value.detach().contiguous()
 
 
-_DOES: Final = {"start": start, "alone": alone, "rounds": rounds, "record": record}
+_DOES: Final[dict[str, Callable[..., dict[str, Any]]]] = {
+    "start": start,
+    "alone": alone,
+    "rounds": rounds,
+    "record": record,
+}
 
 
 def _reply(question: bytes) -> bytes:
     asked = json.loads(question)
     earlier = _hosted_error()
     try:
-        found: dict[str, Any] = _DOES[asked.pop("do")](**asked)
+        found = _DOES[asked.pop("do")](**asked)
     except Exception as error:
         told = _hosted_error()
         found = {"fault": f"{error}" if told is None or told is earlier else f"{error}: {told}"}

@@ -14,9 +14,7 @@ _MOST: Final = 10
 _ENOUGH: Final = 1.0
 
 
-def times_alone(
-    call: Callable[[], object], *, cpu: bool, runs: int, warm_up: int, seconds: float
-) -> list[float]:
+def times_alone(call: Callable[[], object], *, cpu: bool, runs: int, warm_up: int, seconds: float) -> list[float]:
     """Seconds of some calls, at least one: at most `warm_up + runs`, and none is begun after `seconds`.
 
     Warm-up calls are left out if others follow in time.

@@ -23,7 +23,7 @@ from ..profile import read_etdump
 #: Seconds after which no further call begins: of a file alone, of files in rounds, of a recording.
 _ALONE: Final = 2.0
 _ROUNDS: Final = 20.0
-_RECORDING: Final = 3.0
+_RECORDING: Final = 2.0
 #: Seconds that an answer may take: one call of a large network on kernels without blocks takes minutes.
 _PATIENCE: Final = 600.0
 

@@ -126,8 +126,10 @@ class Tuning:
     def _measure(self, pieces: Pieces, known: Sequence[object]) -> bool:
         """Measure the pieces, unless their form is known; returns whether it did."""
         what = "" if pieces.keep is None else f" with {', '.join(pieces.keep) or 'none'} whole"
+        if not self._tolerantly(_RUNTIME, pieces.find_units) or pieces.form in known:
+            return False
         self._say(f"timing each operator on the runtime{what}")
-        if not self._tolerantly(_RUNTIME, partial(pieces.measure_units, "")) or pieces.form in known:
+        if not self._tolerantly(_RUNTIME, partial(pieces.measure_units, "")):
             return False
         for name in self._usable:
             self._say(f"timing each operator on {name}{what}")
