@@ -80,8 +80,8 @@ def test_nothing_delegated_is_marked_and_in_color(cli: Any, monkeypatch: pytest.
     monkeypatch.setattr(console.out, "_color_system", console.Terminal(force_terminal=True)._color_system)
     monkeypatch.setattr(console.out, "_force_terminal", True)
     colored = cli("-b", "none").out
-    assert "\x1b[1;33mnothing is delegated" in colored
-    assert "\x1b[1;33msome runs" not in cli("-b", "some").out
+    assert "\x1b[1;31mnothing is delegated" in colored
+    assert "\x1b[1;31msome runs" not in cli("-b", "some").out
 
 
 def test_json_has_the_same_facts(cli: Any) -> None:

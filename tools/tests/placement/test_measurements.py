@@ -71,16 +71,16 @@ def test_an_estimate_must_be_much_faster_than_what_was_measured() -> None:
 def test_the_text_shows_all_beside_the_chosen_one() -> None:
     assert str(FOUND).splitlines() == [
         "in executorch 1.5.1, 1 thread:",
-        "*  400.00 ms CPU    1.00x  mixture 1",
-        "   500.00 ms CPU    1.25x  one alone",
-        "   700.00 ms CPU    1.75x  runtime alone",
-        "  mixture 1 takes 0.800 times as long as one alone (median of 20 rounds; three of four below 0.850): chosen",
-        "  two was left out: does not run here",
+        "  *  400.00 ms CPU    1.00x  mixture 1",
+        "     500.00 ms CPU    1.25x  one alone",
+        "     700.00 ms CPU    1.75x  runtime alone",
+        "    mixture 1 takes 0.800 times as long as one alone (median of 20 rounds; three of four below 0.850): chosen",
+        "    two was left out: does not run here",
     ]
     assert "3 x aten.sin.default(float32[2])\n    runtime 100.00 ms, one about 200.00 ms" in FOUND.units_text()
     guessed = timed(0.5, 0.7, 0.6, verification=replace(HOLDS, ratio=0.99)).candidates[0]
     text = replace(TUNED, candidates=(replace(guessed, estimate="no delegate"),), verification=None).text("wall")
-    assert text.startswith("*  500.00 ms wall    1.00x  one alone  (estimate: no delegate)")
+    assert text.startswith("  *  500.00 ms wall    1.00x  one alone  (estimate: no delegate)")
     assert "less than 2% faster, not chosen" in str(replace(HOLDS, ratio=0.99))
 
 

@@ -202,9 +202,8 @@ class _Tools:
     def show(self, program: LoweredProgram, *, idle: bool) -> None:
         """Who runs what, and, with the tools, the report."""
         if not self._as_json:
-            style = "bold red" if program.shares.is_idle else ""
             for line in program.shares.lines():
-                say(line, style)
+                say(line, "bold red" if program.shares.is_idle else "")
         if self._report is None:
             return
         found = self._report(program)

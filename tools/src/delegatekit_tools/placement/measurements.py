@@ -127,10 +127,10 @@ class Tuned:
             ratio = item.seconds / chosen.seconds if chosen.seconds else 1.0
             mark = "*" if item is chosen else " "
             guess = f"  (estimate: {item.estimate})" if item.estimate else ""
-            lines.append(f"{mark} {human_time(item.seconds):>10} {clock}  {ratio:6.2f}x  {item.name}{guess}")
+            lines.append(f"  {mark} {human_time(item.seconds):>10} {clock}  {ratio:6.2f}x  {item.name}{guess}")
         if self.verification is not None:
-            lines.append(f"  {self.verification}")
-        lines += [f"  {name} was left out: {reason}" for name, reason in self.left_out.items()]
+            lines.append(f"    {self.verification}")
+        lines += [f"    {name} was left out: {reason}" for name, reason in self.left_out.items()]
         return "\n".join(lines)
 
 
