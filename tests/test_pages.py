@@ -18,7 +18,7 @@ import delegatekit
 from delegatekit_conformance import report
 from delegatekit_conformance.outcome import CaseResult, Outcome, Verdict
 from delegatekit_conformance.run import BackendFacts, Run
-from delegatekit_tools.sweep import LeftOut, Row, Sweep
+from delegatekit_tools.sweep import LeftOut, OutputErrors, Row, Sweep
 
 #: Text whose execution would be noticed, as an element, as an attribute, in a script and in a style sheet.
 NASTY = (
@@ -77,7 +77,7 @@ def sweep() -> str:
         0.1,
         {"sram": 1},
         "tool",
-        sqnr=1.0,
+        outputs=(OutputErrors("[0]", "float32", 4, 4, 1.0, 0.1, 0.9), OutputErrors("[1]", "int64", 4, 1)),
         wall_seconds=1.0,
         not_run="no",
     )

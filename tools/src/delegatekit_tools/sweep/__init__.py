@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .row import LeftOut, Row
+from .row import LeftOut, OutputErrors, Row
 from .sweep import Sweep, sweep
 
-__all__ = ["LeftOut", "Row", "Sweep", "sweep"]
+__all__ = ["LeftOut", "OutputErrors", "Row", "Sweep", "sweep"]

@@ -12,7 +12,7 @@ from delegatekit_toolkit.json_text import parse, read_object, said, to_json
 from .row import Row
 
 #: Version of the file's format, in its first line.
-FORMAT: Final = 1
+FORMAT: Final = 2
 _HEAD: Final = {"delegatekit_sweep": FORMAT}
 _HINT: Final = "give the file that an earlier sweep wrote, or a new one"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -26,6 +27,28 @@ class LeftOut:
     operator: str
     count: int
     reason: str
+
+
+@dataclass(frozen=True)
+class OutputErrors:
+    """The errors of one output against eager, over all samples. None is unknown, and so it is for whole numbers."""
+
+    #: Where it is in what the model returns: "[0]", "[boxes]"; the method's name if that is one tensor.
+    name: str
+    #: Its element type, as "float32".
+    dtype: str
+    #: Elements, and those that are not equal: of whole numbers and flags, which are no measures, that is all.
+    elements: int
+    different: int
+    #: The signal to noise in dB, the largest error, the cosine.
+    sqnr: AnyFloat | None = None
+    largest_error: AnyFloat | None = None
+    cosine: AnyFloat | None = None
+
+    @property
+    def is_measure(self) -> bool:
+        """True for floats, whose differences are errors; indices and flags are equal or not."""
+        return self.largest_error is not None
 
 
 @dataclass(frozen=True)
@@ -62,10 +85,8 @@ class Row:
     runs: int = 0
     #: The reason why it was not run, or not to the end.
     not_run: str = ""
-    #: Against eager: signal to noise in dB, the largest error, the least cosine of an output.
-    sqnr: AnyFloat | None = None
-    largest_error: AnyFloat | None = None
-    cosine: AnyFloat | None = None
+    #: The errors of each output against eager.
+    outputs: tuple[OutputErrors, ...] = ()
     #: CPU seconds of quantizing and lowering.
     lowering_seconds: float | None = None
 
@@ -76,6 +97,29 @@ class Row:
         if found.outcome not in _OUTCOMES:
             raise FormatError(f"is no row: outcome is {said(found.outcome)}", where=where)
         return found
+
+    @property
+    def sqnr(self) -> float | None:
+        """The least signal to noise in dB of an output."""
+        return min((item.sqnr for item in self.outputs if item.sqnr is not None), default=None)
+
+    @property
+    def largest_error(self) -> float | None:
+        """The largest error of an output of floats; NaN if one has such an error."""
+        known = [item.largest_error for item in self.outputs if item.largest_error is not None]
+        return next(filter(math.isnan, known), max(known, default=None))
+
+    @property
+    def cosine(self) -> float | None:
+        """The least cosine of an output; NaN if one has none."""
+        known = [item.cosine for item in self.outputs if item.cosine is not None]
+        return next(filter(math.isnan, known), min(known, default=None))
+
+    @property
+    def different(self) -> tuple[int, int] | None:
+        """Whole numbers and flags in outputs that are not equal, and all; None if there are none."""
+        exact = [item for item in self.outputs if not item.is_measure]
+        return (sum(item.different for item in exact), sum(item.elements for item in exact)) if exact else None
 
     @property
     def is_fault(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,16 +12,16 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.utils._pytree import tree_leaves
 
 from delegatekit.engine import load
 from delegatekit.pipeline import LoweredProgram, lower
 from delegatekit.plugins import get_backend
-from delegatekit.quantization import SignalToNoise, quantize
+from delegatekit.quantization import quantize
 from delegatekit_api import DelegateKitError
 
 from ..profile import Times, call_times
 from ..report import Report, report
+from .errors import Compared
 from .jobs import AUTO, Job
 from .row import COMPILES, FLOAT, REFUSED, TAKES_NOTHING, LeftOut, Row
 
@@ -134,7 +133,7 @@ def _run(
     runtime = get_backend(row.backend).runtime_availability()
     if not runtime.available:
         return replace(row, not_run=runtime.reason)
-    compared = _Compared()
+    compared = Compared(named=len(samples) > 1)
     times: list[Times] = []
     try:
         with load(program.buffer) as loaded:
@@ -144,7 +143,7 @@ def _run(
                 for args, kwargs in of_method:
                     with torch.no_grad():
                         expected = eager(*copy.deepcopy(args), **copy.deepcopy(kwargs))
-                    compared.add(expected, method(*args, **kwargs))
+                    compared.add(name, expected, method(*args, **kwargs))
                 method.reset()
                 args, kwargs = of_method[0]
 
@@ -163,42 +162,5 @@ def _run(
         wall_seconds=slowest.median,
         cpu_seconds=None if isolated else slowest.median_cpu,
         runs=len(slowest.wall),
-        sqnr=compared.noise.decibels,
-        largest_error=compared.largest,
-        cosine=compared.cosine,
+        outputs=compared.outputs,
     )
-
-
-class _Compared:
-    """The errors of outputs relative to eager's, over all samples."""
-
-    def __init__(self) -> None:
-        self.noise = SignalToNoise()
-        self.largest: float | None = None
-        self.cosine: float | None = None
-
-    def add(self, expected: Any, actual: Any) -> None:
-        """Count the outputs of a call."""
-        for exact, found in zip(tree_leaves(expected), tree_leaves(actual), strict=True):
-            if not isinstance(exact, torch.Tensor) or not exact.numel() or exact.is_complex():
-                continue
-            self.noise.add(exact, found)
-            one, other = exact.detach().double().flatten(), found.detach().double().flatten()
-            # Equal infinities, and NaN in both, are right.
-            error = torch.where((one == other) | (one.isnan() & other.isnan()), 0.0, (one - other).abs())
-            self.largest = _largest(self.largest, float(error.max()))
-            if exact.is_floating_point():
-                self.cosine = _least(self.cosine, _cosine(one, other))
-
-
-def _cosine(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The cosine of the angle between two vectors; 1 for equal ones, also zero ones."""
-    return 1.0 if torch.equal(one, other) else float(torch.nn.functional.cosine_similarity(one, other, 0))
-
-
-def _largest(known: float | None, found: float) -> float:
-    return found if known is None or math.isnan(found) else max(known, found)
-
-
-def _least(known: float | None, found: float) -> float:
-    return found if known is None or math.isnan(found) else min(known, found)
