@@ -169,8 +169,10 @@ def test_a_page_works_under_its_policy_and_runs_nothing_of_others(browser: Any, 
     path.write_text(page, "utf-8")
     tab, complaints = shown(browser, path)
     tab.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
-    for button in tab.locator("button:visible").all()[:20]:
-        button.click(timeout=5000, force=True)
+    for index in range(20):
+        buttons = tab.locator("button:visible")  # fewer, where a button closes what others are in
+        if index < buttons.count():
+            buttons.nth(index).click(timeout=5000, force=True)
     assert complaints == []
     assert tab.evaluate("window.ran") is None
     # The page's own style sheet is applied.

@@ -42,7 +42,7 @@ class Explanation:
 
     def html(self, title: str = "Delegation report") -> str:
         """The delegation report: one page with the graph, what runs each operator, and why; it needs no network."""
-        return page(title, self.methods, self.refused)
+        return page(title, self.methods, self.refused, backends=self.backends)
 
     def __str__(self) -> str:
         refused = [f"REFUSED: {reason}" for reason in self.refused]

@@ -6,26 +6,33 @@ It is self-contained and needs no network. The same program and backends give th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
+from io import RawIOBase
 from itertools import chain
+from typing import Any, Final, cast
 
 from delegatekit.emit import PlacedValue
-from delegatekit.lowering import shares_of
+from delegatekit.lowering import Shares, shares_of
 from delegatekit.partition import PartitionedMethod
 from delegatekit.pipeline import LoweredProgram
+from delegatekit.pte import write_to
 from delegatekit.version import __version__
 from delegatekit_toolkit.number_text import human_size
 
 from ..report import DelegateReport, MethodReport, Report, report
 from ..report.rows import decomposed_row
-from ..text import summary
-from . import tables
+from ..text import short_source, summary
+from . import cards, tables
 from .drawing import graph_data
-from .graph import Drawing, draw
+from .graph import Drawing, draw, weight_kinds
+from .measures import sizes_of
 from .memory import chart, legend
 from .shell import embedded, shell, text
+
+#: The parts of the script, in order: the later ones use the names of the earlier.
+_SCRIPTS: Final = ("model.js", "canvas.js", "panel.js", "page.js", "tables.js")
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,8 @@ class Compiled:
     report: Report
     #: Method -> its planned values.
     placed: Mapping[str, Sequence[PlacedValue]] = field(default_factory=dict)
+    #: Bytes of the file.
+    size: int = 0
 
 
 def html(program: LoweredProgram, title: str = "Delegation report") -> str:
@@ -42,7 +51,21 @@ def html(program: LoweredProgram, title: str = "Delegation report") -> str:
 
     One page, which needs no network; the same program gives the same page.
     """
-    return page(title, program.partitioned, compiled=Compiled(report(program), program.emitted.placed))
+    counter = _Counter()
+    write_to(program.image, cast(Any, counter))
+    compiled = Compiled(report(program), program.emitted.placed, counter.size)
+    return page(title, program.partitioned, compiled=compiled, backends=program.backends)
+
+
+class _Counter(RawIOBase):
+    """A file that counts what is written."""
+
+    size = 0
+
+    def write(self, content: Any) -> int:
+        size = memoryview(content).nbytes
+        self.size += size
+        return size
 
 
 def page(
@@ -50,26 +73,84 @@ def page(
     methods: Mapping[str, PartitionedMethod],
     refused: Sequence[str] = (),
     compiled: Compiled | None = None,
+    backends: Sequence[str] = (),
 ) -> str:
     """The page of a program as planned, or as `compiled`; `refused` are the refusals of backends."""
     drawings = [draw(method) for method in methods.values()]
     reports = {} if compiled is None else {method.name: method for method in compiled.report.methods}
     notes = [[_note(item) for item in _delegates(reports, drawing)] for drawing in drawings]
     sections = dict(_sections(methods, drawings, reports, compiled))
-    links = "".join(f'<li><a href="#{_name(head)}">{head}</a></li>' for head in ("Graph", *sections))
     what = "as compiled" if compiled is not None else "as planned: nothing was compiled"
+    told = [f"Delegation {what}. DelegateKit {__version__}."]
+    if len(methods) > 1:
+        told += [f"{name}: {shares_of({name: method})}" for name, method in methods.items()]
+    found = shares_of(methods, backends)
+    lost = [*filter(None, map(tables.lost, drawings)), *(f"REFUSED: {reason}" for reason in refused)]
+    return framed(
+        title,
+        told,
+        [*lost, *_warnings(found, compiled)],
+        _cards(found, methods, drawings, compiled),
+        sections,
+        graph_data(drawings, notes, [sizes_of(drawing) for drawing in drawings]),
+    )
+
+
+def framed(
+    title: str,
+    told: Sequence[str],
+    warnings: Sequence[str],
+    found: Sequence[cards.Card],
+    sections: Mapping[str, Iterator[str]],
+    data: Mapping[str, Any],
+) -> str:
+    """A page with a graph: what it is, cards, the graph, and sections by their headings."""
+    links = "".join(f'<li><a href="#{_name(head)}">{text(head)}</a></li>' for head in ("Graph", *sections))
     body = [
-        f"<header><h1>{text(title)}</h1><p>Delegation {what}. DelegateKit {text(__version__)}.</p>",
-        *(f"<p>{text(name)}: {text(shares_of({name: method}))}</p>" for name, method in methods.items()),
-        *(f'<p class="refused">{text(lost)}</p>' for lost in filter(None, map(tables.lost, drawings))),
-        *(f'<p class="refused">REFUSED: {text(reason)}</p>' for reason in refused),
+        f"<header><h1>{text(title)}</h1>{''.join(f'<p>{text(line)}</p>' for line in told)}",
         f"<nav><ul>{links}</ul></nav></header><main>",
+        *cards.cards([*found, cards.warnings(warnings)]),
         _asset("graph.html"),
-        *(f'<section id="{_name(head)}"><h2>{head}</h2>{"".join(lines)}</section>' for head, lines in sections.items()),
+        *(
+            f'<section id="{_name(head)}"><h2>{text(head)}</h2>{"".join(lines)}</section>'
+            for head, lines in sections.items()
+        ),
         "</main>",
-        embedded("data", graph_data(drawings, notes)),
+        embedded("data", data),
     ]
-    return shell(title, _asset("page.css"), body, _asset("page.js"))
+    script = "".join(_asset(name) for name in _SCRIPTS)
+    return shell(title, _asset("page.css"), body, f'"use strict";\n(() => {{\n{script}}})();\n')
+
+
+def _cards(
+    found: Shares,
+    methods: Mapping[str, PartitionedMethod],
+    drawings: Sequence[Drawing],
+    compiled: Compiled | None,
+) -> list[cards.Card]:
+    made = [*cards.shares(found, cards.takers_of(drawings)), cards.crossings(drawings)]
+    if compiled is not None:
+        made.append(cards.file_size(compiled.report, compiled.size))
+    made += cards.weights(weight_kinds(methods.values()))
+    if compiled is not None:
+        made.append(cards.memory(compiled.report.methods))
+        made += cards.estimates(compiled.report.methods)
+    return made
+
+
+def _warnings(found: Shares, compiled: Compiled | None) -> Iterator[str]:
+    if found.is_idle:
+        yield "nothing is delegated"
+    for item in found.largest:
+        size = f", {item.macs:,} MACs" if item.macs else ""
+        yield f"left to the runtime: {item.operator} x{item.count}{size}"
+    if compiled is None:
+        return
+    for method in compiled.report.methods:
+        here = [str(index) for index, item in enumerate(method.delegates) if item.only_here]
+        if here:
+            yield f"{method.name}: sizes change in delegates {', '.join(here)}: they run here, but not on the device"
+    yield from (f"backend {name} took nothing: {reason}" for name, reason in compiled.report.idle.items())
 
 
 def _sections(
@@ -82,7 +163,8 @@ def _sections(
     yield "Delegates", _each(drawings, lambda item: tables.delegates(item, _delegates(reports, item)))
     yield "Left to the runtime", _each(drawings, tables.left)
     if found := [decomposed_row(name, item) for name, method in methods.items() for item in method.decompositions]:
-        yield "Decomposed", tables.decomposed(found)
+        rows = [replace(row, source=short_source(row.source)) for row in found]
+        yield "Decomposed", tables.decomposed(rows)
     if made := [change for method in methods.values() for change in method.changes]:
         yield "Changed by passes", tables.changes(made)
     if compiled is not None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from delegatekit_toolkit.number_text import human_size
-
 from .graph import MODULE, Drawing, Item, Leaf, Operator
+from .measures import Measure
+from .shell import printable
 
 
 @dataclass
@@ -18,15 +18,17 @@ class _Texts:
     numbers: dict[str, int] = field(default_factory=dict)
 
     def number(self, text: str) -> int:
-        return self.numbers.setdefault(text, len(self.numbers))
+        return self.numbers.setdefault(printable(text), len(self.numbers))
 
 
-def graph_data(drawings: Sequence[Drawing], notes: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """The data for the script. `notes` has for each drawing a text for each of its delegates.
+def graph_data(
+    drawings: Sequence[Drawing], notes: Sequence[Sequence[str]], measures: Sequence[Sequence[Measure]]
+) -> dict[str, Any]:
+    """The data for the script. `notes` has for each drawing a text for each of its delegates; `measures` its measures.
 
-    An operator is a list: name, kind, operator, module, source line, taker, kernel, values, size of weights, and pairs
-    of backend and reason for refusing it; texts are indices into `texts`. An arrow is two operator indices in `arrows`.
-    An item is the index of an operator, or a box.
+    An operator is a list: name, kind, operator, module, source line, taker, kernel, values, multiply-accumulates, and
+    pairs of backend and reason for refusing it; texts are indices into `texts`. An arrow is two operator indices in
+    `arrows`. An item is the index of an operator, or a box.
     """
     texts = _Texts()
     methods = [
@@ -36,8 +38,9 @@ def graph_data(drawings: Sequence[Drawing], notes: Sequence[Sequence[str]]) -> d
             "arrows": [number for arrow in drawing.arrows for number in arrow],
             "items": [_item(item, texts) for item in drawing.items],
             "notes": list(said),
+            "measures": [measure.data(texts.number, len(drawing.operators)) for measure in found],
         }
-        for drawing, said in zip(drawings, notes, strict=True)
+        for drawing, said, found in zip(drawings, notes, measures, strict=True)
     ]
     return {"texts": list(texts.numbers), "methods": methods}
 
@@ -47,7 +50,7 @@ def _operator(item: Operator, texts: _Texts) -> list[Any]:
     said = ("", "", "", "", "") if row is None else _said(row.operator, row.module, row.source, row.backend, row.kernel)
     reasons = [] if row is None else [texts.number(text) for pair in row.reasons.items() for text in pair]
     numbers = map(texts.number, (item.name, item.kind, *said, item.values))
-    return [*numbers, texts.number(human_size(item.weights) if item.weights else ""), reasons]
+    return [*numbers, item.macs, reasons]
 
 
 def _said(*parts: str | None) -> tuple[str, ...]:

@@ -7,19 +7,22 @@ an earlier operator or box to a later one, whichever boxes are open: the drawing
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, groupby, takewhile
 from typing import Any, Final, TypeAlias
 
 import torch
 from torch.fx import Node
 
-from delegatekit.edge import EdgeMethod, is_precompiled, producer
+from delegatekit.edge import EdgeMethod, called_module, is_precompiled, producer
 from delegatekit.lowering import graphs_of, is_work
 from delegatekit.partition import Partition, PartitionedMethod, PartitionPlan
+from delegatekit_api import Call
 from delegatekit_toolkit.dtypes import dtype_name
+from delegatekit_toolkit.macs import macs
 
 from ..report.rows import ExplainRow, rows_of
+from ..text import short_source
 
 #: A box with more items than this gets boxes of neighbors.
 _MOST: Final = 100
@@ -42,6 +45,10 @@ class Operator:
     values: str
     #: Bytes of the weights that it reads, as the program has them.
     weights: int = 0
+    #: The multiply-accumulates of one call.
+    macs: int = 0
+    #: Bytes of its results; 0 where sizes change.
+    size: int = 0
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -95,6 +102,8 @@ class _Pen:
     arrows: dict[tuple[int, int], None] = field(default_factory=dict)
     #: Node -> the operator that makes its value.
     makers: dict[Node, int] = field(default_factory=dict)
+    #: Node -> its multiply-accumulates.
+    counts: dict[Node, int] = field(default_factory=dict)
     delegates: Iterator[int] = field(default_factory=count)
 
     def draw(self, edge: EdgeMethod, plan: PartitionPlan) -> Drawing:
@@ -109,7 +118,8 @@ class _Pen:
         return Drawing(self.method, tuple(self.operators), tuple(self.arrows), tuple(items))
 
     def _items(self, edge: EdgeMethod, plan: PartitionPlan) -> Iterator[Item]:
-        rows = dict(rows_of(self.method, edge, plan))
+        rows = {node: replace(row, source=short_source(row.source)) for node, row in rows_of(self.method, edge, plan)}
+        self.counts.update((node, _macs(node, edge)) for node in rows)
         for step in plan.steps:
             if isinstance(step, Partition):
                 number = next(self.delegates)
@@ -138,7 +148,9 @@ class _Pen:
         number = len(self.operators)
         constants = {item for item in node.all_input_nodes if item.op == "placeholder" and item not in self.makers}
         size = sum(_bytes(item.meta.get("val")) for item in constants) if row is not None else 0
-        made = Operator(node.name, row, kind, _value(node), size)
+        made = Operator(
+            node.name, row, kind, _value(node), size, self.counts.get(node, 0), _bytes(node.meta.get("val"))
+        )
         self.operators.append(made)
         self.makers[node] = number
         self._arrows_to(number, node.all_input_nodes)
@@ -171,6 +183,16 @@ def nested(items: Sequence[Item], depth: int = 0) -> list[Item]:
     return found
 
 
+def delegates_of(items: Iterable[Item]) -> Iterator[Box]:
+    """The boxes of delegates, in the order of their calls."""
+    for item in items:
+        if isinstance(item, Box):
+            if item.kind == DELEGATE:
+                yield item
+            else:
+                yield from delegates_of(item.items)
+
+
 def leaves(items: Iterable[Item]) -> Iterator[int]:
     """The indices of all operators, in order."""
     for item in items:
@@ -190,10 +212,30 @@ def constants_of(method: PartitionedMethod) -> Mapping[str, tuple[str, int]]:
     return found
 
 
+def weight_kinds(methods: Iterable[PartitionedMethod]) -> dict[str, int]:
+    """Bytes of the weights that are read, by dtype."""
+    found: dict[str, tuple[str, int]] = {}
+    for method in methods:
+        found.update(constants_of(method))
+    sizes: dict[str, int] = {}
+    for kind, size in found.values():
+        dtype = kind.partition("[")[0]
+        sizes[dtype] = sizes.get(dtype, 0) + size
+    return sizes
+
+
 def _common(items: Sequence[Item]) -> tuple[str, ...]:
     """The modules that contain all of them."""
     columns = zip(*(item.path for item in items), strict=False)
     return tuple(column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns))
+
+
+def _macs(node: Node, edge: EdgeMethod) -> int:
+    """The multiply-accumulates of one call; of a lowered module those of all its operators."""
+    inside = (
+        [item for item in called_module(node).delegate.partition.nodes if is_work(item)] if is_precompiled(node) else []
+    )
+    return sum(macs(Call(item, edge.view)) for item in inside or [node])
 
 
 def _value(item: Any) -> str:
@@ -206,6 +248,8 @@ def _value(item: Any) -> str:
 
 
 def _bytes(value: Any) -> int:
+    if isinstance(value, list | tuple):
+        return sum(map(_bytes, value))
     if not isinstance(value, torch.Tensor) or not all(isinstance(size, int) for size in value.shape):
         return 0
     return value.numel() * value.element_size()

@@ -11,12 +11,16 @@ from delegatekit_toolkit.number_text import human_size
 
 from ..report import ArenaReport
 from .shell import text
-from .tables import table
+from .tables import Number, table
 
 #: Units of the chart's own coordinates.
 _WIDTH: Final = 1000.0
 _HEIGHT: Final = 320.0
-
+#: Parts of the axes.
+_TICKS: Final = 4
+#: Values that are named in the chart, and the least height of these.
+_NAMED: Final = 24
+_LINE: Final = 15.0
 
 #: Kinds of values, as the chart's colors tell them apart.
 _KINDS: Final = {"input": "inputs", "output": "outputs", "buffer": "kept from call to call", "between": "others"}
@@ -40,30 +44,59 @@ def chart(arena: ArenaReport, placed: Sequence[PlacedValue]) -> Iterator[str]:
         return
     steps = max(item.value.last for item in mine) + 1
     across, up = _WIDTH / steps, _HEIGHT / max(arena.size, 1)
-    yield f'<svg class="memory" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" preserveAspectRatio="none" role="img" '
-    yield f'aria-label="{text(told)}; the table below shows what is in use at the peak">'
-    for item in mine:
-        value, size = item.value, max(item.value.size * up, 0.5)
-        width = (value.last - value.first + 1) * across
-        top = _HEIGHT - item.offset * up - size
-        yield (
-            f'<rect class="{_kind(value)}" x="{value.first * across:.6g}" y="{top:.6g}" width="{width:.6g}" '
-            f'height="{size:.6g}"><title>{text(_words(value, item.offset))}</title></rect>'
-        )
+    yield '<div class="memory"><p class="axis-y" aria-hidden="true">'
+    yield "".join(f"<span>{human_size(arena.size * part // _TICKS)}</span>" for part in range(_TICKS, -1, -1))
+    yield f'</p><svg role="img" aria-label="{text(told)}; the table below shows what is in use at the peak">'
+    yield f'<svg viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" preserveAspectRatio="none">'
+    yield "".join(f'<path class="grid" d="M0 {_HEIGHT * part / _TICKS:g}H{_WIDTH:g}"/>' for part in range(1, _TICKS))
+    yield from (_rectangle(item, across, up) for item in mine)
     used = [(0, 0), *loads(Request(item.value.size, item.value.first, item.value.last) for item in mine)]
     points = " ".join(
         f"{step * across:.6g},{_HEIGHT - load * up:.6g} {after * across:.6g},{_HEIGHT - load * up:.6g}"
         for (step, load), (after, _) in pairwise(used)
     )
-    yield f'<polyline points="{points}"/></svg>'
-    yield f'<p class="axis"><span>step 0</span><span>step {steps - 1}</span></p>'
+    peak = (arena.peak_step + 0.5) * across
+    yield f'<path class="peak" d="M{peak:.6g} 0V{_HEIGHT:g}"/><polyline points="{points}"/></svg>'
+    area = sorted(mine, key=lambda item: (-item.value.size * (item.value.last - item.value.first + 1), item.offset))
+    named = [item for item in area[:_NAMED] if item.value.size * up >= _LINE]
+    yield from (_name(item, steps, arena.size) for item in named)
+    yield "</svg>"
+    marks = [(steps - 1) * part // _TICKS for part in range(_TICKS + 1)] if steps > _TICKS else range(steps)
+    yield f'<p class="axis-x" aria-hidden="true">{"".join(f"<span>{mark}</span>" for mark in marks)}</p>'
+    yield '<p class="axis-title">bytes at their addresses, over steps: the instructions of the method</p></div>'
     rows = [
-        [text(value.name), human_size(value.size), text(_type(value)), _span(value), text(", ".join(value.writers))]
+        [
+            text(value.name),
+            Number(value.size, human_size(value.size)),
+            text(_type(value)),
+            _span(value),
+            text(", ".join(value.writers)),
+        ]
         for value in arena.peak
     ]
     yield "<details><summary>in use at the peak</summary>"
-    yield from table(["value", "size", "type", "steps", "written by"], rows, numbers=(1,))
+    yield from table(["value", "size", "type", "steps", "written by"], rows)
     yield "</details>"
+
+
+def _rectangle(item: PlacedValue, across: float, up: float) -> str:
+    value, size = item.value, max(item.value.size * up, 0.5)
+    width = (value.last - value.first + 1) * across
+    top = _HEIGHT - item.offset * up - size
+    return (
+        f'<rect class="{_kind(value)}" x="{value.first * across:.6g}" y="{top:.6g}" width="{width:.6g}" '
+        f'height="{size:.6g}"><title>{text(_words(value, item.offset))}</title></rect>'
+    )
+
+
+def _name(item: PlacedValue, steps: int, size: int) -> str:
+    """The name of a value in its rectangle, which cuts it off."""
+    value = item.value
+    left, width = 100 * value.first / steps, 100 * (value.last - value.first + 1) / steps
+    top, height = 100 * (1 - (item.offset + value.size) / size), 100 * value.size / size
+    words = text(f"{value.name} {human_size(value.size)}")
+    place = f'x="{left:.5g}%" y="{top:.5g}%" width="{width:.5g}%" height="{height:.5g}%"'
+    return f'<svg class="name" {place} aria-hidden="true"><text x="4" y="13">{words}</text></svg>'
 
 
 def _kind(value: PlannedValue) -> str:

@@ -1,319 +1,135 @@
-"use strict";
-(() => {
-const data = JSON.parse(document.getElementById("data").textContent);
-const byId = id => document.getElementById(id);
-const view = byId("view"), drawing = byId("drawing"), facts = byId("facts"), tip = byId("tip");
-// Positions in an operator's list; all but REASONS are indices of texts.
-const [NAME, KIND, OPERATOR, MODULE, SOURCE, TAKER, KERNEL, VALUES, WEIGHTS, REASONS] = Array(10).keys();
-const START = 60, INSIDE = 40, FEW = 12;     // boxes and operators that are shown by default
-const PAD = 14, HEAD = 28, ROW = 30, GAP = 16, RAIL = 10;
-const COLORS = 5;
+// The graph on the page: what is shown of it, where, and what the user does.
 
-// The model: a tree of items. An item is an operator (`operator`) or a box (`children`).
+const view = byId("view"), space = byId("space"), canvas = byId("canvas"), drawing = byId("drawing"), map = byId("map");
+const facts = byId("facts"), tip = byId("tip");
+const MARGIN = 24, LEAST = 0.01, LARGEST = 3;
 
-const said = (item, column) => data.texts[item.operator[column]];
-const takers = [...new Set(data.methods.flatMap(method => method.operators.map(each => data.texts[each[TAKER]])))].filter(Boolean);
-const takerClass = taker => `taker-${takers.indexOf(taker) % COLORS}`;
-const short = name => name.replace(/^aten\./, "").replace(/\.default$/, "");
-const plural = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+let now, zoom = 1, chosen = null, current = null, focused = null, matches = [], ends = new Map(), shift = { x: 0, y: 0 };
+const elements = new Map();
+view.frames = [];  // milliseconds that the latest frames took to draw
 
-function kindOf(item) {
-  if (said(item, KIND) !== "operator") return "plain";
-  return said(item, TAKER) ? takerClass(said(item, TAKER)) : said(item, KERNEL) ? "runtime" : "nothing";
+// Drawing. The browser scrolls an empty space of the graph's size; the canvas stays where it is and shows the part.
+
+let waiting = false, drawnMap = null;
+function repaint() {
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(paint);
 }
-
-function model(method) {
-  const leaves = [], boxes = [];
-  const build = (source, parent) => {
-    const depth = parent ? parent.depth + 1 : 0;
-    if (typeof source === "number") {
-      const item = { parent, depth, operator: method.operators[source], place: parent.children.length, number: source };
-      item.label = said(item, KIND) === "operator" ? short(said(item, OPERATOR)) : `${said(item, KIND)}: ${said(item, NAME)}`;
-      if (said(item, KIND) === "output") item.label = "output";
-      item.class = kindOf(item);
-      leaves[source] = item;
-      return item;
-    }
-    const box = { parent, depth, children: [], open: !parent, links: new Map(), place: parent ? parent.children.length : 0 };
-    box.kind = source.kind ?? "module";
-    box.label = parent ? data.texts[source.label] : method.name;
-    if (source.delegate !== undefined) {
-      box.note = method.notes[source.delegate] ?? "";
-      box.label = `delegate ${source.delegate}: ${box.label}`;
-    }
-    for (const inner of source.items) box.children.push(build(inner, box));
-    box.tally = new Map();
-    for (const inner of box.children)
-      for (const [name, count] of inner.operator ? (said(inner, KIND) === "operator" ? [[inner.class, 1]] : []) : inner.tally)
-        box.tally.set(name, (box.tally.get(name) ?? 0) + count);
-    box.count = [...box.tally.values()].reduce((sum, count) => sum + count, 0);
-    box.class = box.tally.size === 1 ? [...box.tally.keys()][0] : "plain";
-    boxes.push(box);
-    return box;
-  };
-  const root = build({ items: method.items }, null);
-  const arrows = [];
-  for (let at = 0; at < method.arrows.length; at += 2) {
-    const from = leaves[method.arrows[at]], to = leaves[method.arrows[at + 1]];
-    let a = from, b = to;  // climb to the children of the box that has both
-    while (a.depth > b.depth) a = a.parent;
-    while (b.depth > a.depth) b = b.parent;
-    while (a.parent !== b.parent) { a = a.parent; b = b.parent; }
-    a.parent.links.set(`${a.place} ${b.place}`, [a.place, b.place]);
-    arrows.push({ from, to, a, b });
+function paint() {
+  waiting = false;
+  const start = performance.now(), sharp = devicePixelRatio, width = view.clientWidth, height = view.clientHeight;
+  if (!width) return;
+  if (canvas.width !== Math.round(width * sharp) || canvas.height !== Math.round(height * sharp)) {
+    canvas.width = Math.round(width * sharp); canvas.height = Math.round(height * sharp);
+    canvas.style.width = `${width}px`; canvas.style.height = `${height}px`;
   }
-  return { root, leaves, boxes, arrows };
+  const context = canvas.getContext("2d"), scale = zoom * sharp;
+  context.setTransform(1, 0, 0, 1, 0, 0);
+  context.clearRect(0, 0, canvas.width, canvas.height);
+  context.setTransform(scale, 0, 0, scale, (shift.x - view.scrollLeft) * sharp, (shift.y - view.scrollTop) * sharp);
+  const left = (view.scrollLeft - shift.x) / zoom, top = (view.scrollTop - shift.y) / zoom;
+  const area = { left, top, right: left + width / zoom, bottom: top + height / zoom };
+  paintGraph(context, now, area, zoom, { chosen, focused, matches: new Set(matches.map(visible)), near: ends.get(chosen) ?? [] });
+  paintMinimap(area);
+  view.frames.push(performance.now() - start);
+  if (view.frames.length > 240) view.frames.shift();
 }
-
-const shown = box => box.open ? box.children.reduce((sum, item) => sum + (item.children ? shown(item) : 1), 0) : 1;
-
-function openSome(box, most, delegates) {
-  // Boxes inside, the outer ones first, as long as not too much is shown.
-  let count = shown(box);
-  for (let wave = box.children; wave.length; wave = wave.filter(item => item.open).flatMap(item => item.children))
-    for (const item of wave)
-      if (item.children && !item.open && (delegates || item.kind !== "delegate") && count + item.children.length <= most) {
-        item.open = true;
-        count += item.children.length;
-      }
-}
-
-// The layout: each open box arranges its items in layers; long arrows get rails.
-
-const ruler = document.createElement("canvas").getContext("2d");
-const FONT = getComputedStyle(document.body).fontFamily;
-function wide(text, size) {
-  ruler.font = `${size}px ${FONT}`;
-  return 18 + ruler.measureText(text).width;
-}
-const cut = (text, most) => text.length > most ? `${text.slice(0, most - 1)}…` : text;
-const first = item => item.open ? `− ${cut(item.label, 60)}` : cut(item.children ? `+ ${item.label}` : item.label, 38);
-const second = item => cut(item.children ? plural(item.count, "operator") : said(item, VALUES), 38);
-
-function spread(row, wanted) {
-  // Centers as near to the desired ones as the order and the gaps allow: neighbors that collide move as one.
-  const blocks = [];
-  row.forEach((cell, at) => {
-    let block = { first: at, shift: 0, weight: 0, sum: 0, width: 0 };
-    const weight = cell.rail ? 3 : 1;
-    block.sum = weight * (wanted[at] - cell.w / 2); block.weight = weight; block.width = cell.w + GAP;
-    while (blocks.length) {
-      const last = blocks.at(-1);
-      if (last.sum / last.weight + last.width <= block.sum / block.weight) break;
-      blocks.pop();
-      block = { first: last.first, weight: last.weight + block.weight, sum: last.sum + block.sum - block.weight * last.width, width: last.width + block.width };
-    }
-    blocks.push(block);
-  });
-  blocks.forEach((block, number) => {
-    let x = block.sum / block.weight;
-    const end = blocks[number + 1]?.first ?? row.length;
-    for (let at = block.first; at < end; at++) { row[at].x = x; x += row[at].w + GAP; }
-  });
-}
-
-function arrange(box) {
-  const cells = box.children, links = [...box.links.values()];
-  for (const item of cells) {
-    if (item.open) { arrange(item); continue; }
-    item.w = Math.max(70, wide(first(item), 12), wide(second(item), 10));
-    item.h = 40;
+function paintMinimap(area) {
+  const whole = area.left <= 0 && area.top <= 0 && area.right >= now.root.w && area.bottom >= now.root.h;
+  map.hidden = whole;
+  if (whole) return;
+  const scale = Math.min(map.clientWidth / now.root.w, map.clientHeight / now.root.h), sharp = devicePixelRatio;
+  const context = map.getContext("2d");
+  map.width = Math.round(map.clientWidth * sharp); map.height = Math.round(map.clientHeight * sharp);
+  if (drawnMap === null) {
+    drawnMap = document.createElement("canvas");
+    drawnMap.width = map.width; drawnMap.height = map.height;
+    const drawn = drawnMap.getContext("2d");
+    drawn.scale(sharp, sharp);
+    drawn.translate((map.clientWidth - now.root.w * scale) / 2, (map.clientHeight - now.root.h * scale) / 2);
+    paintMap(drawn, now, scale);
   }
-  const layer = cells.map(() => 0), before = cells.map(() => []), after = cells.map(() => []);
-  for (const [a, b] of links) { before[b].push(a); after[a].push(b); }
-  cells.forEach((_, at) => { for (const other of before[at]) layer[at] = Math.max(layer[at], layer[other] + 1); });
-  for (let at = cells.length - 1; at >= 0; at--)  // sources are placed just before their first reader
-    if (!before[at].length && after[at].length) layer[at] = Math.max(0, Math.min(...after[at].map(other => layer[other])) - 1);
-  const rows = [];
-  cells.forEach((item, at) => { item.layer = layer[at]; item.up = []; item.down = []; item.rails = []; (rows[layer[at]] ??= []).push(item); });
-  cells.forEach((item, at) => {
-    const last = Math.max(-1, ...after[at].map(other => layer[other]));
-    let above = item;
-    for (let row = layer[at] + 1; row < last; row++) {
-      const rail = { rail: true, w: RAIL, h: 0, up: [above], down: [] };
-      above.down.push(rail); item.rails[row] = rail; (rows[row] ??= []).push(rail); above = rail;
-    }
-    for (const other of after[at]) {
-      const from = layer[other] === layer[at] + 1 ? item : item.rails[layer[other] - 1];
-      from.down.push(cells[other]); cells[other].up.push(from);
-    }
-  });
-  for (let row = 0; row < rows.length; row++) rows[row] ??= [];
-  for (const row of rows) { let x = 0; for (const cell of row) { cell.x = x; x += cell.w + GAP; } }
-  const center = cell => cell.x + cell.w / 2;
-  const mean = list => list.reduce((sum, cell) => sum + center(cell), 0) / list.length;
-  const place = (row, side) => {
-    const wanted = new Map(row.map(cell => [cell, cell[side].length ? mean(cell[side]) : center(cell)]));
-    row.sort((one, other) => wanted.get(one) - wanted.get(other));
-    spread(row, row.map(cell => wanted.get(cell)));
-  };
-  for (let turn = 0; turn < 3; turn++) {
-    for (const row of rows) place(row, "up");
-    for (const row of [...rows].reverse()) place(row, "down");
-  }
-  for (const row of rows) place(row, "up");
-  let left = Infinity, right = 0, y = HEAD;
-  for (const row of rows) for (const cell of row) left = Math.min(left, cell.x);
-  for (const row of rows) {
-    const height = Math.max(0, ...row.map(cell => cell.h));
-    for (const cell of row) { cell.x += PAD - left; cell.y = y; if (cell.rail) cell.h = height; right = Math.max(right, cell.x + cell.w); }
-    y += height + ROW;
-  }
-  box.w = Math.max(right + PAD, wide(first(box), 12) + 2 * PAD);
-  for (const row of rows) for (const cell of row) cell.x += (box.w - right - PAD) / 2;
-  box.h = y - ROW + PAD;
+  context.drawImage(drawnMap, 0, 0);
+  context.scale(sharp, sharp);
+  context.translate((map.clientWidth - now.root.w * scale) / 2, (map.clientHeight - now.root.h * scale) / 2);
+  context.strokeStyle = palette.accent;
+  context.lineWidth = 2;
+  const [x, y] = [Math.max(0, area.left) * scale, Math.max(0, area.top) * scale];
+  context.strokeRect(x, y, Math.max(4, Math.min(area.right, now.root.w) * scale - x), Math.max(4, Math.min(area.bottom, now.root.h) * scale - y));
 }
 
-function settle(box, x, y) {
-  box.X = x; box.Y = y;
-  if (!box.open) return;
-  for (const item of box.children) {
-    settle(item, x + item.x, y + item.y);
-    for (const rail of item.rails.filter(Boolean)) { rail.X = x + rail.x; rail.Y = y + rail.y; }
-  }
-}
-
-// Drawing.
+// For keyboards and screen readers each item is an element too, above the canvas: it has a place and words, no paint.
 
 const SVG = "http://www.w3.org/2000/svg";
-function element(name, attributes, ...children) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-function html(name, attributes, ...children) {
-  const made = document.createElement(name);
-  Object.assign(made, attributes);
-  made.append(...children);
-  return made;
-}
-
-let now, zoom = 1, chosen = null, current = null, matches = [];
-const elements = new Map(), paths = new Map();
-
-function visible(item) {
-  // The item itself, or the outermost closed box that it is in.
-  let found = item;
-  for (let box = item.parent; box; box = box.parent) if (!box.open) found = box;
-  return found;
-}
-
-function who(item) {
-  if (said(item, TAKER)) return `runs on ${said(item, TAKER)}`;
-  return said(item, KERNEL) ? `left to the runtime (${said(item, KERNEL)})` : "nothing runs it";
-}
-const reasons = item => {
-  const numbers = item.operator[REASONS], found = [];
-  for (let at = 0; at < numbers.length; at += 2) found.push([data.texts[numbers[at]], data.texts[numbers[at + 1]]]);
-  return found;
-};
-function tallied(box) {
-  const names = { runtime: "the runtime", nothing: "nothing" };
-  return [...box.tally].map(([name, count]) => `${names[name] ?? takers.filter(taker => takerClass(taker) === name).join(" or ")} ${count}`).join(", ");
-}
-function words(item) {
-  if (item.children) return [item.label, item.note, `${plural(item.count, "operator")}: ${tallied(item)}`].filter(Boolean).join("\n");
-  if (said(item, KIND) !== "operator") return `${item.label}\n${said(item, VALUES)}`;
-  const lines = [said(item, OPERATOR), who(item), ...reasons(item).map(([name, why]) => `${name}: ${why}`), said(item, VALUES)];
-  return [...lines, [said(item, MODULE), said(item, SOURCE)].filter(Boolean).join(", ")].filter(Boolean).join("\n");
-}
-
-function face(item) {
-  const made = element("g", {
-    class: `item ${item.class} ${item.kind === "delegate" ? "delegate" : ""} ${item.open ? "opened" : ""}`,
-    transform: `translate(${item.X} ${item.Y})`, role: "button", tabindex: -1, "aria-label": words(item).replaceAll("\n", "; "),
-  });
-  if (item.children) made.setAttribute("aria-expanded", String(item.open));
-  made.append(element("rect", { class: "face", width: item.w, height: item.h, rx: item.children ? 8 : 4 }));
-  const text = (x, y, content, kind = "") => made.append(element("text", { x, y, class: kind }, content));
-  if (item.open) text(10, 19, first(item));
-  else {
-    text(8, 17, first(item));
-    text(8, 31, second(item), "small");
-    if (item.tally?.size > 1) {  // shares of the runners of its operators
-      let x = 4;
-      for (const [name, count] of item.tally) {
-        const width = (item.w - 8) * count / item.count;
-        made.append(element("rect", { x, y: item.h - 6, width, height: 4, class: `${name} part` }));
-        x += width;
-      }
-    }
-  }
-  made.item = item;
-  elements.set(item, made);
-  return made;
-}
-
-function path(arrow, from, to) {
-  const { a, b } = arrow, points = [[from.X + from.w / 2, from.Y + from.h]];
-  if (from !== a) points.push([points[0][0], a.Y + a.h]);
-  for (let row = a.layer + 1; row < b.layer; row++) {
-    const rail = a.rails[row];
-    points.push([rail.X + RAIL / 2, rail.Y], [rail.X + RAIL / 2, rail.Y + rail.h]);
-  }
-  const end = to.X + to.w / 2;
-  if (to !== b) points.push([end, b.Y]);
-  points.push([end, to.Y]);
-  let line = `M${points[0]}`;
-  for (let at = 1; at < points.length; at++) {
-    const [[x, y], [nextX, nextY]] = [points[at - 1], points[at]], middle = (y + nextY) / 2;
-    line += x === nextX ? `V${nextY}` : `C${x} ${middle} ${nextX} ${middle} ${nextX} ${nextY}`;
-  }
-  return line;
-}
-
-function draw() {
-  arrange(now.root);
-  settle(now.root, 0, 0);
-  elements.clear(); paths.clear();
-  const under = element("g", {}), lines = element("g", {}), over = element("g", {});
+function mirror() {
+  const held = elements.get(current)?.contains(document.activeElement);
+  elements.clear();
+  const all = document.createDocumentFragment();
   const add = item => {
-    (item.open ? under : over).append(face(item));
+    const made = document.createElementNS(SVG, "rect");
+    const set = (name, value) => made.setAttribute(name, value);
+    set("class", "item"); set("role", "button"); set("tabindex", -1); set("aria-label", words(item, now.method).replaceAll("\n", "; "));
+    set("x", item.X); set("y", item.Y); set("width", item.w); set("height", item.h);
+    if (item.children) set("aria-expanded", String(item.open));
+    made.item = item;
+    elements.set(item, made);
+    all.append(made);
     if (item.open) item.children.forEach(add);
   };
   now.root.children.forEach(add);
-  const known = new Set();
-  for (const arrow of now.arrows) {
-    const from = visible(arrow.from), to = visible(arrow.to);
-    if (from === to) continue;
-    const key = `${from.X} ${from.Y} ${to.X} ${to.Y}`;
-    if (known.has(key)) continue;
-    known.add(key);
-    const line = element("path", { d: path(arrow, from, to) });
-    line.ends = [from, to];
-    for (const end of line.ends) paths.set(end, [...(paths.get(end) ?? []), line]);
-    lines.append(line);
-  }
-  drawing.replaceChildren(under, lines, over);
-  drawing.setAttribute("viewBox", `0 0 ${now.root.w} ${now.root.h}`);
-  scale(zoom);
-  mark();
+  drawing.replaceChildren(all);
+  drawing.setAttribute("width", now.root.w);
+  drawing.setAttribute("height", now.root.h);
+  return held;
 }
 
-function scale(value) {
-  zoom = Math.min(3, Math.max(0.05, value));
-  drawing.setAttribute("width", now.root.w * zoom);
-  drawing.setAttribute("height", now.root.h * zoom);
+function draw() {
+  ends = lay(now, Math.max(0.5, view.clientWidth / view.clientHeight));
+  const held = mirror();
+  drawnMap = null;
+  place();
+  mark();
+  if (held) elements.get(current)?.focus({ preventScroll: true });
+}
+
+function place(soon = true) {
+  // The sizes of what scrolls, at the present zoom.
+  const [width, height] = [now.root.w * zoom, now.root.h * zoom];
+  shift = { x: Math.max(MARGIN, (view.clientWidth - width) / 2), y: Math.max(0, Math.min(MARGIN, (view.clientHeight - height) / 2)) };
+  space.style.width = `${width + shift.x + (width + MARGIN > view.clientWidth ? MARGIN : 0)}px`;
+  space.style.height = `${height + shift.y}px`;
+  clearTimeout(later);
+  if (soon) follow();
+  else later = setTimeout(follow, 120);
+  repaint();
+}
+let later = 0;
+function follow() {
+  // The elements take the places of their items. While one zooms they wait: the canvas is what is seen.
+  drawing.style.transform = `translate(${shift.x}px, ${shift.y}px) scale(${zoom})`;
+}
+
+function scale(value, soon = true) {
+  zoom = Math.min(LARGEST, Math.max(LEAST, value));
+  place(soon);
 }
 
 function mark() {
-  for (const made of drawing.querySelectorAll(".chosen, .near, .match")) made.classList.remove("chosen", "near", "match");
-  for (const item of matches) elements.get(visible(item))?.classList.add("match");
+  for (const made of drawing.querySelectorAll(".chosen")) made.classList.remove("chosen");
   for (const made of drawing.querySelectorAll('[tabindex="0"]')) made.setAttribute("tabindex", -1);
   current = elements.has(current) ? current : now.root.children.find(item => elements.has(item));
   elements.get(current)?.setAttribute("tabindex", 0);
-  if (!elements.has(chosen)) return;
-  elements.get(chosen).classList.add("chosen");
-  for (const line of paths.get(chosen) ?? []) line.classList.add("near");
+  elements.get(chosen)?.classList.add("chosen");
+  repaint();
 }
 
 function keeping(item, change) {
   // Redraw with the item at its place on the screen.
-  const left = item.X * zoom - view.scrollLeft, top = item.Y * zoom - view.scrollTop;
+  const left = item.X * zoom + shift.x - view.scrollLeft, top = item.Y * zoom + shift.y - view.scrollTop;
   change();
   draw();
-  view.scrollTo(item.X * zoom - left, item.Y * zoom - top);
+  view.scrollTo(item.X * zoom + shift.x - left, item.Y * zoom + shift.y - top);
 }
 
 function toggle(box) {
@@ -323,50 +139,27 @@ function toggle(box) {
   });
 }
 
+const doing = { reveal, toggle: item => { toggle(item); choose(item); }, back: () => choose(null) };
 function choose(item, focus = false) {
-  chosen = current = item;
+  chosen = item;
+  current = item ?? current;
   mark();
-  tell(item);
+  if (item) tell(item, now, facts, doing);
+  else summarize(now, facts, reveal);
   if (focus) elements.get(item)?.focus({ preventScroll: true });
 }
 
 function reveal(item) {
-  for (let box = item.parent; box; box = box.parent) box.open = true;
-  draw();
+  let closed = false;
+  for (let box = item.parent; box; box = box.parent) { closed ||= !box.open; box.open = true; }
+  if (closed) draw();
+  if (zoom < 0.5) scale(0.8);
   choose(item);
-  view.scrollTo(item.X * zoom - (view.clientWidth - item.w * zoom) / 2, item.Y * zoom - (view.clientHeight - item.h * zoom) / 2);
-}
-
-// The panel beside the graph.
-
-function tell(item) {
-  const list = html("dl", {});
-  const fact = (name, ...values) => { if (values.some(Boolean)) list.append(html("dt", { textContent: name }), ...values.map(value => typeof value === "string" ? html("dd", { textContent: value }) : value)); };
-  if (item.children) {
-    fact("What", item.kind === "delegate" ? "a delegate" : item.kind === "range" ? "neighbors, as one box" : `a ${item.kind}`);
-    fact("Cost", item.note ?? "");
-    fact("Who runs it", `${plural(item.count, "operator")}: ${tallied(item)}`);
-  } else {
-    const operator = said(item, KIND) === "operator";
-    fact("Node", said(item, NAME));
-    if (operator) fact("Who runs it", who(item));
-    for (const [name, why] of reasons(item)) fact(`Why not ${name}`, why);
-    fact("Makes", said(item, VALUES));
-    fact("Weights", said(item, WEIGHTS));
-    fact("Module", said(item, MODULE));
-    fact("Source", said(item, SOURCE));
-    const jump = other => html("button", { textContent: other.label, onclick: () => reveal(other) });
-    const near = others => others.length ? html("dd", {}, ...others.map(jump)) : "";
-    fact("Reads", near(now.arrows.filter(arrow => arrow.to === item).map(arrow => arrow.from)));
-    fact("Is read by", near(now.arrows.filter(arrow => arrow.from === item).map(arrow => arrow.to)));
-  }
-  const title = item.children || said(item, KIND) !== "operator" ? item.label : said(item, OPERATOR);
-  facts.replaceChildren(html("h3", { textContent: title }), list);
-  if (item.children) facts.append(html("p", {}, html("button", { textContent: item.open ? "Close" : "Open", onclick: () => { toggle(item); choose(item); } })));
+  view.scrollTo(item.X * zoom + shift.x - (view.clientWidth - item.w * zoom) / 2, item.Y * zoom + shift.y - (view.clientHeight - item.h * zoom) / 2);
 }
 
 function hint(item, x, y) {
-  tip.textContent = words(item);
+  tip.textContent = words(item, now.method);
   tip.hidden = false;
   tip.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - tip.offsetWidth - 4))}px`;
   tip.style.top = `${Math.max(4, y + 18 + tip.offsetHeight > innerHeight ? y - tip.offsetHeight - 10 : y + 18)}px`;
@@ -374,41 +167,68 @@ function hint(item, x, y) {
 
 // Events.
 
+function itemAt(event) {
+  // The innermost item at the pointer; an open box where nothing in it is.
+  const area = view.getBoundingClientRect();
+  const x = (event.clientX - area.left + view.scrollLeft - shift.x) / zoom, y = (event.clientY - area.top + view.scrollTop - shift.y) / zoom;
+  let found = null, inside = now.root.children;
+  for (;;) {
+    const next = inside.find(item => x >= item.X && x <= item.X + item.w && y >= item.Y && y <= item.Y + item.h);
+    if (!next) return found;
+    found = next;
+    if (!next.open) return found;
+    inside = next.children;
+  }
+}
 const itemOf = event => event.target.closest?.(".item")?.item;
-drawing.addEventListener("click", event => {
-  const item = itemOf(event);
-  if (!item || dragged) return;
+view.addEventListener("click", event => {
+  if (dragged) { dragged = false; return; }
+  const item = event.detail ? itemAt(event) : itemOf(event);  // without detail: a tool's click, which has no place
+  if (!item) { if (event.target === drawing || event.target === space) choose(null); return; }
   if (item.children) toggle(item);
   choose(item, true);
 });
-drawing.addEventListener("pointermove", event => { const item = itemOf(event); item && event.pointerType === "mouse" ? hint(item, event.clientX, event.clientY) : tip.hidden = true; });
-drawing.addEventListener("pointerleave", () => { tip.hidden = true; });
+view.addEventListener("pointermove", event => {
+  const item = grip || event.pointerType !== "mouse" ? null : itemAt(event);
+  view.classList.toggle("pointing", Boolean(item));
+  item ? hint(item, event.clientX, event.clientY) : tip.hidden = true;
+});
+view.addEventListener("pointerleave", () => { tip.hidden = true; });
 drawing.addEventListener("focusin", event => {
   const item = itemOf(event);
   if (!item || !elements.get(item).matches(":focus-visible")) return;
+  focused = item;
+  repaint();
   const place = elements.get(item).getBoundingClientRect();
   hint(item, place.left, place.bottom);
 });
-drawing.addEventListener("focusout", () => { tip.hidden = true; });
+drawing.addEventListener("focusout", () => { tip.hidden = true; focused = null; repaint(); });
 drawing.addEventListener("keydown", event => {
   const item = itemOf(event);
-  if (!item) return;
+  if (!item || event.ctrlKey || event.metaKey || event.altKey) return;
   const go = other => {
     if (!other) return;
     choose(other, true);
-    elements.get(other).scrollIntoView({ block: "nearest", inline: "nearest" });
+    show(other);
   };
-  const ends = side => (paths.get(item) ?? []).map(line => line.ends).filter(pair => pair[1 - side] === item).map(pair => pair[side]);
+  const near = side => (ends.get(item) ?? []).map(line => line.ends).filter(pair => pair[1 - side] === item).map(pair => pair[side]);
   const beside = step => { const all = [...elements.keys()].sort((one, other) => one.Y - other.Y || one.X - other.X); return all[all.indexOf(item) + step]; };
   if (event.key === "Enter" || event.key === " ") { if (item.children) toggle(item); choose(item, true); }
-  else if (event.key === "ArrowDown") go(item.open ? item.children[0] : ends(1)[0]);
-  else if (event.key === "ArrowUp") go(ends(0)[0] ?? (item.parent !== now.root ? item.parent : null));
+  else if (event.key === "ArrowDown") go(item.open ? item.children[0] : near(1)[0]);
+  else if (event.key === "ArrowUp") go(near(0)[0] ?? (item.parent !== now.root ? item.parent : null));
   else if (event.key === "ArrowRight") go(beside(1));
   else if (event.key === "ArrowLeft") go(beside(-1));
-  else if (event.key === "Escape") tip.hidden = true;
+  else if (event.key === "+" || event.key === "-") { keeping(item, () => { zoom = Math.min(LARGEST, Math.max(LEAST, zoom * (event.key === "+" ? 1.25 : 0.8))); }); elements.get(item)?.focus({ preventScroll: true }); }
+  else if (event.key === "Escape") { if (tip.hidden) choose(null); tip.hidden = true; }
   else return;
   event.preventDefault();
 });
+function show(item) {
+  // Scroll as little as shows the item.
+  const [x, y] = [item.X * zoom + shift.x, item.Y * zoom + shift.y], nearest = (at, size, from, room) =>
+    at < from ? at - MARGIN : at + size > from + room ? Math.min(at - MARGIN, at + size + MARGIN - room) : from;
+  view.scrollTo(nearest(x, item.w * zoom, view.scrollLeft, view.clientWidth), nearest(y, item.h * zoom, view.scrollTop, view.clientHeight));
+}
 
 let grip = null, dragged = false;
 view.addEventListener("pointerdown", event => {
@@ -422,23 +242,49 @@ addEventListener("pointermove", event => {
   if (dragged) view.scrollTo(grip.left - x, grip.top - y);
 });
 addEventListener("pointerup", () => { grip = null; });
+view.addEventListener("scroll", repaint);
 
 function zoomAt(value, x, y) {
-  const left = (view.scrollLeft + x) / zoom, top = (view.scrollTop + y) / zoom;
-  scale(value);
-  view.scrollTo(left * zoom - x, top * zoom - y);
+  const left = (view.scrollLeft + x - shift.x) / zoom, top = (view.scrollTop + y - shift.y) / zoom;
+  scale(value, false);
+  view.scrollTo(left * zoom + shift.x - x, top * zoom + shift.y - y);
 }
 view.addEventListener("wheel", event => {
   if (!event.ctrlKey) return;
   event.preventDefault();
   const place = view.getBoundingClientRect();
-  zoomAt(zoom * (event.deltaY < 0 ? 1.15 : 1 / 1.15), event.clientX - place.left, event.clientY - place.top);
+  zoomAt(zoom * Math.exp(-Math.max(-60, Math.min(60, event.deltaY)) / 400), event.clientX - place.left, event.clientY - place.top);
 }, { passive: false });
+let pinch = null;
+view.addEventListener("touchmove", event => {
+  if (event.touches.length !== 2) { pinch = null; return; }
+  event.preventDefault();
+  const [one, other] = event.touches, place = view.getBoundingClientRect();
+  const apart = Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY);
+  if (pinch) zoomAt(zoom * apart / pinch, (one.clientX + other.clientX) / 2 - place.left, (one.clientY + other.clientY) / 2 - place.top);
+  pinch = apart;
+}, { passive: false });
+view.addEventListener("touchend", () => { pinch = null; });
+
+function mapTo(event) {
+  const area = map.getBoundingClientRect(), size = Math.min(area.width / now.root.w, area.height / now.root.h);
+  const x = (event.clientX - area.left - (area.width - now.root.w * size) / 2) / size, y = (event.clientY - area.top - (area.height - now.root.h * size) / 2) / size;
+  view.scrollTo(x * zoom + shift.x - view.clientWidth / 2, y * zoom + shift.y - view.clientHeight / 2);
+}
+map.addEventListener("pointerdown", event => { map.setPointerCapture(event.pointerId); mapTo(event); });
+map.addEventListener("pointermove", event => { if (map.hasPointerCapture(event.pointerId)) mapTo(event); });
+
+function fit() {
+  scale(Math.min(1, (view.clientWidth - 2 * MARGIN) / now.root.w, (view.clientHeight - MARGIN) / now.root.h));
+  view.scrollTo(0, 0);
+}
 byId("larger").onclick = () => zoomAt(zoom * 1.25, view.clientWidth / 2, view.clientHeight / 2);
 byId("smaller").onclick = () => zoomAt(zoom / 1.25, view.clientWidth / 2, view.clientHeight / 2);
-byId("fit").onclick = () => { scale(Math.min(1, view.clientWidth / now.root.w, view.clientHeight / now.root.h)); view.scrollTo(0, 0); };
-byId("open").onclick = () => { for (const box of now.boxes) box.open = true; draw(); };
-byId("fold").onclick = () => { for (const box of now.boxes) box.open = box === now.root; draw(); view.scrollTo(0, 0); };
+byId("fit").onclick = fit;
+byId("open").onclick = () => { for (const box of now.boxes) box.open = true; draw(); fit(); };
+byId("fold").onclick = () => { for (const box of now.boxes) box.open = box === now.root; draw(); if (zoom < 0.5) scale(1); view.scrollTo(0, 0); };
+new ResizeObserver(() => { if (now) { drawnMap = null; place(); } }).observe(view);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readPalette(); drawnMap = null; legend(); repaint(); });
 
 function step(items, by) {
   // The next of the items after the chosen one, in the order of execution.
@@ -458,29 +304,57 @@ byId("find").addEventListener("input", event => {
 byId("find").addEventListener("keydown", event => { if (event.key === "Enter") step(matches, event.shiftKey ? -1 : 1); });
 byId("next").onclick = () => step(matches, 1);
 byId("previous").onclick = () => step(matches, -1);
-byId("left-next").onclick = () => step(now.leaves.filter(item => said(item, KIND) === "operator" && !said(item, TAKER)), 1);
+byId("left-next").onclick = () => step(now.leaves.filter(isLeft), 1);
+
+// Colors: by the taker, or by one of the measures.
+
+function legend() {
+  const list = byId("legend");
+  if (now.heat === null) {
+    const used = new Set(now.leaves.map(item => item.class));
+    const all = [...takers.map(taker => [takerClass(taker), taker]), ["runtime", "left to the runtime"], ["nothing", "nothing runs it"]];
+    list.replaceChildren(...all.filter(([name]) => used.has(name)).map(([name, label]) => html("li", { className: name }, html("i", {}), label)));
+    return;
+  }
+  const measure = now.method.measures[now.heat], bar = html("i", { className: "scale" });
+  bar.style.background = `linear-gradient(to right, ${[0, 0.25, 0.5, 0.75, 1].map(share => heatColor(share).back).join(", ")})`;
+  const [low, high] = measure.limit ? ["0.01 % of its bound", "its bound"] : ["0", human(now.top, measure.unit)];
+  const items = [html("li", { className: "heat" }, low, bar, high)];
+  if (measure.limit) items.push(html("li", { className: "nothing" }, html("i", {}), "✕ beyond its bound"));
+  if (now.leaves.some(item => isWork(item) && item.heat[now.heat] === null)) items.push(html("li", { className: "plain" }, html("i", {}), "not measured"));
+  list.replaceChildren(...items, html("li", { className: "muted", textContent: measure.note }));
+}
+function color(which) {
+  now.heat = which;
+  now.top = which === null ? 0 : Math.max(0, ...now.leaves.map(item => item.heat[which] ?? 0));
+  drawnMap = null;
+  legend();
+  choose(chosen);
+}
+byId("color").onchange = event => color(event.target.value === "" ? null : Number(event.target.value));
 
 const models = [];
-function show(number) {
+function begin(number) {
   now = models[number] ??= model(data.methods[number]);
   if (!now.begun) {
     openSome(now.root, START, false);
     if (shown(now.root) < FEW) openSome(now.root, INSIDE, true);
   }
   now.begun = true;
-  chosen = current = null; matches = []; byId("find").value = ""; byId("found").textContent = "";
-  byId("left-next").disabled = !now.leaves.some(item => said(item, KIND) === "operator" && !said(item, TAKER));
+  chosen = current = focused = null; matches = []; byId("find").value = ""; byId("found").textContent = "";
+  byId("left-next").disabled = !now.leaves.some(isLeft);
+  const measured = now.method.measures.findIndex(each => each.measured);
+  const options = now.method.measures.map((each, at) => html("option", { value: at, textContent: each.name, selected: at === measured }));
+  byId("color").replaceChildren(html("option", { value: "", textContent: "who runs it" }), ...options);
   zoom = 1;
   draw();
-  view.scrollTo(Math.max(0, (now.root.w - view.clientWidth) / 2), 0);
+  color(measured < 0 ? null : measured);
+  view.scrollTo(Math.max(0, (space.clientWidth - view.clientWidth) / 2), 0);
 }
 
-const legend = [...takers.map(taker => [takerClass(taker), taker]), ["runtime", "left to the runtime"], ["nothing", "nothing runs it"]];
-const used = new Set(data.methods.flatMap(method => method.operators.map(operator => kindOf({ operator }))));
-byId("legend").replaceChildren(...legend.filter(([name]) => used.has(name)).map(([name, label]) => html("li", { className: name }, html("i", {}), label)));
 byId("method").replaceChildren(...data.methods.map((method, number) => html("option", { value: number, textContent: method.name })));
-byId("method").onchange = event => show(Number(event.target.value));
+byId("method").onchange = event => begin(Number(event.target.value));
 document.querySelector(".several").hidden = data.methods.length < 2;
 document.querySelector(".tools").hidden = byId("stage").hidden = false;
-show(0);
-})();
+readPalette();
+begin(0);

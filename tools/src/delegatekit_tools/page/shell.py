@@ -28,8 +28,12 @@ def shell(title: str, style: str, body: Iterable[str], script: str = "") -> str:
 
 def text(content: object) -> str:
     """Text as HTML shows it: nothing in it is markup, and control characters, which would hide others, are boxes."""
-    plain = "".join(item if item.isprintable() or item in "\n\t " else "\N{WHITE SQUARE}" for item in str(content))
-    return escape(plain)
+    return escape(printable(content))
+
+
+def printable(content: object) -> str:
+    """Text in which control characters are boxes."""
+    return "".join(item if item.isprintable() or item in "\n\t " else "\N{WHITE SQUARE}" for item in str(content))
 
 
 def embedded(name: str, value: Any) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from delegatekit.partition import PartitionedMethod
 from delegatekit_api.devices import Estimate
@@ -13,11 +14,12 @@ from delegatekit_toolkit.passes import Change
 from ..report.report import DelegateReport, Report
 from ..report.rows import ExplainRow
 from ..text import summary
-from .graph import DELEGATE, Box, Drawing, Item, constants_of, leaves
+from .graph import Drawing, Operator, constants_of, delegates_of, leaves
 from .shell import text
 
-#: Rows of a table that the page shows; the rest is summed up.
-_MOST: Final = 60
+#: A table with more rows than this can be filtered; one with more than a hundred folds by hundreds.
+_SHORT: Final = 12
+_FOLD: Final = 100
 #: Modules named for one reason.
 _NAMED: Final = 3
 
@@ -30,18 +32,30 @@ def lost(drawing: Drawing) -> str:
 
 def delegates(drawing: Drawing, reports: Sequence[DelegateReport]) -> Iterator[str]:
     """The delegates of a method; without reports, as planned."""
-    boxes = list(_delegates(drawing.items))
+    boxes = list(delegates_of(drawing.items))
     if not boxes:
         yield "<p>No delegate.</p>"
         return
-    heads = ["delegate", "operators", *(["blob", "estimate"] if reports else [])]
-    rows = []
+    heads = ["delegate", "backend", "operators", "MACs", *(["blob", "estimate"] if reports else []), "where"]
+    rows: list[list[Cell]] = []
     for index, box in enumerate(boxes):
-        cells = [f"{index}: {text(box.label)}", str(len(list(leaves(box.items))))]
+        inside = [drawing.operators[number] for number in leaves(box.items)]
+        cells: list[Cell] = [
+            Number(index),
+            text(box.label),
+            Number(len(inside)),
+            Number(sum(item.macs for item in inside)),
+        ]
         if reports:
-            cells += [human_size(reports[index].blob_size), _estimate(reports[index])]
-        rows.append(cells)
-    yield from table(heads, rows, numbers=(1, 2))
+            cells += [Number(reports[index].blob_size, human_size(reports[index].blob_size)), _estimate(reports[index])]
+        rows.append([*cells, text(".".join(box.path) or _lines(inside))])
+    yield from table(heads, rows)
+
+
+def _lines(inside: Sequence[Operator]) -> str:
+    """The source lines of the first and the last operator, without code."""
+    found = [item.row.source.partition(": `")[0] for item in inside if item.row is not None and item.row.source]
+    return " to ".join(dict.fromkeys((found[0], found[-1]))) if found else ""
 
 
 def left(drawing: Drawing) -> Iterator[str]:
@@ -56,10 +70,10 @@ def left(drawing: Drawing) -> Iterator[str]:
         return
     found = sorted(groups.items(), key=lambda item: -len(item[1]))
     rows = [
-        [text(name), str(len(members)), text(kernel), _reasons(dict(reasons)), _places(members)]
+        [text(name), Number(len(members)), text(kernel), _reasons(dict(reasons)), _places(members)]
         for (name, kernel, reasons), members in found
     ]
-    yield from table(["operator", "count", "runs as", "why no backend takes it", "where"], rows, numbers=(1,))
+    yield from table(["operator", "count", "runs as", "why no backend takes it", "where"], rows)
 
 
 def decomposed(rows: Sequence[ExplainRow]) -> Iterator[str]:
@@ -97,17 +111,50 @@ def weights(methods: Iterable[PartitionedMethod]) -> Iterator[str]:
     yield from _bars("weight", named)
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> Iterator[str]:
-    """A table of cells that are HTML; `numbers` are the columns to align as such."""
-    kinds = [' class="number"' if index in numbers else "" for index in range(len(heads))]
+@dataclass(frozen=True)
+class Number:
+    """A cell that is a number: by its value rows are put in order."""
+
+    value: float
+    words: str = ""
+
+
+#: A cell: HTML, or a number.
+Cell: TypeAlias = str | Number
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
+    """A table of cells, those that are texts HTML. A long one has a filter, and folds by hundreds."""
+    if len(rows) <= _SHORT:
+        yield from _part(heads, rows)
+        return
+    yield '<div class="long"><p class="filter" hidden><label>Filter <input type="search" autocomplete="off"></label> '
+    yield "<output></output></p>"
+    if len(rows) <= _FOLD:
+        yield from _part(heads, rows)
+    else:
+        for start in range(0, len(rows), _FOLD):
+            part = rows[start : start + _FOLD]
+            yield f"<details{' open' * (start == 0)}>"
+            yield f"<summary>{start + 1} to {start + len(part)} of {len(rows)}</summary>"
+            yield from _part(heads, part)
+            yield "</details>"
+    yield "</div>"
+
+
+def _part(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
+    kinds = [' class="number"' if rows and isinstance(rows[0][index], Number) else "" for index in range(len(heads))]
     titles = "".join(f'<th scope="col"{kind}>{text(head)}</th>' for kind, head in zip(kinds, heads, strict=True))
     yield f'<div class="wide"><table><thead><tr>{titles}</tr></thead><tbody>'
-    for row in rows[:_MOST]:
-        cells = (f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, row, strict=True))
-        yield f"<tr>{''.join(cells)}</tr>"
+    for row in rows:
+        yield f"<tr>{''.join(map(_cell, row))}</tr>"
     yield "</tbody></table></div>"
-    if len(rows) > _MOST:
-        yield f"<p>and {len(rows) - _MOST} more</p>"
+
+
+def _cell(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return f"<td>{cell}</td>"
+    return f'<td class="number" data-value="{cell.value:g}">{text(cell.words or f"{cell.value:,}")}</td>'
 
 
 def _bars(head: str, sizes: Sequence[tuple[str, int]]) -> Iterator[str]:
@@ -117,20 +164,15 @@ def _bars(head: str, sizes: Sequence[tuple[str, int]]) -> Iterator[str]:
         return
     largest, whole = max(size for _, size in sizes) or 1, sum(size for _, size in sizes)
     rows = [
-        [name, human_size(size), f'<meter min="0" max="{largest}" value="{size}" aria-hidden="true"></meter>']
+        [
+            name,
+            Number(size, human_size(size)),
+            f'<meter min="0" max="{largest}" value="{size}" aria-hidden="true"></meter>',
+        ]
         for name, size in sizes
     ]
     yield f"<p>{human_size(whole)} together.</p>"
-    yield from table([head, "size", ""], rows, numbers=(1,))
-
-
-def _delegates(items: Iterable[Item]) -> Iterator[Box]:
-    for item in items:
-        if isinstance(item, Box):
-            if item.kind == DELEGATE:
-                yield item
-            else:
-                yield from _delegates(item.items)
+    yield from table([head, "size", "share"], rows)
 
 
 def _estimate(report: DelegateReport) -> str:
@@ -146,16 +188,16 @@ def _layers(estimate: Estimate) -> str:
         [
             text(layer.name),
             text(layer.operator),
-            human_time(layer.latency),
+            Number(layer.latency, human_time(layer.latency)),
             f"{100 * layer.latency / total:.1f} %",
-            "" if layer.cycles is None else f"{layer.cycles:,}",
-            f"{layer.macs:,}",
-            human_size(max(layer.memory.values(), default=0)),
+            "" if layer.cycles is None else Number(layer.cycles),
+            Number(layer.macs),
+            Number(largest := max(layer.memory.values(), default=0), human_size(largest)),
         ]
         for layer in sorted(estimate.layers, key=lambda layer: -layer.latency)
     ]
     heads = ["layer", "operator", "time", "share", "cycles", "MACs", "memory"]
-    return f"<details><summary>layers</summary>{''.join(table(heads, rows, range(2, 7)))}</details>"
+    return f"<details><summary>layers</summary>{''.join(_part(heads, rows))}</details>"
 
 
 def _reasons(reasons: Mapping[str, str]) -> str:
