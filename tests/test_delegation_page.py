@@ -15,8 +15,10 @@ import torch
 from torch import nn
 
 import delegatekit
+from delegatekit_toolkit.number_text import human_size
 from delegatekit_tools.page import graph
 from delegatekit_tools.page.graph import MODULE, RANGE, Box, Item, Leaf, leaves, nested
+from delegatekit_tools.page.tables import Cell, Number, table
 
 #: A module's name that a page could take for markup.
 NASTY = "</script><img src=x onerror=alert(1)>\u202e\x1b[31m"
@@ -172,6 +174,44 @@ def test_what_nothing_runs_is_told() -> None:
     assert "NOTHING RUNS IT" in words or "Decomposed" in words
 
 
+def test_the_cards_have_the_figures_of_the_report(lowered: delegatekit.LoweredProgram, page: str) -> None:
+    words = " ".join(Parsed(page).words)
+    shares = lowered.shares
+    assert f"{shares.delegated.operators:,} of {shares.total.operators:,}" in words
+    assert f"{shares.delegated.macs:,} of {shares.total.macs:,}" in words
+    assert human_size(len(lowered.buffer)) in words
+    (method,) = data_of(page)["methods"]
+    macs = next(each for each in method["measures"] if each["unit"] == "MACs")
+    assert (
+        sum(value or 0 for value in macs["values"]) == sum(item[8] for item in method["operators"]) == shares.total.macs
+    )
+
+
+def test_crossings_are_counted_where_data_changes_hands() -> None:
+    flat = delegatekit.lower(Flat().eval(), X, backends=["xnnpack"])  # say, relu | atan | add
+    words = " ".join(Parsed(delegatekit.html(flat)).words)
+    assert re.search(r"Crossings\s+2\s", words) and "1 to the runtime, 1 to delegates" in words
+
+
+def test_paths_begin_at_the_folder_that_is_known(page: str) -> None:
+    words = " ".join(Parsed(page).words)
+    assert "test_delegation_page.py:32" in words and __file__ not in page
+
+
+def test_the_memory_chart_names_its_largest_values(page: str) -> None:
+    chart = page[page.index('class="memory"') :]
+    assert ">192 B<" in chart and 'class="axis-x"' in chart
+    assert re.search(r'class="name".*?<text[^>]*>[\w. ]+ 32 B<', chart, re.DOTALL)
+
+
+def test_long_tables_fold_by_hundreds() -> None:
+    rows: list[list[Cell]] = [[Number(row), f"name {row}"] for row in range(250)]
+    parsed = Parsed("".join(table(["number", "name"], rows)))
+    assert [("open" in part) for part in parsed.of("details")] == [True, False, False]
+    assert "201 to 250 of 250" in parsed.words and len(parsed.of("tr")) == 250 + 3
+    assert not Parsed("".join(table(["number", "name"], rows[:5]))).of("details")
+
+
 # Boxes
 
 
@@ -267,7 +307,7 @@ def pages(page: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", [360, 768, 1440])
 @pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
 def test_nothing_overflows_and_nothing_complains(
     browser: Any, pages: Path, scheme: str, width: int, script: bool
@@ -359,4 +399,112 @@ def test_five_thousand_operators_are_usable(browser: Any, pages: Path) -> None:
     tab.click("#fold")
     assert tab.locator("#drawing .item").count() < 150
     assert time.monotonic() - start < 20, "seconds; on an idle machine about 2"
+    tab.close()
+
+
+def test_the_panel_begins_with_a_summary_that_leads_to_the_worst(tab: Any) -> None:
+    panel = tab.locator("#facts")
+    assert "xnnpack: 3 operators, 100.0 % of the MACs" in panel.inner_text()
+    panel.get_by_role("button", name="atan").first.click()
+    assert "Why not xnnpack" in panel.inner_text() and item(tab, "aten.atan.default").is_visible()
+    panel.get_by_role("button", name="Summary").click()
+    assert "Left to the runtime: 1" in panel.inner_text()
+
+
+def test_the_graph_is_colored_by_a_measure_with_a_legend(tab: Any) -> None:
+    tab.click("#open")
+    box = item(tab, "aten.linear.default").bounding_box()
+    pixel = f"""() => {{
+        const canvas = document.getElementById("canvas"), sharp = devicePixelRatio;
+        const area = canvas.getBoundingClientRect();
+        const x = ({box["x"]} + 3 - area.left) * sharp, y = ({box["y"]} + {box["height"]} / 2 - area.top) * sharp;
+        return [...canvas.getContext("2d").getImageData(x, y, 1, 1).data];
+    }}"""
+    plain = tab.evaluate(pixel)
+    tab.select_option("#color", label="multiply-accumulates")
+    assert "64 MACs" in tab.locator("#legend").inner_text()
+    tab.wait_for_timeout(100)
+    hot = tab.evaluate(pixel)
+    assert plain[3] == hot[3] == 255 and plain != hot
+    assert hot[:3] == [0x8A, 0x15, 0x38]  # the only one, so the hottest: --hot of the style sheet
+    assert "multiply-accumulates: 64 MACs" in str(item(tab, "aten.linear.default").get_attribute("aria-label"))
+
+
+def test_long_tables_are_filtered_and_sorted(browser: Any, pages: Path) -> None:
+    tab = browser.new_page()
+    tab.goto(f"{pages.as_uri()}/long.html")
+    section = tab.locator("#delegates .long")
+    assert section.locator("details").count() == 13 and section.locator("details[open]").count() == 1
+    section.locator("input").fill("long 7")  # in no row
+    assert section.locator("output").inner_text() == "0 of 1,251"
+    section.locator("input").fill("")
+    assert section.locator("details:visible").count() == 13
+    head = section.get_by_role("button", name="delegate").first
+    head.click()
+    assert section.locator("tbody td").first.inner_text() == "1,250"
+    assert section.locator("th").first.get_attribute("aria-sort") == "descending"
+    head.click()
+    assert section.locator("tbody td").first.inner_text() == "0"
+    tab.close()
+
+
+def test_fit_shows_all_of_five_thousand_operators_in_columns(browser: Any, pages: Path) -> None:
+    tab = browser.new_page(viewport={"width": 1440, "height": 900})
+    tab.goto(f"{pages.as_uri()}/long.html")
+    tab.click("#open")
+    tab.click("#fit")
+    sizes = "(view) => [view.scrollWidth, view.clientWidth, view.scrollHeight, view.clientHeight]"
+    across, width, down, height = tab.locator("#view").evaluate(sizes)
+    assert across <= width and down <= height
+    drawn = tab.evaluate(
+        "() => { const r = document.getElementById('drawing').getBoundingClientRect(); return [r.width, r.height]; }"
+    )
+    assert drawn[0] > width / 2 and drawn[1] > height / 2, "it fills the view, not a thin line of it"
+    assert not tab.locator("#map").is_visible()
+    tab.click("#larger")
+    tab.click("#larger")
+    assert tab.locator("#map").is_visible()
+    place = tab.locator("#map").bounding_box()
+    tab.mouse.click(place["x"] + place["width"] - 12, place["y"] + place["height"] - 12)
+    assert tab.evaluate("() => document.getElementById('view').scrollLeft") > 100
+    tab.close()
+
+
+#: Sixty frames of a gesture, each after the browser has shown the one before; gives the number that were drawn.
+GESTURES = {
+    "zoom": """view.dispatchEvent(new WheelEvent("wheel", { ctrlKey: true, deltaY: at < 30 ? -50 : 50,
+        clientX: area.left + 400, clientY: area.top + 300, bubbles: true, cancelable: true }))""",
+    "drag": """view.scrollBy(at < 30 ? 9 : -9, at < 30 ? 6 : -6)""",
+}
+
+
+def test_five_thousand_operators_zoom_and_drag_at_thirty_frames_a_second(browser: Any, pages: Path) -> None:
+    """CPU time of the page's thread, which other load of the machine does not change: scripts, layout and painting."""
+    tab = browser.new_page(viewport={"width": 1440, "height": 900})
+    tab.goto(f"{pages.as_uri()}/long.html")
+    session = tab.context.new_cdp_session(tab)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def seconds() -> float:
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return float(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))
+
+    tab.click("#open")
+    tab.wait_for_timeout(300)
+    for name, gesture in GESTURES.items():
+        if name == "drag":
+            tab.click("#larger")
+            tab.click("#larger")
+            tab.wait_for_timeout(300)
+        start = seconds()
+        frames = tab.evaluate(
+            f"""async () => {{
+                const view = document.getElementById("view"), area = view.getBoundingClientRect();
+                view.frames.length = 0;
+                for (let at = 0; at < 60; at++) {{ {gesture}; await new Promise(requestAnimationFrame); }}
+                return view.frames.length;
+            }}"""
+        )
+        assert frames >= 55, name
+        assert (seconds() - start) / 60 < 1 / 30, name
     tab.close()

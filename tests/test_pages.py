@@ -18,6 +18,7 @@ import delegatekit
 from delegatekit_conformance import report
 from delegatekit_conformance.outcome import CaseResult, Outcome, Verdict
 from delegatekit_conformance.run import BackendFacts, Run
+from delegatekit_tools.differences import diff
 from delegatekit_tools.sweep import LeftOut, OutputErrors, Row, Sweep
 
 #: Text whose execution would be noticed, as an element, as an attribute, in a script and in a style sheet.
@@ -58,6 +59,31 @@ def delegation() -> str:
 
 def explanation() -> str:
     return delegatekit.explain(Net().eval(), (torch.randn(1, 8),), backends=["xnnpack"]).html(NASTY)
+
+
+def comparison() -> str:
+    found = delegatekit.compare(Net().eval(), (torch.randn(1, 8),), backends=["reference"])
+    parts = dataclasses.replace(found, lowered=None)
+    return dataclasses.replace(spoiled(parts, frozenset({"node", "nodes"})), lowered=found.lowered).html(NASTY)
+
+
+def lowered(**settings: Any) -> delegatekit.LoweredProgram:
+    return delegatekit.lower(Net().eval(), (torch.randn(1, 8),), backends=["reference"], **settings)
+
+
+def profile() -> str:
+    program = lowered()
+    method = delegatekit.load(program.buffer)["forward"]
+    found = delegatekit.profile(method, (torch.randn(1, 8),), runs=2, debug_map=program.debug_map())
+    told = spoiled(found, frozenset({"calls"}))
+    return dataclasses.replace(told, method=found.method).html(NASTY, program.buffer)
+
+
+def differences() -> str:
+    one, other = lowered(), lowered(skip=["aten.atan.default"])
+    found = diff(one.buffer, other.buffer, debug_maps=(one.debug_map(), other.debug_map()))
+    texts = {name: spoiled(getattr(found, name), frozenset({"unit"})) for name in ("figures", "moved", "kernels")}
+    return dataclasses.replace(found, **texts, before=NASTY, after=NASTY, remarks=(NASTY,)).html(NASTY)
 
 
 def sweep() -> str:
@@ -122,6 +148,9 @@ def conformance() -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "delegation": delegation,
     "explanation": explanation,
+    "comparison": comparison,
+    "profile": profile,
+    "differences": differences,
     "sweep": sweep,
     "conformance": conformance,
 }

@@ -43,6 +43,9 @@ def compare(
     snippet: Annotated[
         Path | None, typer.Option(help="Write the program that shows the divergence to this .py file.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with the graph, colored by the errors, to this .html file.")
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Partitions to compile in parallel.")] = 1,
     cache: Annotated[bool, typer.Option(help="Reuse cached compilations.")] = True,
     as_json: cli.JsonOption = False,
@@ -50,22 +53,27 @@ def compare(
     """Run a lowered model beside PyTorch and name the first operator that diverges; exit code 1 if one does."""
     from delegatekit import Compiling
     from delegatekit import compare as compare_model
-    from delegatekit.files import PY, check_outputs
+    from delegatekit.files import HTML, PY, check_outputs, write_text
 
     from ..compare.values import specs_of, wanted_method
 
-    check_outputs(snippet, None if snippet is None else snippet.with_suffix(".pt"), inputs=[*said.files, *inputs])
+    check_outputs(snippet, None if snippet is None else snippet.with_suffix(".pt"), html, inputs=[*said.files, *inputs])
     cli.question_place("--snippet", snippet, PY)
+    cli.question_place("--html", html, HTML)
     with cli.progress():
         settings, programs = said.settings(), said.source().programs()
         name = settings["method"] = wanted_method(programs, settings["method"])
         values = cli.read_inputs(specs_of(programs[name]), inputs, trust=said.trust) if inputs else None
         compiling = Compiling(jobs=jobs, cache=cache)
         found = compare_model(programs, **settings, values=values, compiling=compiling)
-    written = _write(found, snippet)
+    written = list(_write(found, snippet))
+    if html is not None:
+        write_text(html, found.html(f"{said.model} on {', '.join(said.backends)}"))
+        written.append(html)
     if as_json:
         first = found.first and dataclasses.replace(found.first, tensors={})
-        cli.print_json(dataclasses.replace(found, first=first))
+        told = vars(dataclasses.replace(found, first=first))
+        cli.print_json({name: value for name, value in told.items() if name != "lowered"})
     else:
         cli.show(found, type(found).text, rows=rows or None, snippet=_HOW if snippet is None else "")
         for path in written:

@@ -48,19 +48,23 @@ def profile(
     in_order: Annotated[bool, typer.Option("--in-order", help="In execution order, not the longest first.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto to this .json file.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write a table to this .csv file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with the graph, colored by time, to this .html file.")
+    ] = None,
     time_limit: cli.TimeLimitOption = None,
     trust: cli.TrustOption = False,
     as_json: cli.JsonOption = False,
 ) -> None:
     """Show the time of a method by instruction, delegate, operator and source line, here or on a device."""
-    from delegatekit.files import CSV, JSON, check_outputs, write_files
+    from delegatekit.files import CSV, HTML, JSON, check_outputs, write_files
 
     from ..profile import files
 
     given = [path for path in (file, debug_map, etdump) if path is not None]
-    check_outputs(trace, csv, inputs=[*given, *data, *inputs])
+    check_outputs(trace, csv, html, inputs=[*given, *data, *inputs])
     cli.question_place("--trace", trace, JSON)
     cli.question_place("--csv", csv, CSV)
+    cli.question_place("--html", html, HTML)
     known = None if debug_map is None else _read(debug_map)
     if etdump is not None:
         if inputs or data or backend or isolate:
@@ -73,6 +77,8 @@ def profile(
         values = cli.inputs_for(loaded, inputs, seed=seed, trust=trust)
         found = _measured(loaded, values, runs, warm_up, known, time_limit)
     texts = {path: text(found) for path, text in ((trace, files.trace), (csv, files.table)) if path is not None}
+    if html is not None:
+        texts[html] = found.html(f"Profile of {(file or etdump or html).name}", file)
     write_files({path: _writer(text) for path, text in texts.items()})
     if as_json:
         cli.print_json(found)

@@ -85,6 +85,7 @@ def compare(given: Comparing) -> Comparison:
         time.perf_counter() - start,
         remarks,
         passes,
+        sides[0].program.partitioned[name],
     )
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from delegatekit.errors import WrongArgumentError
+from delegatekit.partition import PartitionedMethod
+
+from .page import page
 from .result import Divergence, JudgedPass, Operator, Output
 from .text import divergence, judged_pass, skipped, table, words
 
@@ -30,6 +34,8 @@ class Comparison:
     remarks: tuple[str, ...] = ()
     #: The passes that changed the program before backends were asked about it.
     passes: tuple[JudgedPass, ...] = ()
+    #: The method as it was lowered for the first backends; the drawing of the page.
+    lowered: PartitionedMethod | None = field(default=None, repr=False, compare=False)
 
     @property
     def right(self) -> bool:
@@ -55,6 +61,12 @@ class Comparison:
         if snippet and self.first is not None and self.first.snippet:
             lines.append(f"a program that shows it by itself: {snippet}")
         return "\n".join(lines)
+
+    def html(self, title: str = "Comparison") -> str:
+        """One page: the graph colored by the errors, the operators as a table, and the verdict; it needs no network."""
+        if self.lowered is None:
+            raise WrongArgumentError("has no graph", where="Comparison.html", hint="`compare` makes one that has")
+        return page(self, self.lowered, title)
 
     def __str__(self) -> str:
         return self.text()

@@ -59,6 +59,8 @@ class Operator:
     measured: Measured = Measured()
     #: The reason why it was not compared; empty if it was.
     skipped: str = ""
+    #: Names of all its nodes.
+    nodes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

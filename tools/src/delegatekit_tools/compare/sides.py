@@ -138,6 +138,7 @@ def described(unit: Unit, plan: PartitionPlan, judged: Judged, skipped: str = ""
         place,
         worst,
         skipped,
+        tuple(node.name for node in unit.nodes),
     )
 
 

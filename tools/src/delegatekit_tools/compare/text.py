@@ -53,7 +53,7 @@ def words(measured: Measured) -> str:
     if measured.ties:
         parts.append(f"{measured.ties} of its choices are not PyTorch's, but ties within the bound")
     if measured.sqnr is not None:
-        parts.append(f"SQNR {_decibels(measured.sqnr)} dB")
+        parts.append(f"SQNR {decibels(measured.sqnr)} dB")
     if measured.absolute is not None and measured.relative is not None:
         parts.append(f"largest error {measured.absolute:.3g}, of an element {measured.relative:.3g} of itself")
     return "; ".join(parts)
@@ -77,7 +77,7 @@ def _cells(item: Operator) -> tuple[str, ...]:
         "wrong" if not measured.right else f"{100 * measured.share:.0f} %",
         "" if measured.error is None else f"{measured.error:.2g}",
         "" if measured.bound is None else f"{measured.bound:.2g}",
-        "" if measured.sqnr is None else _decibels(measured.sqnr),
+        "" if measured.sqnr is None else decibels(measured.sqnr),
         item.name,
         item.place,
         item.module,
@@ -95,5 +95,6 @@ def skipped(operators: Sequence[Operator]) -> list[str]:
     return [*lines, f"  and {len(found) - _LISTED} more"] if len(found) > _LISTED else lines
 
 
-def _decibels(ratio: float) -> str:
+def decibels(ratio: float) -> str:
+    """A ratio of signal to noise in dB, as text."""
     return f"{ratio:.1f}" if math.isfinite(ratio) else str(ratio)

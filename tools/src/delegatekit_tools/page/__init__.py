@@ -5,7 +5,7 @@ It is self-contained and needs no network. The same program and backends give th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
@@ -99,17 +99,21 @@ def page(
 def framed(
     title: str,
     told: Sequence[str],
-    warnings: Sequence[str],
-    found: Sequence[cards.Card],
+    warnings: Sequence[str] | None,
+    found: Iterable[cards.Card],
     sections: Mapping[str, Iterator[str]],
     data: Mapping[str, Any],
 ) -> str:
-    """A page with a graph: what it is, cards, the graph, and sections by their headings."""
+    """A page with a graph: what it is, cards, the graph, and sections by their headings.
+
+    `told` are sentences; `warnings` become a card, None where there is nothing to warn of; `data` is that of the graph.
+    """
+    last = [] if warnings is None else [cards.warnings(warnings)]
     links = "".join(f'<li><a href="#{_name(head)}">{text(head)}</a></li>' for head in ("Graph", *sections))
     body = [
         f"<header><h1>{text(title)}</h1>{''.join(f'<p>{text(line)}</p>' for line in told)}",
         f"<nav><ul>{links}</ul></nav></header><main>",
-        *cards.cards([*found, cards.warnings(warnings)]),
+        *cards.cards([*found, *last]),
         _asset("graph.html"),
         *(
             f'<section id="{_name(head)}"><h2>{text(head)}</h2>{"".join(lines)}</section>'

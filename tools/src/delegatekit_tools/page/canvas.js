@@ -51,22 +51,6 @@ function colorsOf(item, graph) {
 }
 const isWrong = (item, graph) => graph.heat !== null && graph.method.measures[graph.heat].limit && item.heat[graph.heat] > 1;
 
-function human(value, unit) {
-  const scaled = (number, steps) => {
-    const [scale, name] = steps.find(([least]) => number >= least) ?? steps.at(-1);
-    return `${(number / scale).toLocaleString("en", { maximumSignificantDigits: 3 })} ${name}`;
-  };
-  if (unit === "s") return scaled(value, [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]]);
-  if (unit === "B") return scaled(value, [[1 << 30, "GiB"], [1 << 20, "MiB"], [1 << 10, "KiB"], [1, "B"]]);
-  if (unit === "bound") return value > 1 ? "beyond its bound" : `${(100 * value).toLocaleString("en", { maximumSignificantDigits: 2 })} % of its bound`;
-  return scaled(value, [[1e12, `T${unit}`], [1e9, `G${unit}`], [1e6, `M${unit}`], [1e3, `k${unit}`], [1, unit]]);
-}
-function heatWords(item, graph) {
-  if (graph.heat === null || item.heat[graph.heat] === null) return "";
-  const measure = graph.method.measures[graph.heat];
-  return human(item.heat[graph.heat], measure.unit);
-}
-
 function paintGraph(context, graph, area, zoom, marks) {
   // `area` is the visible part in the graph's own units; the context already has its scale and place.
   const outside = item => item.X > area.right || item.Y > area.bottom || item.X + item.w < area.left || item.Y + item.h < area.top;
@@ -99,7 +83,7 @@ function paintGraph(context, graph, area, zoom, marks) {
     if (dashed) context.setLineDash([]);
   };
   for (const item of open) {
-    const colors = colorsOf(item, graph);
+    const colors = graph.heat === null || isWrong(item, graph) ? colorsOf(item, graph) : palette.names.plain;  // its items have the heat
     fill(item, colors.veil, 8);
     border(item, colors);
     if (texts) {
@@ -166,9 +150,9 @@ function paintFace(context, item, graph, look) {
   if (!look.texts || item.open) return;
   context.fillStyle = colors.on;
   context.font = `12px ${FONT}`;
-  context.fillText(isWrong(item, graph) ? `✕ ${first(item)}` : first(item), item.X + 8, item.Y + 17);
+  context.fillText(isWrong(item, graph) ? item.mark + first(item) : first(item), item.X + 8, item.Y + 17);
   context.font = `10px ${FONT}`;
-  context.fillText(heatWords(item, graph) || second(item), item.X + 8, item.Y + 31);
+  context.fillText((graph.heat !== null && item.told[graph.heat]) || second(item), item.X + 8, item.Y + 31);
 }
 
 function paintMap(context, graph, scale) {
@@ -177,7 +161,7 @@ function paintMap(context, graph, scale) {
   const draw = item => {
     const colors = colorsOf(item, graph);
     const small = item.w * scale < 3 && item.h * scale < 3;
-    if (item.open && item.parent) { context.fillStyle = small ? colors.edge : colors.veil; rect(item); }
+    if (item.open && item.parent) { context.fillStyle = small ? colors.edge : graph.heat === null ? colors.veil : palette.names.plain.veil; rect(item); }
     if (item.open && !small) { item.children.forEach(draw); return; }
     if (!item.open) { context.fillStyle = graph.heat === null ? colors.edge : colors.back; rect(item); }
   };

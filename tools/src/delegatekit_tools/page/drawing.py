@@ -22,9 +22,14 @@ class _Texts:
 
 
 def graph_data(
-    drawings: Sequence[Drawing], notes: Sequence[Sequence[str]], measures: Sequence[Sequence[Measure]]
+    drawings: Sequence[Drawing],
+    notes: Sequence[Sequence[str]],
+    measures: Sequence[Sequence[Measure]],
+    names: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The data for the script. `notes` has for each drawing a text for each of its delegates; `measures` its measures.
+
+    `names` are those of the drawings, where they are not the names of their methods.
 
     An operator is a list: name, kind, operator, module, source line, taker, kernel, values, multiply-accumulates, and
     pairs of backend and reason for refusing it; texts are indices into `texts`. An arrow is two operator indices in
@@ -33,14 +38,16 @@ def graph_data(
     texts = _Texts()
     methods = [
         {
-            "name": drawing.method,
+            "name": name,
             "operators": [_operator(item, texts) for item in drawing.operators],
             "arrows": [number for arrow in drawing.arrows for number in arrow],
             "items": [_item(item, texts) for item in drawing.items],
             "notes": list(said),
             "measures": [measure.data(texts.number, len(drawing.operators)) for measure in found],
         }
-        for drawing, said, found in zip(drawings, notes, measures, strict=True)
+        for drawing, said, found, name in zip(
+            drawings, notes, measures, names or [drawing.method for drawing in drawings], strict=True
+        )
     ]
     return {"texts": list(texts.numbers), "methods": methods}
 

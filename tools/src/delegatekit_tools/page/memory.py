@@ -11,7 +11,7 @@ from delegatekit_toolkit.number_text import human_size
 
 from ..report import ArenaReport
 from .shell import text
-from .tables import Number, table
+from .tables import Cell, Number, table
 
 #: Units of the chart's own coordinates.
 _WIDTH: Final = 1000.0
@@ -61,10 +61,11 @@ def chart(arena: ArenaReport, placed: Sequence[PlacedValue]) -> Iterator[str]:
     named = [item for item in area[:_NAMED] if item.value.size * up >= _LINE]
     yield from (_name(item, steps, arena.size) for item in named)
     yield "</svg>"
-    marks = [(steps - 1) * part // _TICKS for part in range(_TICKS + 1)] if steps > _TICKS else range(steps)
-    yield f'<p class="axis-x" aria-hidden="true">{"".join(f"<span>{mark}</span>" for mark in marks)}</p>'
+    marks = range(0, steps, max(1, round(steps / _TICKS)))
+    words = "".join(f'<text x="{100 * (mark + 0.5) / steps:.4g}%" y="12">{mark}</text>' for mark in marks)
+    yield f'<svg class="axis-x" aria-hidden="true">{words}</svg>'
     yield '<p class="axis-title">bytes at their addresses, over steps: the instructions of the method</p></div>'
-    rows = [
+    rows: list[list[Cell]] = [
         [
             text(value.name),
             Number(value.size, human_size(value.size)),

@@ -22,6 +22,17 @@ function kindOf(item) {
   return said(item, TAKER) ? takerClass(said(item, TAKER)) : said(item, KERNEL) ? "runtime" : "nothing";
 }
 
+function human(value, unit) {
+  const scaled = (number, steps) => {
+    const [scale, name] = steps.find(([least]) => number >= least) ?? steps.at(-1);
+    return `${(number / scale).toLocaleString("en", { maximumSignificantDigits: 3 })} ${name}`;
+  };
+  if (unit === "s") return scaled(value, [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]]);
+  if (unit === "B") return scaled(value, [[1 << 30, "GiB"], [1 << 20, "MiB"], [1 << 10, "KiB"], [1, "B"]]);
+  if (unit === "bound") return value > 1 ? "beyond" : `${(100 * value).toLocaleString("en", { maximumSignificantDigits: 2 })} % of bound`;
+  return scaled(value, [[1e12, `T${unit}`], [1e9, `G${unit}`], [1e6, `M${unit}`], [1e3, `k${unit}`], [1, unit]]);
+}
+
 function model(method) {
   const leaves = [], boxes = [];
   const build = (source, parent) => {
@@ -33,6 +44,7 @@ function model(method) {
       item.class = kindOf(item);
       item.heat = method.measures.map(each => each.values[source] ?? null);
       leaves[source] = item;
+      measure(item);
       return item;
     }
     const box = { parent, depth, children: [], open: !parent, links: new Map(), lines: [], place: parent ? parent.children.length : 0 };
@@ -56,7 +68,12 @@ function model(method) {
       return each.sums ? inner.reduce((sum, value) => sum + value, 0) : inner.reduce((most, value) => Math.max(most, value));
     });
     boxes.push(box);
+    measure(box);
     return box;
+  };
+  const measure = item => {  // its numbers in words, and a mark if one is beyond its limit
+    item.told = method.measures.map((each, which) => item.heat[which] === null ? "" : human(item.heat[which], each.unit));
+    item.mark = method.measures.some((each, which) => each.limit && item.heat[which] > 1) ? "✕ " : "";
   };
   const root = build({ items: method.items }, null);
   const arrows = [];
@@ -129,7 +146,7 @@ function arrange(box, shape = SHAPE) {
   const cells = box.children, links = [...box.links.values()];
   for (const item of cells) {
     if (item.open) { arrange(item); continue; }
-    item.w = Math.max(70, wide(first(item), 12), wide(second(item), 10));
+    item.w = Math.max(70, wide(`${item.mark}${first(item)}`, 12), wide(second(item), 10), ...item.told.map(words => wide(words, 10)));
     item.h = 40;
   }
   const rows = layered(cells, links);
@@ -140,7 +157,8 @@ function arrange(box, shape = SHAPE) {
     y += row.height + ROW;
     for (const cell of row) { left = Math.min(left, cell.x); right = Math.max(right, cell.x + cell.w); }
   }
-  const most = rows.length > 1 && y > TALL ? Math.round(Math.sqrt(shape * y / (right - left + GUTTER))) : 1;
+  const wanted = y > TALL ? Math.round(Math.sqrt(shape * y / (right - left + GUTTER))) : 1;
+  const most = Math.min(wanted, Math.floor((y - HEAD) / tallest));
   const limit = most > 1 ? Math.max(tallest, (y - HEAD) / most + tallest / 2) : Infinity;
   box.columns = [{ rows: [], height: 0 }];
   for (const row of rows) {

@@ -318,9 +318,9 @@ function legend() {
   }
   const measure = now.method.measures[now.heat], bar = html("i", { className: "scale" });
   bar.style.background = `linear-gradient(to right, ${[0, 0.25, 0.5, 0.75, 1].map(share => heatColor(share).back).join(", ")})`;
-  const [low, high] = measure.limit ? ["0.01 % of its bound", "its bound"] : ["0", human(now.top, measure.unit)];
+  const [low, high] = measure.limit ? ["0.01 % of the bound", "the bound"] : ["0", human(now.top, measure.unit)];
   const items = [html("li", { className: "heat" }, low, bar, high)];
-  if (measure.limit) items.push(html("li", { className: "nothing" }, html("i", {}), "✕ beyond its bound"));
+  if (measure.limit) items.push(html("li", { className: "beyond" }, html("i", {}), "✕ beyond its bound"));
   if (now.leaves.some(item => isWork(item) && item.heat[now.heat] === null)) items.push(html("li", { className: "plain" }, html("i", {}), "not measured"));
   list.replaceChildren(...items, html("li", { className: "muted", textContent: measure.note }));
 }

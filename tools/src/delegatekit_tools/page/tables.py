@@ -69,7 +69,7 @@ def left(drawing: Drawing) -> Iterator[str]:
         yield "<p>Nothing is left to the runtime.</p>"
         return
     found = sorted(groups.items(), key=lambda item: -len(item[1]))
-    rows = [
+    rows: list[list[Cell]] = [
         [text(name), Number(len(members)), text(kernel), _reasons(dict(reasons)), _places(members)]
         for (name, kernel, reasons), members in found
     ]
@@ -78,7 +78,7 @@ def left(drawing: Drawing) -> Iterator[str]:
 
 def decomposed(rows: Sequence[ExplainRow]) -> Iterator[str]:
     """Operators that nothing runs whole, and their decompositions."""
-    cells = [
+    cells: list[list[Cell]] = [
         [text(row.operator), text(", ".join(row.became) or "existing operators"), _reasons(row.reasons)] for row in rows
     ]
     yield from table(["operator", "became", "why nothing runs it whole"], cells)
@@ -163,7 +163,7 @@ def _bars(head: str, sizes: Sequence[tuple[str, int]]) -> Iterator[str]:
         yield "<p>Nothing.</p>"
         return
     largest, whole = max(size for _, size in sizes) or 1, sum(size for _, size in sizes)
-    rows = [
+    rows: list[list[Cell]] = [
         [
             name,
             Number(size, human_size(size)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .dump import read_etdump
 from .measured import InstructionProfile, OperatorProfile, Origin, Times
+from .origins import Origins
 from .profile import Profile
 from .recording import call_times, instruction_times, profile
 
@@ -11,6 +12,7 @@ __all__ = [
     "InstructionProfile",
     "OperatorProfile",
     "Origin",
+    "Origins",
     "Profile",
     "Times",
     "call_times",

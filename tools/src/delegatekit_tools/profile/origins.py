@@ -81,6 +81,12 @@ class Origins:
             return Origin()
         return _origin(self._found.instructions[position].handles, self._found.nodes)
 
+    def parts_of_instruction(self, position: int) -> tuple[Origin, ...]:
+        """The origins of the exported nodes that an instruction computes, one by one."""
+        if self._found is None:
+            return ()
+        return tuple(_origin([handle], self._found.nodes) for handle in self._found.instructions[position].handles)
+
     def of_operator(self, calls: str, key: int | str | None) -> Origin:
         """The origin of the operator of a delegate that an instruction calls ("delegate 0").
 

@@ -6,7 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from delegatekit.files import Source
+from delegatekit.reading import open_program
+
 from .measured import InstructionProfile, Origin, Times
+from .page import page
 from .text import estimate_lines, milliseconds, rows_of, table_of, times_of
 
 
@@ -52,6 +56,13 @@ class Profile:
 
     def __str__(self) -> str:
         return self.text()
+
+    def html(self, title: str = "Profile", file: Source | None = None) -> str:
+        """One page: the graph colored by time, and all rows as a table; it needs no network.
+
+        With the `file` (.pte or .bpte) the graph has the file's arrows; otherwise instructions stand in their order.
+        """
+        return page(self, title, None if file is None else open_program(file).methods[self.method])
 
     def records(self) -> Iterator[dict[str, Any]]:
         """A flat record for each instruction, and after it one for each operator inside its delegate.
