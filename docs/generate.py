@@ -1,6 +1,6 @@
-"""Writes the generated pages of the docs: the backends' operators and options, and the API reference.
+"""Writes what is generated: the backends' operators and options, the API reference, the gallery's notebooks.
 
-python docs/generate.py            # write docs/operators-NAME.md and docs/api/
+python docs/generate.py            # write docs/operators-NAME.md, docs/api/ and examples/gallery/*.ipynb
 python docs/generate.py --check    # exit 1, and name the pages, if they are not up to date
 """
 
@@ -21,8 +21,10 @@ except ModuleNotFoundError as error:
     )
 
 DOCS: Final = Path(__file__).parent
+GALLERY: Final = DOCS.parent / "examples" / "gallery"
 sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 
+from notebooks import notebooks  # noqa: E402
 from packages import Package, plugins  # noqa: E402
 from reference import reference  # noqa: E402
 
@@ -40,7 +42,7 @@ def main() -> int:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
     if check and stale:
-        names = ", ".join(path.relative_to(DOCS).as_posix() for path in stale)
+        names = ", ".join(path.relative_to(DOCS.parent).as_posix() for path in stale)
         print(f"not up to date: {names}; run python docs/generate.py", file=sys.stderr)
         return 1
     return 0
@@ -50,6 +52,7 @@ def stale_pages() -> dict[Path, str | None]:
     """The generated pages that are not up to date, with their text; None for those that should not be there."""
     wanted = pages()
     there = {path for pattern in ("operators-*.md", "api/*.md") for path in DOCS.glob(pattern)}
+    there |= {*GALLERY.glob("*.ipynb")}
     gone: dict[Path, str | None] = dict.fromkeys(sorted(there - wanted.keys()))
     return gone | {path: text for path, text in wanted.items() if path not in there or path.read_text("utf-8") != text}
 
@@ -59,7 +62,7 @@ def pages() -> dict[Path, str]:
     operators = {
         DOCS / f"operators-{name}.md": page_of(plugin, name) for plugin in plugins() for name in plugin.backends
     }
-    return operators | reference(DOCS / "api")
+    return operators | reference(DOCS / "api") | notebooks(GALLERY)
 
 
 def page_of(plugin: Package, name: str) -> str:

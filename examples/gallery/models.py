@@ -133,7 +133,7 @@ class Detector(nn.Module):
         """The best boxes, by falling score."""
         features = self.backbone(image)
         probability = self.classify(features)[0].flatten(1).T.sigmoid()
-        sides = self.regress(features)[0].flatten(1).T.exp() * 8
+        sides = self.regress(features)[0].flatten(1).T.exp() * 16
         centers = self.get_buffer("centers")
         boxes = torch.cat([centers - sides[:, :2], centers + sides[:, 2:]], 1)
         scores, classes = probability.amax(1), probability.argmax(1)
