@@ -26,7 +26,8 @@ class Net(nn.Module):
         self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.second(torch.atan(self.first(x).relu()))
+        made: torch.Tensor = self.second(torch.atan(self.first(x).relu()))
+        return made
 
 
 INPUTS = (torch.randn(2, 8),)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from delegatekit.partition import PartitionedMethod
 
 from ..page import framed
-from ..page.cards import Card
+from ..page.cards import Card, warnings
 from ..page.drawing import graph_data
 from ..page.graph import Drawing, draw
 from ..page.measures import Measure, sizes_of
@@ -42,8 +42,7 @@ def page(found: Comparison, method: PartitionedMethod, title: str) -> str:
     return framed(
         title,
         [f"Method {found.method} on {against}, beside PyTorch in double precision.", *map(_sentence, found.remarks)],
-        [f"{item.name} ({item.node}): {words(item.measured)}" for item in wrong],
-        _cards(found, compared, wrong),
+        [*_cards(found, compared, wrong), warnings([f"{it.name} ({it.node}): {words(it.measured)}" for it in wrong])],
         sections,
         graph_data([drawing], [[]], [[_errors(found, drawing), *sizes_of(drawing)]]),
     )

@@ -46,7 +46,7 @@ def page(found: Differences, title: str) -> str:
         f"{found.before} beside {found.after}.",
         *(f"{remark[:1].upper()}{remark[1:]}." for remark in found.remarks),
     ]
-    return framed(title, told, None, _cards(found), sections, data)
+    return framed(title, told, _cards(found), sections, data)
 
 
 def _cards(found: Differences) -> Iterator[Card]:

@@ -86,11 +86,11 @@ def page(
         told += [f"{name}: {shares_of({name: method})}" for name, method in methods.items()]
     found = shares_of(methods, backends)
     lost = [*filter(None, map(tables.lost, drawings)), *(f"REFUSED: {reason}" for reason in refused)]
+    lost += ["nothing is delegated"] if found.is_idle else []
     return framed(
         title,
         told,
-        [*lost, *_warnings(found, compiled)],
-        _cards(found, methods, drawings, compiled),
+        [*_cards(found, methods, drawings, compiled), cards.warnings(lost, list(_remarks(found, compiled)))],
         sections,
         graph_data(drawings, notes, [sizes_of(drawing) for drawing in drawings]),
     )
@@ -99,21 +99,19 @@ def page(
 def framed(
     title: str,
     told: Sequence[str],
-    warnings: Sequence[str] | None,
     found: Iterable[cards.Card],
     sections: Mapping[str, Iterator[str]],
     data: Mapping[str, Any],
 ) -> str:
     """A page with a graph: what it is, cards, the graph, and sections by their headings.
 
-    `told` are sentences; `warnings` become a card, None where there is nothing to warn of; `data` is that of the graph.
+    `told` are sentences; `data` is that of the graph.
     """
-    last = [] if warnings is None else [cards.warnings(warnings)]
     links = "".join(f'<li><a href="#{_name(head)}">{text(head)}</a></li>' for head in ("Graph", *sections))
     body = [
         f"<header><h1>{text(title)}</h1>{''.join(f'<p>{text(line)}</p>' for line in told)}",
         f"<nav><ul>{links}</ul></nav></header><main>",
-        *cards.cards([*found, *last]),
+        *cards.cards(found),
         _asset("graph.html"),
         *(
             f'<section id="{_name(head)}"><h2>{text(head)}</h2>{"".join(lines)}</section>'
@@ -142,9 +140,7 @@ def _cards(
     return made
 
 
-def _warnings(found: Shares, compiled: Compiled | None) -> Iterator[str]:
-    if found.is_idle:
-        yield "nothing is delegated"
+def _remarks(found: Shares, compiled: Compiled | None) -> Iterator[str]:
     for item in found.largest:
         size = f", {item.macs:,} MACs" if item.macs else ""
         yield f"left to the runtime: {item.operator} x{item.count}{size}"

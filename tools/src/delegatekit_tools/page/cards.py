@@ -26,7 +26,7 @@ class Card:
     lines: Sequence[tuple[str, str]] = ()
     #: Parts of the bar: a class and a size.
     bar: Sequence[tuple[str, float]] = ()
-    #: "good", "bad" or "".
+    #: "good", "warn", "bad" or "".
     tone: str = ""
 
     def html(self) -> Iterator[str]:
@@ -160,11 +160,10 @@ def estimates(methods: Sequence[MethodReport]) -> Iterator[Card]:
         yield Card("Estimated on the device", human_time(sum(times.values())), lines)
 
 
-def warnings(found: Sequence[str]) -> Card:
-    """The things to look at."""
+def warnings(serious: Sequence[str], others: Sequence[str] = ()) -> Card:
+    """The things to look at, the serious ones first."""
+    count = len(serious) + len(others)
+    tone = "bad" if serious else "warn" if others else "good"
     return Card(
-        "Warnings",
-        f"{len(found)}" if found else "none",
-        [("", words) for words in found],
-        tone="bad" if found else "good",
+        "Warnings", f"{count:,}" if count else "none", [("", words) for words in (*serious, *others)], tone=tone
     )

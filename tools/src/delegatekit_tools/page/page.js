@@ -39,24 +39,29 @@ function paintMinimap(area) {
   const whole = area.left <= 0 && area.top <= 0 && area.right >= now.root.w && area.bottom >= now.root.h;
   map.hidden = whole;
   if (whole) return;
-  const scale = Math.min(map.clientWidth / now.root.w, map.clientHeight / now.root.h), sharp = devicePixelRatio;
-  const context = map.getContext("2d");
-  map.width = Math.round(map.clientWidth * sharp); map.height = Math.round(map.clientHeight * sharp);
-  if (drawnMap === null) {
-    drawnMap = document.createElement("canvas");
-    drawnMap.width = map.width; drawnMap.height = map.height;
-    const drawn = drawnMap.getContext("2d");
-    drawn.scale(sharp, sharp);
-    drawn.translate((map.clientWidth - now.root.w * scale) / 2, (map.clientHeight - now.root.h * scale) / 2);
-    paintMap(drawn, now, scale);
-  }
-  context.drawImage(drawnMap, 0, 0);
+  const sharp = devicePixelRatio, context = map.getContext("2d");
+  if (drawnMap === null) drawnMap = wholeMap(sharp);
+  const { scale, width, height } = drawnMap;
+  map.width = drawnMap.image.width;  // which clears it
+  context.drawImage(drawnMap.image, 0, 0);
   context.scale(sharp, sharp);
-  context.translate((map.clientWidth - now.root.w * scale) / 2, (map.clientHeight - now.root.h * scale) / 2);
+  context.translate((width - now.root.w * scale) / 2, (height - now.root.h * scale) / 2);
   context.strokeStyle = palette.accent;
   context.lineWidth = 2;
   const [x, y] = [Math.max(0, area.left) * scale, Math.max(0, area.top) * scale];
   context.strokeRect(x, y, Math.max(4, Math.min(area.right, now.root.w) * scale - x), Math.max(4, Math.min(area.bottom, now.root.h) * scale - y));
+}
+function wholeMap(sharp) {
+  const scale = Math.min(180 / now.root.w, 150 / now.root.h, 0.3 * view.clientWidth / now.root.w, 0.3 * view.clientHeight / now.root.h);
+  const [width, height] = [Math.max(28, now.root.w * scale + 8), Math.max(28, now.root.h * scale + 8)];
+  map.style.width = `${width}px`; map.style.height = `${height}px`;
+  const image = document.createElement("canvas");
+  map.width = image.width = Math.round(width * sharp); map.height = image.height = Math.round(height * sharp);
+  const context = image.getContext("2d");
+  context.scale(sharp, sharp);
+  context.translate((width - now.root.w * scale) / 2, (height - now.root.h * scale) / 2);
+  paintMap(context, now, scale);
+  return { image, scale, width, height };
 }
 
 // For keyboards and screen readers each item is an element too, above the canvas: it has a place and words, no paint.
@@ -267,8 +272,8 @@ view.addEventListener("touchmove", event => {
 view.addEventListener("touchend", () => { pinch = null; });
 
 function mapTo(event) {
-  const area = map.getBoundingClientRect(), size = Math.min(area.width / now.root.w, area.height / now.root.h);
-  const x = (event.clientX - area.left - (area.width - now.root.w * size) / 2) / size, y = (event.clientY - area.top - (area.height - now.root.h * size) / 2) / size;
+  const area = map.getBoundingClientRect(), { scale, width, height } = drawnMap;
+  const x = (event.clientX - area.left - (width - now.root.w * scale) / 2) / scale, y = (event.clientY - area.top - (height - now.root.h * scale) / 2) / scale;
   view.scrollTo(x * zoom + shift.x - view.clientWidth / 2, y * zoom + shift.y - view.clientHeight / 2);
 }
 map.addEventListener("pointerdown", event => { map.setPointerCapture(event.pointerId); mapTo(event); });

@@ -38,7 +38,6 @@ def page(found: Profile, title: str, method: FileMethod | None = None) -> str:
     return framed(
         title,
         told,
-        None,
         _cards(found, made.drawing),
         sections,
         graph_data([made.drawing], [made.notes], [list(_measures(found, made))]),
