@@ -33,6 +33,7 @@ from delegatekit_conformance.run import BackendFacts, Run
 from delegatekit_conformance.runner.journal import Finished
 from delegatekit_toolkit.json_text import parse_object
 from delegatekit_tools.bundles import Case, read_bundle
+from delegatekit_tools.etrecord import read_etrecord
 from delegatekit_tools.model_explorer.graphs import drawings
 from delegatekit_tools.placement.measurements import Candidate, Measurements, Tuned, UnitTimes
 from delegatekit_tools.profile.origins import Origins
@@ -125,7 +126,7 @@ def show_debug_map(path: Path, calls: tuple[str, ...]) -> None:
     for position, call in enumerate(calls):
         origins.of_instruction(position)
         if call.startswith("delegate "):
-            origins.of_operator(call, 1)
+            origins.of_operators(position, [1])
 
 
 def show_bundle(path: Path) -> None:
@@ -169,6 +170,7 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Format]:
     def show_record(path: Path) -> None:
         path.with_suffix(".pte").write_bytes((folder / "net.pte").read_bytes())
         drawings(path.with_suffix(".pte"))
+        read_etrecord(path).of("forward", calls)
 
     def show_program(path: Path) -> None:
         graphs_of(path)

@@ -87,6 +87,9 @@ def test_a_map_of_another_file_is_refused(lowered: dk.LoweredProgram) -> None:
     ]:
         with pytest.raises(DelegateKitError, match=words):
             dk.profile(method, INPUTS, debug_map=wrong)
+    same_names = dk.lower(Net().eval(), (torch.randn(3, 8),), backends=["reference"], skip=["aten.atan.default"])
+    with pytest.raises(DelegateKitError, match="of another file: its instructions are the same"):
+        dk.profile(method, INPUTS, debug_map=same_names.debug_map())
     swapped = lowered.debug_map()
     swapped["forward"]["instructions"][1]["calls"] = "aten::tan.out"
     with pytest.raises(
@@ -208,14 +211,14 @@ def test_medians_and_spreads() -> None:
 
 
 def test_the_table_has_the_longest_first_and_says_what_it_leaves_out() -> None:
-    lines = MADE.text(rows=2).splitlines()
+    lines = MADE.text(rows=2, by="instruction").splitlines()
     assert lines[0] == "method forward: 11.500 ms (spread 5.750 ms), 10.000 ms CPU a call, 4 calls"
     assert lines[1] == "before them: 500.000 ms"
     assert lines[2].startswith("calls whose instructions are measured: 10.000 ms")
     assert [line.split()[0] for line in lines[5:7]] == ["90.0", "60.0"]
     assert "0.0: conv" in lines[6] and "m.py:3" in lines[6]
     assert lines[7] == "and 2 more, 2.000 ms together"
-    ordered = [line.split() for line in MADE.text(in_order=True).splitlines()[5:9]]
+    ordered = [line.split() for line in MADE.text(in_order=True, by="instruction").splitlines()[5:9]]
     assert [words[words.index("%") + 3 :][0] for words in ordered[1:3]] == ["0.0:", "0.1:"]
 
 
@@ -260,12 +263,16 @@ def test_the_command_shows_the_table_and_writes_files(saved: Path, command_with:
     trace, table = saved / "trace.json", saved / "table.csv"
     shown = call(
         "profile", str(saved / "net.pte"), "--debug-map", str(saved / "net.json"),
-        "--runs", "3", "--trace", str(trace), "--csv", str(table), "--rows", "0",
+        "--runs", "3", "--trace", str(trace), "--csv", str(table), "--rows", "0", "--by", "instruction",
     ).out  # fmt: skip
     assert "aten::atan.out" in shown and "0.0: aten.linear.default" in shown and "first" in shown
     assert f"wrote {trace}" in shown
     assert json.loads(trace.read_text())["displayTimeUnit"] == "ms"
     assert table.read_text().startswith("instruction,calls,operator,seconds")
+    by_module = call("profile", str(saved / "net.pte"), "--debug-map", str(saved / "net.json"), "--runs", "2").out
+    assert {"first", "second", "itself"} <= {line.split()[4] for line in by_module.splitlines() if " % " in line}
+    by_kernel = call("profile", str(saved / "net.pte"), "--runs", "2").out
+    assert "aten::atan.out" in by_kernel and "aten.linear.default" in by_kernel and "module" not in by_kernel
     found = json.loads(call("profile", str(saved / "net.pte"), "--json", "--runs", "2").out)
     assert len(found["instructions"]) == 3 and len(found["total"]["wall"]) == 2
 
@@ -277,6 +284,10 @@ def test_the_command_shows_the_table_and_writes_files(saved: Path, command_with:
         (["net.pte", "--runs", "0"], 2, "--runs"),
         (["net.pte", "--debug-map", "net.pte"], 1, "is not JSON"),
         (["net.pte", "--debug-map", "none.json"], 2, "none.json"),
+        (["net.pte", "--debug-map", "net.json", "--etrecord", "net.json"], 2, "are both given"),
+        (["net.pte", "--etrecord", "net.json"], 1, "is no ETRecord"),
+        (["net.pte", "--by", "line"], 1, "nothing tells a line"),
+        (["net.pte", "--by", "colour"], 2, "--by"),
         (["net.pte", "--trace", "net.pte"], 2, "is an input of this command"),
         (["net.pte", "a.npy", "b.npy"], 2, "takes 1 inputs, 2 files are given"),
         (["net.json"], 1, "net.json"),

@@ -30,7 +30,6 @@ from .failures import FAILED, INTERRUPTED, give_up_stdout, tell
 from .lower import lower
 from .quantize import quantize
 from .run import run
-from .schemes import schemes
 from .stdout import results_alone, stdout_kept
 from .targets import targets
 from .termination import terminable
@@ -46,7 +45,6 @@ COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     backends,
     lower,
     targets,
-    schemes,
     quantize,
     run,
     cache,
@@ -128,7 +126,7 @@ def application(arguments: Sequence[str] = ()) -> typer.Typer:
         from .extensions import add_commands
 
         add_commands(whole, taken, wanted)
-        if wanted in TOOLS and wanted not in {command.name for command in whole.registered_commands}:
+        if wanted in TOOLS | {"schemes"} and wanted not in {command.name for command in whole.registered_commands}:
             _add_missing(whole, wanted)
     return whole
 

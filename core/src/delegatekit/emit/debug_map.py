@@ -17,6 +17,8 @@ from ..edge import EdgeMethod
 from ..lowering import Delegate, LoweredMethod
 from ..pte import PteImage
 from ..pte.dataflow import callee, calls
+from ..pte.manifest import MANIFEST_KEY, key_of
+from ..pte.writer import tables
 
 
 def debug_map(
@@ -24,14 +26,18 @@ def debug_map(
 ) -> dict[str, Any]:
     """The debug map of `LoweredProgram.debug_map`, ready for JSON.
 
-    For each method: `nodes` (handle -> operators of the edge program derived from it, module path, source line),
-    `instructions` (the callee of each, and the handles it computes) and `delegates` (backend, and for each id that the
-    backend gave its own operators, their handles). The delegate of a lowered module has one handle here, that of the
-    call; under `lowered_module` it has its own `nodes` and `operators`, with the handles of that module's program.
+    For each method: `file` (the key of the file's content), `nodes` (handle -> operators of the edge program derived
+    from it, module path, source line), `instructions` (the callee of each, and the handles it computes) and `delegates`
+    (backend, and for each id that the backend gave its own operators, their handles). The delegate of a lowered module
+    has one handle here, that of the call; under `lowered_module` it has its own `nodes` and `operators`, with the
+    handles of that module's program.
     """
     plans = {str(plan.name): plan for plan in image.plans}
+    manifest = next(bytes(item.data) for item in image.named_data if item.key == MANIFEST_KEY)
+    key = key_of(tables(image), manifest)
     return {
         name: {
+            "file": key,
             "nodes": _nodes(_calls(method.edge)),
             "instructions": [
                 {"instruction": index, "calls": callee(plans[name], call), "handles": list(found)}

@@ -48,7 +48,8 @@ class Method:
         time_limit: float | None = None,
     ) -> None:
         self.name = str(plan.name)
-        self._file = file
+        #: The file that it is of.
+        self.file = file
         self._runtimes = runtimes
         self._plan = plan
         self._closed = False
@@ -123,7 +124,7 @@ class Method:
     @property
     def estimates(self) -> Mapping[int, Estimate]:
         """The compilers' estimates of the delegates that instructions call, on their devices, by position."""
-        return estimates_of(self._file, self._plan)
+        return estimates_of(self.file, self._plan)
 
     def reset(self) -> None:
         """Put the buffers that the method updates back to their initial values, shared ones included.
@@ -196,7 +197,7 @@ class Method:
 
     @cached_property
     def _manifest(self) -> Manifest:
-        return read_manifest(self._file)
+        return read_manifest(self.file)
 
     def _new_delegate(self, index: int, reads: Sequence[int], writes: Sequence[int]) -> DelegateInstance:
         table = (self._plan.delegates or [])[index]
@@ -204,7 +205,7 @@ class Method:
         runtime = self._runtimes.get(str(table.id), self._manifest.owner(self.name, index), where)
         values: Any = self._plan.values
         inputs, outputs = ([values[item].val for item in items] for items in (reads, writes))
-        return DelegateInstance(runtime, payload(self._file, table, inputs, outputs, self.name), where)
+        return DelegateInstance(runtime, payload(self.file, table, inputs, outputs, self.name), where)
 
     def _find_kernel(self, name: str) -> Callable[..., None]:
         library = name.partition("::")[0]
@@ -287,7 +288,7 @@ class Method:
 
     @cached_property
     def _inputs(self) -> Inputs:
-        return inputs_of(self._file, self._plan)
+        return inputs_of(self.file, self._plan)
 
     @cached_property
     def _input_sizes(self) -> InputSizes:

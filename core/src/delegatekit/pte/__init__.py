@@ -7,6 +7,7 @@ from .bundle import BUNDLE_IDENTIFIER, BUNDLE_VERSION, bundled_program, is_bundl
 from .dataflow import calls
 from .dtypes import scalar_type, torch_dtype
 from .image import Datum, PtdImage, PteImage
+from .manifest import content_key
 from .own import OWN_KEYS
 from .ptd_reader import PtdFile, StoredData, read_ptd
 from .ptd_schema import PTD_IDENTIFIER, TensorLayout
@@ -33,6 +34,7 @@ __all__ = [
     "TensorLayout",
     "bundled_program",
     "calls",
+    "content_key",
     "data_size",
     "is_bundle",
     "naming",

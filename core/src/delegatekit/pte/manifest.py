@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from delegatekit_toolkit.delegate_arguments import Arguments, digest
+from delegatekit_toolkit.flatbuffer import serialize
 from delegatekit_toolkit.json_text import read_object, to_json
 
 from . import schema
@@ -181,6 +182,16 @@ def manifest_in(named_data: Mapping[str, memoryview], key: str = MANIFEST_KEY) -
 def _of_type(kind: Any, value: Any) -> Any:
     """The value, or an empty one if it is of another type."""
     return value if isinstance(value, kind) else kind()
+
+
+def content_key(file: PteFile) -> str:
+    """The key of a file's content: a digest of its tables, and of its manifest, which has the blobs' digests."""
+    return key_of(file.program, file.named_data.get(MANIFEST_KEY, b""))
+
+
+def key_of(program: schema.Program, manifest: bytes | memoryview) -> str:
+    """The `content_key` of a file with these tables and this manifest."""
+    return digest([serialize(program, schema.PTE_IDENTIFIER), manifest])
 
 
 def owners_of(manifest: Manifest, plan: schema.ExecutionPlan) -> dict[int, str]:

@@ -76,6 +76,11 @@ def write_to(image: PteImage, file: BinaryIO) -> None:
     layout.segments.write(file, program_size, base)
 
 
+def tables(image: PteImage) -> schema.Program:
+    """The tables of the .pte, as a reader finds them."""
+    return _lay_out(image).program
+
+
 @dataclass(frozen=True)
 class _Layout:
     program: schema.Program

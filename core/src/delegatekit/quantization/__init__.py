@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from .commands import load_quantized
     from .flow import convert_qat, prepare_qat, quantize
+    from .listing import schemes_as_json, schemes_by_backend, schemes_text
     from .pt2e import PT2EQuantizer
     from .ratio import SignalToNoise, sqnr_db
     from .report import LayerReport, QuantizationReport
@@ -24,6 +25,9 @@ _HOMES: Final = {
     "prepare_qat": "flow",
     "quantize": "flow",
     "read_calibration": "samples",
+    "schemes_as_json": "listing",
+    "schemes_by_backend": "listing",
+    "schemes_text": "listing",
     "sqnr_db": "ratio",
 }
 
@@ -37,6 +41,9 @@ __all__ = [
     "prepare_qat",
     "quantize",
     "read_calibration",
+    "schemes_as_json",
+    "schemes_by_backend",
+    "schemes_text",
     "sqnr_db",
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,17 @@ from delegatekit import cli
 if TYPE_CHECKING:
     from delegatekit.engine import LoadedProgram, Method
 
+    from ..etrecord import Record
     from ..profile import Profile
+
+
+class By(str, Enum):
+    """The ways to show a profile."""
+
+    MODULE = "module"
+    KERNEL = "kernel"
+    LINE = "line"
+    INSTRUCTION = "instruction"
 
 
 @cli.results_alone
@@ -37,6 +48,9 @@ def profile(
     debug_map: Annotated[
         Path | None, typer.Option(help="The JSON that `lower --debug-map` wrote: shows modules and source lines.")
     ] = None,
+    etrecord: Annotated[
+        Path | None, typer.Option(help="Instead of a debug map: the ETRecord that ExecuTorch or `lower` wrote.")
+    ] = None,
     etdump: Annotated[
         Path | None,
         typer.Option(help="Show an ETDump that ExecuTorch recorded on a device; nothing is run."),
@@ -44,6 +58,13 @@ def profile(
     ticks: Annotated[
         float, typer.Option(min=1e-3, help="With --etdump: ticks of the device's clock in a second.")
     ] = 1e9,
+    by: Annotated[
+        By | None,
+        typer.Option(
+            help="Add the times up by module, kernel or source line, or show each instruction. By default by module, "
+            "or by kernel where nothing tells modules."
+        ),
+    ] = None,
     rows: Annotated[int, typer.Option(min=0, help="Rows of the table; 0 for all.")] = 30,
     in_order: Annotated[bool, typer.Option("--in-order", help="In execution order, not the longest first.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto to this .json file.")] = None,
@@ -55,17 +76,19 @@ def profile(
     trust: cli.TrustOption = False,
     as_json: cli.JsonOption = False,
 ) -> None:
-    """Show the time of a method by instruction, delegate, operator and source line, here or on a device."""
+    """Show the time of a method by module, kernel, source line or instruction, here or on a device."""
     from delegatekit.files import CSV, HTML, JSON, check_outputs, write_files
 
     from ..profile import files
 
-    given = [path for path in (file, debug_map, etdump) if path is not None]
+    given = [path for path in (file, debug_map, etrecord, etdump) if path is not None]
     check_outputs(trace, csv, html, inputs=[*given, *data, *inputs])
     cli.question_place("--trace", trace, JSON)
     cli.question_place("--csv", csv, CSV)
     cli.question_place("--html", html, HTML)
-    known = None if debug_map is None else _read(debug_map)
+    if debug_map is not None and etrecord is not None:
+        cli.usage("--debug-map and --etrecord are both given", "each tells modules and lines: choose one")
+    known = _known(debug_map, etrecord)
     if etdump is not None:
         if inputs or data or backend or isolate:
             cli.usage("--etdump runs nothing: no inputs, data files or backends are needed", "leave them out")
@@ -83,13 +106,18 @@ def profile(
     if as_json:
         cli.print_json(found)
         return
-    cli.show(found, type(found).text, rows=rows or None, in_order=in_order)
+    cli.show(found, type(found).text, rows=rows or None, in_order=in_order, by=None if by is None else by.value)
     for path in texts:
         cli.say(f"wrote {path}")
 
 
 def _told(
-    etdump: Path, file: Path | None, method: str | None, known: Mapping[str, Any] | None, warm_up: int, ticks: float
+    etdump: Path,
+    file: Path | None,
+    method: str | None,
+    known: Mapping[str, Any] | Record | None,
+    warm_up: int,
+    ticks: float,
 ) -> Profile:
     from delegatekit import read_etdump
 
@@ -109,7 +137,7 @@ def _measured(
     values: Sequence[Any],
     runs: int,
     warm_up: int,
-    known: Mapping[str, Any] | None,
+    known: Mapping[str, Any] | Record | None,
     time_limit: float | None,
 ) -> Profile:
     from delegatekit import profile as measure
@@ -118,6 +146,14 @@ def _measured(
     whole = None if time_limit is None else time_limit * (3 * runs + warm_up)
     with cli.ended_after(whole, f"method {method.name}"):
         return measure(method, values, runs=runs, warm_up=warm_up, debug_map=known)
+
+
+def _known(debug_map: Path | None, etrecord: Path | None) -> Mapping[str, Any] | Record | None:
+    if etrecord is not None:
+        from ..etrecord import read_etrecord
+
+        return read_etrecord(etrecord)
+    return None if debug_map is None else _read(debug_map)
 
 
 def _read(path: Path) -> Mapping[str, Any]:

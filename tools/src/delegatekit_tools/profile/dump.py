@@ -9,13 +9,14 @@ from typing import Any, Final
 
 from delegatekit.errors import UnknownMethodError
 from delegatekit.files import Source, open_view
-from delegatekit.pte import naming
+from delegatekit.pte import content_key, naming
 from delegatekit.reading import open_program
 from delegatekit_api import DelegateKitError, FormatError
 from delegatekit_api.devices import Estimate
 from delegatekit_api.profiling import OperatorTime
 from delegatekit_toolkit.etdump import EXECUTE, ProfileEvent, RunData, read_runs, times_of
 
+from ..etrecord.reading import Record
 from .inside import operator_profiles
 from .measured import InstructionProfile, Times
 from .origins import Origins
@@ -47,6 +48,8 @@ class _Method:
     calls: tuple[str, ...]
     owners: Mapping[int, str]
     estimates: Mapping[int, Estimate] = field(default_factory=dict)
+    #: Of the program; None if only its debug map is known.
+    key: str | None = None
 
 
 def read_etdump(
@@ -54,7 +57,7 @@ def read_etdump(
     program: Source | None = None,
     *,
     method: str | None = None,
-    debug_map: Mapping[str, Any] | None = None,
+    debug_map: Mapping[str, Any] | Record | None = None,
     warm_up: int = 0,
     ticks_per_second: float = 1e9,
 ) -> Profile:
@@ -64,7 +67,7 @@ def read_etdump(
         source: the ETDump.
         program: the .pte (or .bpte) that ran. Without it, instructions have the names in the debug map or the dump.
         method: of the program; by default the one whose instructions the dump has, "forward" if several fit.
-        debug_map: of the same program, as for `profile`.
+        debug_map: of the same program, or its ETRecord, as for `profile`.
         warm_up: calls that are reported apart; at least one is left.
         ticks_per_second: of the device's clock. Hosts and phones count nanoseconds, others perhaps cycles.
 
@@ -80,7 +83,7 @@ def read_etdump(
             raise FormatError("has no call of a method", hint="run the method before the dump is written")
     chosen, fitting = _chosen(found, list(_methods(program, debug_map, found, method)), method, where)
     loads = [event for run in runs for event in times_of(run) if event.name == _LOAD]
-    origins = Origins(debug_map, chosen.name, chosen.calls)
+    origins = Origins(debug_map, chosen.name, chosen.calls, chosen.key)
     return _Reader(chosen, origins, 1.0 / ticks_per_second, where).profile(fitting, loads, warm_up)
 
 
@@ -98,11 +101,12 @@ def _calls(run: RunData) -> Iterator[_Call]:
 
 
 def _methods(
-    program: Source | None, debug_map: Mapping[str, Any] | None, found: Sequence[_Call], wanted: str | None
+    program: Source | None, debug_map: Mapping[str, Any] | Record | None, found: Sequence[_Call], wanted: str | None
 ) -> Iterator[_Method]:
     """The methods that may have run."""
     if program is not None:
-        for known in open_program(program).methods.values():
+        opened = open_program(program)
+        for known in opened.methods.values():
             called = {
                 position: known.delegates[item.delegate]
                 for position, item in enumerate(known.instructions)
@@ -113,7 +117,11 @@ def _methods(
                 tuple(item.calls for item in known.instructions),
                 {position: delegate.made_by for position, delegate in called.items()},
                 {position: delegate.estimate for position, delegate in called.items() if delegate.estimate},
+                content_key(opened.file),
             )
+    elif isinstance(debug_map, Record):
+        for name in debug_map.methods:
+            yield _Method(name, _named(found), {})
     elif debug_map is not None:
         for name in debug_map:
             yield _Method(name, Origins.calls_of(debug_map, name), {})
@@ -224,7 +232,7 @@ class _Reader:
             tuple(starts),
             self._method.owners.get(position, ""),
             self._origins.of_instruction(position),
-            operator_profiles(inside, name, self._origins),
+            operator_profiles(inside, position, self._origins),
             self._method.estimates.get(position),
         )
 

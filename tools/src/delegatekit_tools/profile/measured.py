@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from statistics import median, quantiles
+from typing import Final
 
 from delegatekit_api.devices import Estimate
+
+#: The word for a module among its own parts.
+ITSELF: Final = "itself"
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,9 @@ class Origin:
     modules: tuple[str, ...] = ()
     #: "model.py:12, in forward"
     sources: tuple[str, ...] = ()
+    #: Its place in the tree of modules: "body.0", or "body.0, 1" for what two parts of `body` have in one; "" for the
+    #: model itself.
+    module: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 from delegatekit.files import Source
 from delegatekit.reading import open_program
+from delegatekit_api import DelegateKitError
 
 from .measured import InstructionProfile, Origin, Times
 from .page import page
-from .text import estimate_lines, milliseconds, rows_of, table_of, times_of
+from .parts import Grouping, Part, parts_of
+from .text import estimate_lines, milliseconds, rows_of, table_of, times_of, tree_of
+
+#: The other way to show a profile.
+Instructions: TypeAlias = Literal["instruction"]
+_UNTRACED: Final = "give the debug map that `lower --debug-map` wrote, or an ETRecord; --by kernel needs neither"
 
 
 @dataclass(frozen=True)
@@ -35,8 +41,18 @@ class Profile:
         cpus = zip(*(item.times.cpu for item in self.instructions), strict=True)
         return Times(tuple(map(sum, walls)), tuple(map(sum, cpus)))
 
-    def text(self, *, rows: int | None = 30, in_order: bool = False) -> str:
-        """A table: the longest instructions and operators first, or in execution order; the first `rows` of them."""
+    def parts(self, by: Grouping) -> Part:
+        """The time of a call by "module", "kernel" (who runs it, and by what) or source "line", as a tree."""
+        return parts_of(self.method, self.instructions, by)
+
+    def text(self, *, rows: int | None = 30, in_order: bool = False, by: Grouping | Instructions | None = None) -> str:
+        """A table of `rows` rows, None for all: the longest first, or in execution order.
+
+        By "module", "kernel" or "line" it is a tree whose largest parts are opened; by "instruction", one row for each
+        instruction and operator. None: by module where modules are known, else by kernel. Raises DelegateKitError for
+        modules and lines that nothing tells.
+        """
+        by = by or ("module" if self._is_traced else "kernel")
         lines = [f"method {self.method}: {times_of(self.total)} a call, {len(self.total.wall)} calls"]
         if self.warm_up.wall:
             lines.append(f"before them: {', '.join(map(milliseconds, self.warm_up.wall))}")
@@ -45,14 +61,24 @@ class Profile:
             lines.append(f"recorded in {self.recorded}")
         else:
             lines.append(f"calls whose instructions are measured: {times_of(self.measured)}")
-        found = rows_of(self.instructions)
-        if not in_order:
-            found.sort(key=lambda row: -row.times.median)
-        lines += table_of(found, rows, self.measured.median)
+        if by == "instruction":
+            found = rows_of(self.instructions)
+            if not in_order:
+                found.sort(key=lambda row: -row.times.median)
+            lines += table_of(found, rows, self.measured.median)
+        elif by in ("module", "line") and not self._is_traced:
+            raise DelegateKitError(f"nothing tells a {by}", hint=_UNTRACED)
+        else:
+            lines += tree_of(self.parts(by), by, rows, in_order=in_order)
         if not self.recorded and any(item.operators for item in self.instructions):
             lines.append("operators inside delegates are measured in calls of their own, by the delegates' runtimes")
         lines += estimate_lines(self.instructions)
         return "\n".join(lines)
+
+    @property
+    def _is_traced(self) -> bool:
+        """True if any modules or lines are known."""
+        return any(item.origin.sources or item.origin.modules for item in self.instructions)
 
     def __str__(self) -> str:
         return self.text()

@@ -11,8 +11,10 @@ from time import perf_counter, process_time
 from typing import Any
 
 from delegatekit.engine import Method, Step
+from delegatekit.pte import content_key
 from delegatekit_api import DelegateKitError
 
+from ..etrecord.reading import Record
 from .inside import operator_profiles
 from .measured import InstructionProfile, Times
 from .origins import Origins
@@ -25,7 +27,7 @@ def profile(
     *,
     runs: int = 20,
     warm_up: int = 3,
-    debug_map: Mapping[str, Any] | None = None,
+    debug_map: Mapping[str, Any] | Record | None = None,
 ) -> Profile:
     """The profile of a method, on these flat inputs.
 
@@ -34,15 +36,16 @@ def profile(
         inputs: as `Method.run` takes them.
         runs: calls of each of the three kinds: whole, by instruction, by operator inside delegates.
         warm_up: calls before them, which are reported separately: the first ones prepare and allocate.
-        debug_map: of the same file, as `LoweredProgram.debug_map()` gives it or `lower --debug-map` writes it: with it,
-            times are traced back to modules and source lines.
+        debug_map: of the same file, as `LoweredProgram.debug_map()` gives it or `lower --debug-map` writes it, or an
+            ETRecord (`delegatekit_tools.etrecord.read_etrecord`): with it, times are traced back to modules and source
+            lines.
 
     Raises DelegateKitError for a debug map of another file, and ExecutionError as calls do.
     """
     if runs < 1 or warm_up < 0:
         raise DelegateKitError(f"takes 1 run or more, and no negative warm-up; got {runs} and {warm_up}")
     names = method.instructions
-    origins = Origins(debug_map, method.name, names)
+    origins = Origins(debug_map, method.name, names, content_key(method.file))
     owners, estimates = method.owners, method.estimates
     first = [_whole(method, inputs) for _ in range(warm_up)]
     total, recorded, inside = [], [], []
@@ -64,7 +67,7 @@ def profile(
                 starts,
                 owners.get(position, ""),
                 origins.of_instruction(position),
-                operator_profiles(operators, name, origins),
+                operator_profiles(operators, position, origins),
                 estimates.get(position),
             )
         )
