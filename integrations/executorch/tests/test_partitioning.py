@@ -13,6 +13,7 @@ import pytest
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import EdgeCompileConfig, to_edge, to_edge_transform_and_lower
+from executorch.exir.lowered_backend_module import get_lowered_submodules
 from pipelines import close, exported, lowered, run
 from referee import StockProgram
 from torch import nn
@@ -20,7 +21,7 @@ from torch.export import Dim
 
 import delegatekit
 from delegatekit_api import LoweringError, OptionError, PluginError, UnsupportedError
-from delegatekit_executorch import partitioner
+from delegatekit_executorch import DelegateKitPartitioner, partitioner
 
 
 class Net(nn.Module):
@@ -193,6 +194,23 @@ def test_operators_that_the_runtime_lacks_are_decomposed_as_lower_does(
         results, wanted = (delegatekit.load(buffer)["forward"](x) for buffer in (found.buffer, ours.buffer))
     for result, want, eager in zip(results, wanted, Lacking()(x), strict=True):
         assert torch.equal(result, want)
+        torch.testing.assert_close(result, eager)
+
+
+@pytest.mark.parametrize("decompose", [False, True])
+def test_what_is_left_stays_whole_for_the_next_partitioner_if_it_should(decompose: bool) -> None:
+    x = torch.randn(1, 2, 4, 4, 4)
+    first = DelegateKitPartitioner("xnnpack", decompose=decompose)
+    edge = to_edge_transform_and_lower(
+        exported(Lacking(), (x,)),
+        partitioner=[first, partitioner("reference")],
+        compile_config=EdgeCompileConfig(_check_ir_validity=False),
+    )
+    modules = [module for _, module, _ in get_lowered_submodules(edge.exported_program().graph_module)]
+    inside = {str(node.target) for each in modules for node in each.original_module.graph.nodes}
+    assert any("adaptive_max_pool3d" in target for target in inside) is not decompose
+    results = delegatekit.load(edge.to_executorch().buffer)["forward"](x)
+    for result, eager in zip(results, Lacking()(x), strict=True):
         torch.testing.assert_close(result, eager)
 
 
@@ -375,13 +393,13 @@ def stock():
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     return XnnpackPartitioner()
 def ours():
-    from delegatekit_executorch import partitioner
+    from delegatekit_executorch import DelegateKitPartitioner, partitioner
     return partitioner("xnnpack")
 import executorch.extension.pybindings._C as runtime
 from executorch.exir import to_edge, to_edge_transform_and_lower, EdgeCompileConfig
 from executorch.exir.backend.backend_api import to_backend
 made = {name: {"stock": stock, "ours": ours}[name]() for name in steps}
-from delegatekit_executorch import details
+from delegatekit_executorch import DelegateKitPartitioner, details
 asked, compiled = [], details._compiled
 details._compiled = lambda given: asked.extend(given) or compiled(given)
 for name, each in made.items():

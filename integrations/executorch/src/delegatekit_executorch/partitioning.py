@@ -60,8 +60,13 @@ class DelegateKitPartitioner(Partitioner):  # type: ignore[misc]
     `refused` lists what it left of the programs that it has partitioned, with the reasons.
     """
 
-    def __init__(self, backend: str, options: Mapping[str, Any] | None = None, *, external: Any = False) -> None:
+    def __init__(
+        self, backend: str, options: Mapping[str, Any] | None = None, *, external: Any = False, decompose: bool = True
+    ) -> None:
         """`external` puts the backend's named data into data files, as that of `delegatekit.lower` does.
+
+        Without `decompose` the operators that neither the backend nor the runtime has stay whole, for a partitioner
+        after this one that takes them.
 
         Raises PluginError for an unknown backend, OptionError for a wrong option, LoweringError for one whose compiler
         is missing here.
@@ -74,6 +79,7 @@ class DelegateKitPartitioner(Partitioner):  # type: ignore[misc]
             raise LoweringError(f"cannot compile here: {compiler.reason}", where=f"backend {backend}")
         self.delegate_id = chosen.backend.description.delegate_id
         self.external = external
+        self.decompose = decompose
         self.refused: tuple[Refused, ...] = ()
         #: Program -> the calls that the backend takes whole.
         self._taken: WeakKeyDictionary[ExportedProgram, set[Node]] = WeakKeyDictionary()
@@ -113,6 +119,8 @@ class DelegateKitPartitioner(Partitioner):  # type: ignore[misc]
 
     def _decomposed(self, program: ExportedProgram, study: Study) -> list[Node]:
         """The calls that were decomposed because the runtime cannot run them; a warning names those that remain."""
+        if not self.decompose:
+            return []
         lacks = not_runnable(study)
         written = []
         # Graphs of control flow have no place for constants that decompositions bring.
