@@ -69,10 +69,10 @@ COMPARED: Final = (
     Comparison("executorch.webgpu", "vulkan", sample=16),
     Comparison("executorch.openvino", sample=16),
     Comparison("executorch.qnn", "qnn", sample=16),
-    Comparison("executorch.xnnpack", "xnnpack", QUANTIZED, sample=16),
-    Comparison("executorch.ethosu", "ethosu", QUANTIZED, sample=16),
-    Comparison("executorch.coreml", "coreml", QUANTIZED, sample=16, option="target=iOS17"),
-    Comparison("executorch.vulkan", "vulkan", QUANTIZED, sample=16),
+    Comparison("executorch.xnnpack", "xnnpack", QUANTIZED, sample=4),
+    Comparison("executorch.ethosu", "ethosu", QUANTIZED, sample=4),
+    Comparison("executorch.coreml", "coreml", QUANTIZED, sample=4, option="target=iOS17"),
+    Comparison("executorch.vulkan", "vulkan", QUANTIZED, sample=4),
 )
 COMMAND: Final = "delegatekit conform run NAME --quick --jobs 1 --no-stock --select 'CASES' --json NAME.json"
 CORRECT: Final = ("delegated", "partly", "nothing_delegated")
