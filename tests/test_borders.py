@@ -204,6 +204,7 @@ def test_a_plugin_is_a_folder_with_its_backends_name(package: Package) -> None:
     assert package.module == package.distribution.replace("-", "_")
 
 
+@cache
 def whole_graph(package: Package) -> dict[str, frozenset[str]]:
     """Module -> everything that it imports when it runs: modules of ours, and others by their top name."""
     ours = {module for other in EVERY for module, _ in other.modules()}

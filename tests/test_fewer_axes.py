@@ -267,6 +267,7 @@ def test_moves_are_one_delegate_and_right(
     assert torch.equal(delegated(Function(function), (x,), backend).round(decimals=2), function(x))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["Swin", "Swinv2"])
 def test_swin_is_one_delegate_and_right(name: str, backend: str) -> None:
     transformers = pytest.importorskip("transformers")

@@ -92,6 +92,7 @@ def test_pretrained_models_have_no_small_configuration() -> None:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("backends", [[], ["xnnpack"]], ids=["runtime", "xnnpack"])
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", EXPECTED)
 def test_small_models_agree_with_eager(name: str, backends: list[str]) -> None:
     check(*small(name), backends, 5e-6)

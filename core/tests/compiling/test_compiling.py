@@ -133,6 +133,7 @@ def test_others_stay_in_this_process(make: Make) -> None:
     assert len(set(calls())) == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("body", "said"),
     [

@@ -374,6 +374,7 @@ def test_state_that_another_delegate_costs_is_not_lost_silently(install: Install
     assert counts(GOOD)[0] == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("faults", "said"),
     [

@@ -67,6 +67,7 @@ def test_a_file_of_the_pipeline_agrees_with_eager_and_has_as_many_delegates_as_o
     assert len(found.delegates()) == len(ours.methods["forward"].delegates)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("backend", "name"),
     [

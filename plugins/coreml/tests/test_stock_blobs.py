@@ -81,6 +81,7 @@ IMAGES = nn.Sequential(
 
 
 @pytest.mark.parametrize("target", ["iOS15", "iOS17", "iOS18"])
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("model", "shape"), [(IMAGES, (1, 3, 16, 16)), (Attention(), (1, 5, 16))], ids=["images", "attention"]
 )
@@ -197,6 +198,7 @@ BOTH: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", BOTH)
 def test_stock_s_blob_and_ours_compute_the_same(name: str) -> None:
     model, inputs = BOTH[name]

@@ -54,6 +54,7 @@ torch.manual_seed(0)
 IMAGE = torch.randn(1, 3, 15, 15).to(memory_format=torch.channels_last)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("target", "cpu"), [("cortex-m55", "M55"), ("cortex-m7", "M7"), ("cortex-m0plus", "M0PLUS")])
 def test_the_calls_and_their_arguments_are_those_of_stock(target: str, cpu: str) -> None:
     torch.manual_seed(0)

@@ -98,6 +98,7 @@ CONSTANT_DIVISORS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CONSTANT_DIVISORS)
 def test_divisors_may_be_constants(name: str, agrees: Any) -> None:
     class Divided(nn.Module):

@@ -129,6 +129,7 @@ def test_images_are_made_larger_as_in_eager(mode: str, factor: int, shape: tuple
 
 
 @pytest.mark.parametrize("factors", [(3, 3), (1, 2), (2, 1), (2, 4), (6, 4), (5, 1), (16, 16)])
+@pytest.mark.sweep
 @pytest.mark.parametrize("samples", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_pixels_are_repeated_by_whole_factors(factors: tuple[int, int], samples: int, agrees: Any) -> None:
     upsample = nn.Upsample((5 * factors[0], 4 * factors[1]))
