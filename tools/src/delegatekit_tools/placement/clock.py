@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from statistics import median
 from typing import Any, Final, Protocol
 
@@ -21,8 +22,13 @@ from .stock import Inputs, RefusedError, StockRuntime
 
 #: Programs that take up to this many times as long as the quickest are timed in rounds with it; the others can't win.
 _CLOSE: Final = 2.0
-#: Seconds of rounds on the engine.
+#: Seconds of rounds on the engine, and how many times as many rounds a verification has.
 _ROUNDS: Final = 20.0
+_MORE: Final = 3
+#: Seconds after which no further call of a file alone begins: at most and at least, and times the quickest so far.
+_ALONE: Final = 2.0
+_SHORT: Final = 0.2
+_ENOUGH: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,9 @@ class EngineMeasurer:
             found = times_in_rounds(calls, cpu=self._cpu, runs=self._runs, seconds=_ROUNDS)
         return [Timed(tuple(seconds), self._reason, rounds=True) for seconds in found]
 
-    again = wholes
+    def again(self, programs: Sequence[LoweredProgram]) -> list[Timed]:
+        """As `wholes`."""
+        return self.wholes(programs)
 
 
 def _call(program: Any, inputs: Inputs) -> None:
@@ -104,8 +112,11 @@ class RuntimeMeasurer:
 
     def wholes(self, programs: Sequence[LoweredProgram]) -> list[Timed]:
         """Each alone first: in rounds only those that are not far behind the quickest."""
-        found = [self._alone(program) for program in programs]
-        least = min((min(item.seconds) for item in found if item.seconds), default=0.0)
+        found: list[Timed] = []
+        least = inf
+        for program in reversed(programs):  # the runtime alone, which is slow, comes last
+            found.insert(0, self._alone(program, min(_ALONE, max(_SHORT, _ENOUGH * least))))
+            least = min((least, *found[0].seconds))
         close = [index for index, item in enumerate(found) if item.seconds and min(item.seconds) <= _CLOSE * least]
         for index, item in zip(close, self._rounds([programs[index] for index in close]), strict=True):
             found[index] = item if item.seconds else found[index]
@@ -114,17 +125,17 @@ class RuntimeMeasurer:
     def again(self, programs: Sequence[LoweredProgram]) -> list[Timed]:
         """In a new process."""
         self._runtime.renew()
-        return self._rounds(programs)
+        return self._rounds(programs, _MORE)
 
-    def _alone(self, program: LoweredProgram) -> Timed:
+    def _alone(self, program: LoweredProgram, seconds: float) -> Timed:
         try:
-            return Timed(tuple(self._runtime.alone(program)))
+            return Timed(tuple(self._runtime.alone(program, seconds)))
         except RefusedError as error:
             return Timed((), str(error))
 
-    def _rounds(self, programs: Sequence[LoweredProgram]) -> list[Timed]:
+    def _rounds(self, programs: Sequence[LoweredProgram], more: int = 1) -> list[Timed]:
         try:
-            return [Timed(tuple(seconds), rounds=True) for seconds in self._runtime.rounds(programs)]
+            return [Timed(tuple(seconds), rounds=True) for seconds in self._runtime.rounds(programs, more)]
         except RefusedError as error:
             return [Timed((), str(error)) for _ in programs]
 

@@ -82,17 +82,17 @@ class StockRuntime:
             dump.unlink(missing_ok=True)
         return [min(item.times.wall) if self._cpu else item.times.median for item in found.instructions]
 
-    def alone(self, program: LoweredProgram) -> list[float]:
-        """Seconds of some calls of a program. Raises RefusedError."""
+    def alone(self, program: LoweredProgram, seconds: float = _ALONE) -> list[float]:
+        """Seconds of some calls of a program, none of which begins after `seconds`. Raises RefusedError."""
         self.check(program)
-        limits = {"cpu": self._cpu, "runs": self._runs, "warm_up": self._warm_up, "seconds": _ALONE}
+        limits = {"cpu": self._cpu, "runs": self._runs, "warm_up": self._warm_up, "seconds": seconds}
         answer = self._ask("alone", file=str(self._written(program)), inputs=self._inputs, **limits)
         return [float(value) for value in answer["seconds"]]
 
-    def rounds(self, programs: Sequence[LoweredProgram]) -> list[list[float]]:
-        """Seconds of each program in every round, all loaded together. Raises RefusedError."""
+    def rounds(self, programs: Sequence[LoweredProgram], more: int = 1) -> list[list[float]]:
+        """Seconds of each program in every round, all loaded together; `more` times as many. Raises RefusedError."""
         files = [str(self._written(program)) for program in programs]
-        limits = {"cpu": self._cpu, "runs": self._runs, "seconds": _ROUNDS}
+        limits = {"cpu": self._cpu, "runs": more * self._runs, "seconds": more * _ROUNDS}
         answer = self._ask("rounds", files=files, inputs=self._inputs, **limits)
         return [[float(value) for value in values] for values in answer["seconds"]]
 
