@@ -40,6 +40,8 @@ from delegatekit_conformance.models import MODELS, build_model
 LIMIT: Final = 1.05
 #: A file whose first calls take so many times as long as those of the quickest is not called again.
 _FAR: Final = 3.0
+#: Seconds of a first call after which a file is not called to warm up.
+_LONG: Final = 1.0
 AUTO, ALONE = "auto", "runtime alone"
 
 
@@ -129,7 +131,9 @@ def _time(name: str, folder: Path, arguments: argparse.Namespace) -> dict[str, f
         program = _C._load_program(str(path))
         method = program.load_method("forward")
         calls[stem] = lambda method=method, keep=program: method(inputs, clone_outputs=False)
-        least[stem] = min(_seconds(calls[stem], clock) for _ in range(1 if least and _slow(least) else 3))
+        least[stem] = _seconds(calls[stem], clock)
+        if least[stem] < _LONG:
+            least[stem] = min(_seconds(calls[stem], clock) for _ in range(3))
     for _ in range(arguments.rounds):
         for stem, call in calls.items():
             if least[stem] <= _FAR * min(least.values()):
@@ -138,10 +142,6 @@ def _time(name: str, folder: Path, arguments: argparse.Namespace) -> dict[str, f
         if stem != AUTO and digests[stem] == digests[AUTO]:
             least[stem] = least[AUTO] = min(least[stem], least[AUTO])
     return least
-
-
-def _slow(least: Mapping[str, float]) -> bool:
-    return max(least.values()) > 1
 
 
 def _seconds(call: Any, clock: Any) -> float:
