@@ -91,6 +91,38 @@ def _suppressed(rows: torch.Tensor, scores: torch.Tensor) -> Any:
     return torch.cat([low, high], -1) * keep.unsqueeze(-1), values * keep
 
 
+def _looped(rows: torch.Tensor, scores: torch.Tensor) -> Any:
+    """The best rows one after another, each of which takes away from the scores of those like it."""
+    from torch._higher_order_ops.while_loop import while_loop
+
+    def step(i: torch.Tensor, left: torch.Tensor, seen: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        best = left.argmax(0, keepdim=True)
+        row = rows.index_select(0, best)
+        like = (rows - row).abs().sum(-1)
+        left = torch.where(like > 4.0, left, left - 2.0)
+        return i + 1, left, seen * 0.5 + torch.exp(row)
+
+    start = (torch.tensor(0), torch.tanh(rows.amax(-1) * 2), torch.zeros_like(rows[:1]))
+    return while_loop(lambda i, left, seen: i < 5, step, start)[1:]
+
+
+def _branched(rows: torch.Tensor, scores: torch.Tensor) -> Any:
+    def best(rows: torch.Tensor) -> torch.Tensor:
+        return torch.exp(rows.roll(1, -1).gather(1, rows.argmax(-1, keepdim=True)))
+
+    return torch.cond(scores.abs().sum() > 0, best, lambda rows: rows[:, :1].clone(), (rows,))
+
+
+def _mapped(rows: torch.Tensor, scores: torch.Tensor) -> Any:
+    """Parts of the rows, one after another."""
+    from torch._higher_order_ops.map import map as over
+
+    def best(part: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return torch.exp(torch.sin(scores * 9).index_select(0, part.argmax(-1)))
+
+    return over(best, rows.reshape(4, -1, 24), scores)
+
+
 SELECTING: Final[Mapping[str, Callable[[torch.Tensor, torch.Tensor], Any]]] = {
     "argmax": _best,
     "extremes": _extremes,
@@ -103,6 +135,9 @@ SELECTING: Final[Mapping[str, Callable[[torch.Tensor, torch.Tensor], Any]]] = {
     "masked fill": _filled,
     "whole numbers": _binned,
     "suppression": _suppressed,
+    "loop": _looped,
+    "branch": _branched,
+    "map": _mapped,
 }
 
 

@@ -17,7 +17,7 @@ from delegatekit_toolkit.accuracy import ROUNDOFF, Accuracy, Chosen, compare, sh
 
 from .attainable import accuracy_of, held, precision_of
 from .cut import Piece
-from .following import Choices, Followed, along, choices_in, follow
+from .following import Choices, Followed, Trace, along, choices_in, follow
 from .referee import Values, computed
 from .result import Measured
 
@@ -36,24 +36,36 @@ class Judge:
         self._values = values
         self._tighten = tighten
 
-    def piece(self, piece: Piece, results: Mapping[Node, torch.Tensor], precision: str) -> dict[Node, Measured]:
+    def piece(
+        self,
+        piece: Piece,
+        results: Mapping[Node, torch.Tensor],
+        precision: str,
+        inside: Mapping[Node, Trace] | None = None,
+    ) -> dict[Node, Measured]:
         """Each output of a piece that ran in a precision, judged by what the piece itself may add to the errors.
 
-        If something differs from what PyTorch computes, it is judged along the choices that are among the results.
+        If something differs from what PyTorch computes, it is judged along the choices that are among the results, and
+        those that are made inside control flow.
         """
-        found = self._judged(piece, results, precision, {})
+        found = self._judged(piece, results, precision, {}, {})
         choices = choices_in(piece.nodes)
         made = {node: results[choice] for node, choice in choices.items() if choice in results}
-        if not made or all(item.right for item in found.values()):
+        if not (made or inside) or all(item.right for item in found.values()):
             return found
-        return self._judged(piece, results, precision, made)
+        return self._judged(piece, results, precision, made, inside or {})
 
     def _judged(
-        self, piece: Piece, results: Mapping[Node, torch.Tensor], precision: str, made: Choices
+        self,
+        piece: Piece,
+        results: Mapping[Node, torch.Tensor],
+        precision: str,
+        made: Choices,
+        inside: Mapping[Node, Trace],
     ) -> dict[Node, Measured]:
         roundoff = max(ROUNDOFF["float32"], ROUNDOFF.get(precision, 0.0))
         off = {**self._values, **self._read(piece, lambda value: shaken(value, roundoff))}
-        followed = follow(self._edge, piece.nodes, self._values, off, made, precision)
+        followed = follow(self._edge, piece.nodes, self._values, off, made, precision, inside)
         return {node: self._of_output(node, results[node], followed, piece, precision) for node in piece.outputs}
 
     def _of_output(self, node: Node, result: Any, followed: Followed, piece: Piece, precision: str) -> Measured:

@@ -87,7 +87,7 @@ def computed(edge: EdgeMethod, node: Node, found: Values, known: Values) -> Any:
 
 def first_round(node: Node, region: int, value_of: Callable[[Any], Any]) -> list[Any] | None:
     """The inputs of a control flow graph at its first iteration; None if the call never enters it."""
-    name = _kind(node)
+    name = kind_of(node)
     if name == "cond":
         predicate, _, operands = node.args
         taken = 0 if bool(value_of(predicate)) else 1
@@ -103,7 +103,7 @@ def first_round(node: Node, region: int, value_of: Callable[[Any], Any]) -> list
 
 def rounds_of(edge: EdgeMethod, node: Node, values: Values) -> int:
     """The trip count of a loop with these values; 1 for anything else, or inside another graph."""
-    if _kind(node) != "while_loop" or any(item not in values for item in node.all_input_nodes):
+    if kind_of(node) != "while_loop" or any(item not in values for item in node.all_input_nodes):
         return 1
     rounds = [0]
     args = torch.fx.map_arg(node.args, values.__getitem__)
@@ -171,7 +171,7 @@ def _coarse(value: Any, precision: str) -> Any:
 
 
 def _control_flow(node: Node, regions: tuple[EdgeMethod, ...], args: Any) -> Any:
-    name = _kind(node)
+    name = kind_of(node)
     if name == "cond":
         predicate, _, operands = args
         return _returned(regions[0 if bool(predicate) else 1], operands)
@@ -200,7 +200,7 @@ def _returned(region: EdgeMethod, inputs: Sequence[Any]) -> list[Any]:
     return outputs_of(region, [widened(value) for value in inputs])
 
 
-def _kind(node: Node) -> str:
+def kind_of(node: Node) -> str:
     """The name of a control flow operator: "cond", "while_loop", "map_impl"."""
     target: Any = node.target
     return str(target.name())

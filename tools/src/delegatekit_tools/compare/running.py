@@ -24,6 +24,7 @@ from .following import choices_in
 from .judging import Judge
 from .referee import Values
 from .result import Measured
+from .rounds import operands_in, traces
 from .units import Unit, joined, units_of
 
 _Item = TypeVar("_Item")
@@ -153,19 +154,21 @@ class Graph:
     def _judged(self, piece: Piece, results: Mapping[Node, Any]) -> Judged:
         """A piece that ran, judged; along the selections that it makes inside, if it is wrong otherwise."""
         found = Judged(self._judge.piece(piece, results, self.precision(piece)))
-        opened = self.opened(piece)
-        if not found.wrong or opened == piece:
+        opened, loops = self.opened(piece), operands_in(self.edge, piece.nodes)
+        if not found.wrong or (opened == piece and not loops):
             return found
         try:
-            inside = self.results([opened])
+            shown = self.results([opened]) if opened != piece else dict(results)
         except DelegateKitError:  # they cannot be read
             return found
-        seen = {node: value for node, value in inside.items() if node not in results}
-        return Judged(self._judge.piece(piece, {**results, **seen}, self.precision(piece)))
+        given = {node: shown[node] if node in shown else self.values[node] for node in loops}
+        inside = traces(self.edge, self.plan, piece.nodes, given, self._lowerings)
+        seen = {node: value for node, value in shown.items() if node not in results}
+        return Judged(self._judge.piece(piece, {**results, **seen}, self.precision(piece), inside))
 
     def opened(self, piece: Piece) -> Piece:
-        """The same piece with the selections that it makes among its outputs."""
-        wanted = {*piece.outputs, *choices_in(piece.nodes).values()}
+        """The same piece with the selections that it makes, and what loops read, among its outputs."""
+        wanted = {*piece.outputs, *choices_in(piece.nodes).values(), *operands_in(self.edge, piece.nodes)}
         return replace(piece, outputs=tuple(node for node in piece.nodes if node in wanted))
 
     def results(self, pieces: Sequence[Piece]) -> dict[Node, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,10 +18,11 @@ from delegatekit_toolkit.accuracy import ROUNDOFF, shaken, widened
 
 from .attainable import accuracy_of, before, precision_of
 from .cut import showing
-from .following import Choices, Followed, choices_in, follow
+from .following import Choices, Followed, Trace, choices_in, follow
 from .judging import measured, of_choice
 from .referee import Values, calls_of, given_to, results_of
 from .result import Output
+from .rounds import operands_in, traces
 from .running import Lowerings, coarsest_of
 
 
@@ -52,26 +53,28 @@ def method_as_it_is(
     with load(program.buffer) as loaded:
         results = [_called(loaded[method], edge, inputs) for _ in range(calls)]
     judge = _Judge(edge, inputs, values, coarsest_of(lowerings.precisions[name] for name in program.backends), tighten)
-    found = judge.whole(results, [{}] * calls)
-    choices = choices_in(calls_of(edge))
-    if found.right or not choices:
-        return found
+    found = judge.whole(results, [{}] * calls, [{}] * calls)
+    nodes = calls_of(edge)
     returned = {item: place for place, item in enumerate(edge.outputs) if isinstance(item, Node)}
-    hidden = [choice for choice in choices.values() if choice not in returned]
+    choices, loops = choices_in(nodes), operands_in(edge, nodes)
+    if found.right or not (choices or loops):
+        return found
+    hidden = [node for node in dict.fromkeys((*choices.values(), *loops)) if node.op == "call_function"]
+    hidden = [node for node in hidden if node not in returned]
     try:
-        more = _shown(program, method, inputs, hidden, lowerings, calls) if hidden else [{}] * calls
+        shown = _shown(program, method, inputs, hidden, lowerings, calls) if hidden else [{} for _ in range(calls)]
     except DelegateKitError as error:
         note = f"the program's selections could not be read: {str(error).splitlines()[0]}"
-        more, found = [{}] * calls, replace(found, remarks=(note,))
-    made = [
-        {
-            node: call[returned[choice]] if choice in returned else shown[choice]
-            for node, choice in choices.items()
-            if choice in returned or choice in shown
-        }
-        for call, shown in zip(results, more, strict=True)
-    ]
-    along = judge.whole(results, made)
+        shown, found = [{} for _ in range(calls)], replace(found, remarks=(note,))
+    start, made = given_to(edge, inputs), list[Choices]()
+    inside = []
+    for call, (own, seen) in enumerate(zip(results, shown, strict=True)):
+        seen |= {node: own[place] for node, place in returned.items()}
+        made.append({node: seen[choice] for node, choice in choices.items() if choice in seen})
+        # Of later calls the buffers are not known here.
+        given = {node: value for node, value in start.items() if call == 0 or node not in edge.buffers}
+        inside.append(traces(edge, program.methods[method].plan, nodes, {**given, **seen}, lowerings))
+    along = judge.whole(results, made, inside)
     return along if along.right else replace(along, remarks=(*found.remarks, *along.remarks))
 
 
@@ -103,15 +106,17 @@ class _Judge:
         self._nodes = calls_of(edge)
         self._once = accuracy_of(edge, self._nodes, values)
 
-    def whole(self, results: Sequence[Sequence[Any]], made: Sequence[Choices]) -> Whole:
-        """The results of all calls, along the choices that each made."""
+    def whole(
+        self, results: Sequence[Sequence[Any]], made: Sequence[Choices], inside: Sequence[Mapping[Node, Trace]]
+    ) -> Whole:
+        """The results of all calls, along the choices that each made, also inside control flow."""
         state: dict[str, Any] = {buffer.name: widened(buffer.initial) for buffer in self._edge.buffers.values()}
         moved = dict(state)
         outputs: list[Output] = []
         remarks: list[str] = []
-        for call, (found, choices) in enumerate(zip(results, made, strict=True)):
+        for call, (found, choices, rounds) in enumerate(zip(results, made, inside, strict=True)):
             known, off = given_to(self._edge, self._wide, state), given_to(self._edge, self._moved, moved)
-            followed = follow(self._edge, self._nodes, known, off, choices, self._precision)
+            followed = follow(self._edge, self._nodes, known, off, choices, self._precision, rounds)
             references, shifted = {**known, **followed.references}, {**off, **followed.moved}
             outputs += self._outputs(call, found, followed, references, shifted)
             remarks += [f"compared along the program's own selections: {text} are ties" for text in followed.ties]
