@@ -82,6 +82,7 @@ def test_a_pass_that_computes_something_else_is_named() -> None:
     assert culprit.place == "pass gelu" and culprit.name == "aten.mul.Tensor"
     assert "test_passes.py" in culprit.source and "torch.sigmoid(y) * y" in culprit.source
     assert all(item.measured.right for item in found.operators)
+    assert not found.outputs[0].measured.right
     assert "a pass changes the program's results; all 7 operators after it are right" in str(found)
 
 

@@ -18,8 +18,8 @@ from delegatekit_toolkit.accuracy import ROUNDOFF
 from ..arguments import Comparing
 from .against import first_difference
 from .comparison import Comparison
-from .passes import judged_passes
-from .result import Divergence, JudgedPass, Measured
+from .passes import Judgment, judged_passes
+from .result import Divergence, Measured
 from .running import Judged, Lowerings, coarsest_of
 from .search import company_of, faulty_run
 from .shown import shown
@@ -33,6 +33,10 @@ _checked = as_ours(lambda fault: ExecutionError(fault, where="compare", hint=UNE
 @takes(Comparing)
 def compare(given: Comparing) -> Comparison:
     """Lower a model, run it beside PyTorch, and name the first operator that diverges beyond its dtype's bound.
+
+    Indices, masks and whole numbers are judged by the operands that they stand for: a tie within the bound is right,
+    and what follows is compared along the choice that the program made. Passes are judged by the results that the
+    program has before and after each; `kind` of the divergence is "pass" if one changes them.
 
     The backends must be able to run here. Every operator is judged by its own error: it is lowered, in a delegate
     with all others of its delegate but cut off from them, and gets the values that the referee (PyTorch in double
@@ -60,31 +64,29 @@ def compare(given: Comparing) -> Comparison:
     precision = _coarsest(order, (*backends, *against))
     chosen = [backends, against] if against else [backends]
     sides = [_side(order, names, name, call, precision) for names in chosen]
-    passes = tuple(dict.fromkeys(item for side in sides for item in _passes(side, exported, call, order)))
-    found = _first(sides[0], order)
+    rewritten = [_passes(side, exported, call, order) for side in sides]
+    changed = next((judged.wrong for judged in rewritten if judged.wrong is not None), None)
+    found = _first(sides[0], order) if changed is None else Divergence(changed, "pass", (changed,))
     operators, remarks = tuple(item.operator for item in sides[0].tried), _remarks(sides[0])
     if against:
-        operators, found, more = first_difference(
+        operators, first, more = first_difference(
             sides[0], sides[1], found, lambda side, item: _divergence(side, item, order)
         )
-        remarks += more
-    changed = next((item.operator for item in passes if item.operator is not None), None)
-    if changed is not None:
-        found = Divergence(changed, "pass", (changed,))
+        found, remarks = found if changed is not None else first, remarks + more
     return Comparison(
         name,
         tuple("+".join(names) for names in ((backends, against) if against else (backends,))),
         operators,
         tuple(
             replace(output, name=f"{'+'.join(side.program.backends)}, {output.name}") if against else output
-            for side in sides
-            for output in side.whole.outputs
+            for side, judged in zip(sides, rewritten, strict=True)
+            for output in map(judged.corrected, side.whole.outputs)
         ),
         found,
         sum(side.lowerings.count for side in sides),
         time.perf_counter() - start,
         remarks,
-        passes,
+        tuple(dict.fromkeys(item for judged in rewritten for item in judged.passes)),
         sides[0].program.partitioned[name],
     )
 
@@ -107,11 +109,11 @@ def _side(order: Comparing, names: Sequence[str], method: str, call: Sequence[An
     return try_side(program, method, call, lowerings, precision, order.tighten)
 
 
-def _passes(side: Side, program: ExportedProgram, call: Sequence[Any], order: Comparing) -> tuple[JudgedPass, ...]:
+def _passes(side: Side, program: ExportedProgram, call: Sequence[Any], order: Comparing) -> Judgment:
     """The passes that changed the program, judged; none are run again if nothing was changed."""
     if not side.program.partitioned[side.method].changes:
-        return ()
-    return judged_passes(program, side.method, order.passes, side.lowerings.chosen, call, order.tighten)
+        return Judgment()
+    return judged_passes(program, side.method, order, side.lowerings.chosen, call)
 
 
 def _first(side: Side, order: Comparing) -> Divergence | None:

@@ -106,14 +106,14 @@ class Judge:
 def of_choice(found: Chosen, as_number: Callable[[], Measured]) -> Measured:
     """The judgment of an index, a mask or whole numbers: by the operands that they stand for.
 
-    Of a right choice that has roundings of its own the distance from the whole numbers counts.
+    Of whole numbers that are computed as real ones, the distance from these counts, too.
     """
     if found.difference:
         return Measured(found.error, found.bound, difference=found.difference)
     number = as_number()
-    return replace(
-        number if number.error else replace(number, error=found.error, bound=found.bound), ties=found.differing
-    )
+    if number.right and not number.error:
+        return Measured(found.error, found.bound, ties=found.differing)
+    return replace(number, ties=found.differing)
 
 
 def measured(

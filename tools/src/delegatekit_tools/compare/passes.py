@@ -7,6 +7,7 @@ against the model, pass by pass, so that a pass that computes other numbers is n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,33 +22,51 @@ from delegatekit_api.nodes import describe_node, operator_name, source_line
 from delegatekit_toolkit.accuracy import ROUNDOFF, longest_way, shaken, widened
 from delegatekit_toolkit.passes import Change, pass_name
 
+from ..arguments import Comparing
 from .attainable import accuracy_of, before
 from .following import Followed, choices_in, follow
 from .judging import measured
 from .referee import Values, calls_of, evaluate, given_to, results_of
-from .result import JudgedPass, Measured, Operator
+from .result import JudgedPass, Measured, Operator, Output
+
+
+@dataclass(frozen=True)
+class Judgment:
+    """The passes that changed a program, and the results that it has after all of them, if these are other ones."""
+
+    passes: tuple[JudgedPass, ...] = ()
+    #: Name of an output or a buffer -> its error against the model.
+    results: Mapping[str, Measured] = field(default_factory=dict)
+
+    @property
+    def wrong(self) -> Operator | None:
+        """The first operator that a pass made something else of; None if there is none."""
+        return next((item.operator for item in self.passes if item.operator is not None), None)
+
+    def corrected(self, output: Output) -> Output:
+        """An output that was judged against the graph that passes left, against the model."""
+        found = self.results.get(output.name.partition(", ")[2] or output.name)
+        return output if found is None or not output.measured.right else replace(output, measured=found)
 
 
 def judged_passes(
-    program: ExportedProgram,
-    method: str,
-    passes: Sequence[Any] | None,
-    chosen: Mapping[str, ChosenBackend],
-    inputs: Sequence[Any],
-    tighten: float,
-) -> tuple[JudgedPass, ...]:
+    program: ExportedProgram, method: str, given: Comparing, chosen: Mapping[str, ChosenBackend], inputs: Sequence[Any]
+) -> Judgment:
     """The passes that change the program, the user's and then those of the backends, each judged by all results."""
     partitioners = {name: choice.backend.create_partitioner(choice.options) for name, choice in chosen.items()}
     descriptions = {name: choice.backend.description for name, choice in chosen.items()}
-    keep = Asked.of(partitioners, descriptions, Selection(chosen)).keep
-    edge = build_edge(program, keep=keep, method=method)
+    keep = Asked.of(partitioners, descriptions, Selection(chosen, given.only, given.skip)).keep
+    model = edge = build_edge(program, keep=keep, method=method)
     found = []
-    for item in (*given_passes(passes), *_of_backends(chosen.values())):
+    for item in (*given_passes(given.passes), *_of_backends(chosen.values())):
         after, changes = apply_passes(edge, [item], keep)
         if changes:
-            found.append(_judged(item, edge, after, changes, inputs, tighten))
+            found.append(_judged(item, edge, after, changes, inputs, given.tighten))
         edge = after
-    return tuple(found)
+    results = {}
+    if not all(item.measured.right for item in found):
+        results = {name: item for name, item in _Pair(model, edge, inputs, given.tighten).results() if not item.right}
+    return Judgment(tuple(found), results)
 
 
 def _of_backends(chosen: Iterable[ChosenBackend]) -> Iterable[OwnedPass]:
@@ -65,7 +84,9 @@ def _judged(
     tighten: float,
 ) -> JudgedPass:
     pair = _Pair(edge, after, inputs, tighten)
-    worst = pair.results()
+    worst = max(
+        (result for _, result in pair.results()), key=lambda item: (not item.right, item.share), default=Measured()
+    )
     name = item.place.removeprefix("pass ")
     if worst.right:
         return JudgedPass(name, len(changes), worst)
@@ -88,11 +109,15 @@ class _Pair:
             torch.manual_seed(0)
             self._followed, self._known = self._follow(wide)
 
-    def results(self) -> Measured:
-        """The result that is the furthest from what it was."""
-        pairs = zip(results_of(self._edge), results_of(self._after), strict=True)
-        found = [self._compared(was, now) for was, now in pairs if isinstance(was, Node) and isinstance(now, Node)]
-        return max(found, key=lambda item: (not item.right, item.share), default=Measured())
+    def results(self) -> list[tuple[str, Measured]]:
+        """What each output and buffer is, against what it was, by name."""
+        names = [f"output {index}" for index in range(len(self._edge.outputs))]
+        names += [f"buffer {buffer.name}" for buffer in self._edge.buffers.values()]
+        rows = zip(names, results_of(self._edge), results_of(self._after), strict=True)
+        return [
+            (name, self._compared(was, now) if isinstance(was, Node) and isinstance(now, Node) else Measured())
+            for name, was, now in rows
+        ]
 
     def at(self, node: Node) -> Measured:
         """The value of a node, against that in its place after the pass; right if that has another form."""

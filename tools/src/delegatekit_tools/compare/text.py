@@ -20,11 +20,12 @@ _LISTED: Final = 8
 def divergence(first: Divergence) -> list[str]:
     """The facts about the first operator that diverges."""
     item = first.operator
-    lines = [f"first operator that diverges: {item.name} ({item.node}), on {item.place}"]
+    by = "changed by" if first.kind == "pass" else "on"
+    lines = [f"first operator that diverges: {item.name} ({item.node}), {by} {item.place}"]
     lines += [f"  {what}: {text}" for what, text in (("module", item.module), ("source", item.source)) if text]
     lines.append(f"  {words(item.measured)}")
     if first.kind == "pass":
-        lines.append("  the backends compute what the pass left of the model; PyTorch computes the model")
+        lines.append("  the pass was given the model, and left a program that computes something else")
     elif first.kind == "alone":
         lines.append(f"  it {'fails' if item.measured.fails else 'is wrong'} when it is lowered by itself, too")
     else:
