@@ -44,7 +44,7 @@ function heatShare(value, measure, top) {
 }
 function colorsOf(item, graph) {
   if (graph.heat === null) return palette.names[item.class];
-  const measure = graph.method.measures[graph.heat], value = item.heat[graph.heat];
+  const measure = graph.method.measures[graph.heat], value = item.open ? item.peak[graph.heat] : item.heat[graph.heat];
   if (value === null) return palette.names.plain;
   if (measure.limit && value > 1) return palette.names.nothing;
   return heatColor(heatShare(value, measure, graph.top));

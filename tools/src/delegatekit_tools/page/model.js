@@ -67,6 +67,7 @@ function model(method) {
       if (own !== undefined || !inner.length) return own ?? null;
       return each.sums ? inner.reduce((sum, value) => sum + value, 0) : inner.reduce((most, value) => Math.max(most, value));
     });
+    box.peak = method.measures.map((_, which) => Math.max(...box.children.map(item => (item.peak ?? item.heat)[which] ?? 0)));
     boxes.push(box);
     measure(box);
     return box;
@@ -159,13 +160,7 @@ function arrange(box, shape = SHAPE) {
   }
   const wanted = y > TALL ? Math.round(Math.sqrt(shape * y / (right - left + GUTTER))) : 1;
   const most = Math.min(wanted, Math.floor((y - HEAD) / tallest));
-  const limit = most > 1 ? Math.max(tallest, (y - HEAD) / most + tallest / 2) : Infinity;
-  box.columns = [{ rows: [], height: 0 }];
-  for (const row of rows) {
-    if (box.columns.at(-1).height && box.columns.at(-1).height + row.height > limit) box.columns.push({ rows: [], height: 0 });
-    box.columns.at(-1).rows.push(row);
-    box.columns.at(-1).height += row.height + ROW;
-  }
+  box.columns = balanced(rows, Math.max(1, most), tallest, y);
   let x = PAD;
   box.columns.forEach((column, number) => {
     const least = Math.min(...column.rows.flatMap(row => row.map(cell => cell.x)), Infinity);
@@ -185,6 +180,26 @@ function arrange(box, shape = SHAPE) {
   box.w = Math.max(end, wide(first(box), 12) + 2 * PAD);
   for (const row of rows) for (const cell of row) cell.x += (box.w - end) / 2;
   box.h = Math.max(...box.columns.map(column => column.end)) + PAD;
+}
+
+function balanced(rows, most, low, high) {
+  // The rows in at most so many columns, the tallest of them as short as can be.
+  const fill = limit => {
+    const columns = [{ rows: [], height: 0 }];
+    for (const row of rows) {
+      if (columns.at(-1).height && columns.at(-1).height + row.height > limit) columns.push({ rows: [], height: 0 });
+      columns.at(-1).rows.push(row);
+      columns.at(-1).height += row.height + ROW;
+    }
+    return columns;
+  };
+  if (most === 1) return fill(Infinity);
+  for (let turn = 0; turn < 16; turn++) {
+    const middle = (low + high) / 2;
+    if (fill(middle).length <= most) high = middle;
+    else low = middle;
+  }
+  return fill(1.06 * high);  // a little more: then a small item does not begin a column alone
 }
 
 function layered(cells, links) {
@@ -215,7 +230,10 @@ function layered(cells, links) {
   for (let row = 0; row < rows.length; row++) rows[row] ??= [];
   for (const row of rows) { let x = 0; for (const cell of row) { cell.x = x; x += cell.w + GAP; } }
   const center = cell => cell.x + cell.w / 2;
-  const mean = list => list.reduce((sum, cell) => sum + center(cell), 0) / list.length;
+  const mean = list => {  // rails weigh as much as in `spread`: otherwise what has a line beside it drifts from row to row
+    const weight = list.reduce((sum, cell) => sum + (cell.rail ? 3 : 1), 0);
+    return list.reduce((sum, cell) => sum + center(cell) * (cell.rail ? 3 : 1), 0) / weight;
+  };
   const place = (row, side) => {
     const wanted = new Map(row.map(cell => [cell, cell[side].length ? mean(cell[side]) : center(cell)]));
     row.sort((one, other) => wanted.get(one) - wanted.get(other));

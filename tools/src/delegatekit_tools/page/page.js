@@ -92,7 +92,7 @@ function mirror() {
 function draw() {
   ends = lay(now, Math.max(0.5, view.clientWidth / view.clientHeight));
   const held = mirror();
-  drawnMap = null;
+  heat();
   place();
   mark();
   if (held) elements.get(current)?.focus({ preventScroll: true });
@@ -329,11 +329,15 @@ function legend() {
   if (now.leaves.some(item => isWork(item) && item.heat[now.heat] === null)) items.push(html("li", { className: "plain" }, html("i", {}), "not measured"));
   list.replaceChildren(...items, html("li", { className: "muted", textContent: measure.note }));
 }
-function color(which) {
-  now.heat = which;
-  now.top = which === null ? 0 : Math.max(0, ...now.leaves.map(item => item.heat[which] ?? 0));
+function heat() {
+  // The hottest of what is shown: boxes while they are closed, what is in them when they are open.
+  now.top = now.heat === null ? 0 : [...elements.keys()].reduce((most, item) => item.open ? most : Math.max(most, item.heat[now.heat] ?? 0), 0);
   drawnMap = null;
   legend();
+}
+function color(which) {
+  now.heat = which;
+  heat();
   choose(chosen);
 }
 byId("color").onchange = event => color(event.target.value === "" ? null : Number(event.target.value));
@@ -352,8 +356,10 @@ function begin(number) {
   const options = now.method.measures.map((each, at) => html("option", { value: at, textContent: each.name, selected: at === measured }));
   byId("color").replaceChildren(html("option", { value: "", textContent: "who runs it" }), ...options);
   zoom = 1;
+  now.heat = measured < 0 ? null : measured;
   draw();
-  color(measured < 0 ? null : measured);
+  choose(null);
+  scale(Math.min(1, Math.max(0.7, (view.clientWidth - 2 * MARGIN) / now.root.w)));
   view.scrollTo(Math.max(0, (space.clientWidth - view.clientWidth) / 2), 0);
 }
 

@@ -75,7 +75,7 @@ function summarize(graph, panel, reveal) {
   }
   const macs = [...runners.values()].reduce((sum, each) => sum + each.macs, 0);
   const list = html("ul", { className: "shares" });
-  for (const [name, each] of runners) {
+  for (const [name, each] of [...runners].sort(([, one], [, other]) => other.count - one.count)) {
     const share = macs ? `, ${(100 * each.macs / macs).toFixed(1)} % of the MACs` : "";
     list.append(html("li", { className: each.class }, html("i", {}), `${name}: ${plural(each.count, "operator")}${share}`));
   }
