@@ -43,7 +43,9 @@ except ModuleNotFoundError as error:
     batches = {text: tokens(text) for text in (*SENTENCES, QUESTION)}
 
 # %% [markdown]
-# ## One file for sentences of any length
+# ## One file for all sentences
+#
+# The small encoder takes sentences of any length; MiniLM's tokenizer fills them up to 128 tokens.
 
 # %%
 lowered = delegatekit.lower(program, backends=["xnnpack"])
