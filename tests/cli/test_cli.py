@@ -285,5 +285,6 @@ def test_weights_outside_are_written_listed_and_run(cli: Any, tmp_path: Path) ->
     missing = cli("run", "model.pte", "--data", "big.ptd", code=1).stderr
     assert "tensor bias" in missing and "load(path, data=[...])" in missing
     outside = cli("run", "model.pte", "--data", "big.ptd", "--data", "model.ptd").stdout
+    assert cli("run", "model.pte").stdout.splitlines()[0] == outside.splitlines()[0]  # both are beside it
     lower(cli, "linear")
     assert outside.splitlines()[0] == cli("run", "model.pte").stdout.splitlines()[0]

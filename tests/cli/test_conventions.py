@@ -49,9 +49,15 @@ def test_every_command_has_a_short_help_option(command: str, cli: Any) -> None:
         ("delegatekit ex", ["explain"]),
         ("delegatekit explain models:linear -b noth", ["nothing"]),
         ("delegatekit targets noth", ["nothing"]),
+        ("delegatekit lower models:linear -b reference --option reference.leave", ["reference.leave_out="]),
+        ("delegatekit lower models:linear -b ethosu --option target = ethos-u85-5", ["ethos-u85-512"]),
+        ("delegatekit lower models:linear -b vulkan --option storage = b --option fp16 = t", ["true"]),
+        ("delegatekit quantize models:linear -b vulkan --option storage=te", ["storage=texture"]),
+        ("delegatekit schemes vulkan --option vulkan.fp", ["vulkan.fp16="]),
+        ("delegatekit lower models:linear -b absent --option fp", []),
     ],
 )
-def test_a_shell_completes_commands_and_backends(
+def test_a_shell_completes_commands_backends_and_options(
     line: str, expected: list[str], cli: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("_DELEGATEKIT_COMPLETE", "complete_bash")

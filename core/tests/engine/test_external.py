@@ -227,9 +227,26 @@ def test_the_engine_runs_what_stock_wrote_with_weights_outside(
     torch.testing.assert_close(program["forward"](x), expected)
 
 
+def test_data_files_beside_the_program_are_found(exported: Any, stock_external: Path, tmp_path: Path) -> None:
+    x, expected, _ = torch.load(stock_external / "expected.pt")
+    torch.testing.assert_close(dk.load(stock_external / "one.pte")["forward"](x), expected)
+    program = lower(exported, lambda name, data: "big" if data.nbytes > 20 else True)
+    program.save(tmp_path / "model.pte")
+    wanted = dk.load(program.buffer, data=list(program.data_files.values()))["forward"](X)
+    torch.testing.assert_close(dk.load(tmp_path / "model.pte")["forward"](X), wanted)
+    (tmp_path / "model.pte").rename(tmp_path / "moved.pte")
+    with pytest.raises(FormatError, match=r"is outside the \.pte, and not in .*big\.ptd"):
+        dk.load(tmp_path / "moved.pte")
+    (tmp_path / "model.ptd").rename(tmp_path / "moved.ptd")
+    torch.testing.assert_close(dk.load(tmp_path / "moved.pte")["forward"](X), wanted)
+    inside = lower(exported, False)
+    inside.save(tmp_path / "moved.pte")  # which needs none of what is beside it
+    assert not dk.load(tmp_path / "moved.pte")["forward"](X).isnan().any()
+
+
 def test_a_missing_data_file_is_refused_with_the_key_and_what_to_do(stock_external: Path) -> None:
     with pytest.raises(FormatError, match=r"tensor a\.weight: its data \(float \[8, 4\]\) is outside") as caught:
-        dk.load(stock_external / "one.pte")
+        dk.load((stock_external / "one.pte").read_bytes())
     assert "no data file is given" in caught.value.what and "load(path, data=" in str(caught.value.hint)
     with pytest.raises(FormatError, match=r"tensor b\.weight.* and not in .*first\.ptd"):
         dk.load(stock_external / "two.pte", data=stock_external / "first.ptd")

@@ -13,9 +13,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from delegatekit_toolkit.completion import shown_settings
+
 from ..pipeline import Source, paragraphs
 from ..plugins.discovery import backends as installed
-from ..plugins.discovery import unknown_backend
+from ..plugins.discovery import get_backend, unknown_backend
 from .auto import without_auto
 from .console import usage
 from .dynamic import with_dynamic_shapes
@@ -38,6 +40,11 @@ def installed_backends(incomplete: str) -> list[str]:
     return [name for name in installed(check=False) if name.startswith(incomplete)]
 
 
+def completed_settings(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """The options of the chosen backends that begin so, for completion in a shell."""
+    return shown_settings(context.params, incomplete, lambda name: get_backend(name).description.options)
+
+
 def split_names(given: list[str]) -> list[str]:
     """`-b first,second` is `-b first -b second`."""
     names = [name.strip() for text in given for name in text.split(",")]
@@ -55,7 +62,12 @@ def given_file(path: Path | None) -> Path | None:
 
 SettingOption = Annotated[
     list[str],
-    typer.Option("--option", metavar="SETTING", help="Backend option: NAME.KEY=VALUE (or KEY=VALUE with one backend)."),
+    typer.Option(
+        "--option",
+        metavar="SETTING",
+        help="Backend option: NAME.KEY=VALUE (or KEY=VALUE with one backend).",
+        autocompletion=completed_settings,
+    ),
 ]
 TrustOption = Annotated[
     bool,
@@ -174,7 +186,11 @@ _FORMS: Final = {
         help=": -b first,second or -b first -b second.",
     ),
     "options": texts(
-        "--option", read=settings, metavar="SETTING", help=": NAME.KEY=VALUE (or KEY=VALUE with one backend)."
+        "--option",
+        read=settings,
+        metavar="SETTING",
+        autocompletion=completed_settings,
+        help=": NAME.KEY=VALUE (or KEY=VALUE with one backend).",
     ),
     "only": texts(read=selectors, metavar="SELECTOR", help=_SELECTOR),
     "skip": texts(read=selectors, metavar="SELECTOR", help=_SELECTOR),

@@ -18,20 +18,20 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
+from delegatekit_toolkit.completion import unbreak
+
 from .. import TOOLS
 from ..errors.misuse import MissingToolsError
 from ..plugins import PluginWarning
 from ..text.terminal import Terminal, clean_streams
 from ..version import __version__
 from .backends import backends
-from .cache import cache
 from .console import say, warn
 from .failures import FAILED, INTERRUPTED, give_up_stdout, tell
 from .lower import lower
 from .quantize import quantize
 from .run import run
 from .stdout import results_alone, stdout_kept
-from .targets import targets
 from .termination import terminable
 
 app = typer.Typer(
@@ -44,11 +44,11 @@ app = typer.Typer(
 COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     backends,
     lower,
-    targets,
     quantize,
     run,
-    cache,
 )
+#: The commands of `delegatekit-tools`, most of which are named as functions are.
+_OF_TOOLS: Final = TOOLS | {"cache", "schemes", "targets"}
 for _command in COMMANDS:
     app.command()(results_alone(_command))
 
@@ -80,6 +80,7 @@ def main() -> None:
     if debug:
         sys.argv.remove("--debug")
         os.environ["DELEGATEKIT_VERIFY"] = "1"
+    unbreak(os.environ)
     with terminable(), stdout_kept(), clean_streams(), _help_is_clean(), _warnings_in_a_line():
         _run(sys.argv[1:], debug=debug)
 
@@ -126,7 +127,7 @@ def application(arguments: Sequence[str] = ()) -> typer.Typer:
         from .extensions import add_commands
 
         add_commands(whole, taken, wanted)
-        if wanted in TOOLS | {"schemes"} and wanted not in {command.name for command in whole.registered_commands}:
+        if wanted in _OF_TOOLS and wanted not in {command.name for command in whole.registered_commands}:
             _add_missing(whole, wanted)
     return whole
 

@@ -17,6 +17,7 @@ from rich.text import Text
 from delegatekit_api import DelegateKitError, hookimpl
 from delegatekit_api.observers import StageEvent
 from delegatekit_toolkit.json_text import to_json
+from delegatekit_toolkit.waiting import Waiting
 
 from ..errors.misuse import Misuse
 from ..text import indented, one_line, one_lined
@@ -29,6 +30,9 @@ _More = ParamSpec("_More")
 _SEVERAL_LINES: Final = frozenset({"snippet"})
 #: Terminals with fewer columns are narrow.
 _NARROW: Final = 60
+#: Seconds from which on, and after which again, progress is told: a line that changes, and lines.
+_CHANGING: Final = {"after": 2.0, "every": 0.5, "pause": 0.1}
+_LINES: Final = {"after": 10.0, "every": 60.0, "pause": 60.0}
 
 out = Terminal()
 err = Terminal(stderr=True)
@@ -119,26 +123,36 @@ def _paragraph(headers: Sequence[str], row: Sequence[Text]) -> Text:
 
 
 @contextmanager
-def progress() -> Iterator[None]:
-    """A progress line on stderr while lowering takes long."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+def progress(stage: str = "starting") -> Iterator[Waiting]:
+    """Tell on stderr what takes long: a line that changes on a terminal, elsewhere one for each stage.
+
+    Stages of lowering are told by themselves; others begin with `stage`, or as the function that this gives is told.
+    """
+    from rich.progress import Progress, SpinnerColumn, TextColumn
 
     from ..plugins import add_observer
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        task = progress.add_task("starting", total=None)
+    bar = Progress(SpinnerColumn(), TextColumn("{task.description}", markup=False), console=err, transient=True)
+    task = bar.add_task("", total=None)
 
-        class Shown:
-            """Shows each stage as it begins and moves on."""
+    def change(text: str) -> None:
+        bar.update(task, description=one_line(text))
+        bar.start()
 
-            @hookimpl
-            def on_stage(self, event: StageEvent) -> None:
-                count = f" {event.done}/{event.total}" if event.total else ""
-                progress.update(task, description=one_line(f"{event.stage} {event.method}{count}"))
+    class Observer:
+        @hookimpl
+        def on_stage(self, event: StageEvent) -> None:
+            if event.kind == "start":
+                waiting.begin(f"{event.stage} {event.method}")
+            elif event.kind == "progress":
+                waiting.moved(event.done, event.total)
 
-        remove = add_observer(Shown())
-        try:
-            yield
-        finally:
-            remove()
+    waiting = Waiting(change, **_CHANGING) if err.is_terminal else Waiting(remark, **_LINES)
+    remove = add_observer(Observer())
+    try:
+        with waiting:
+            waiting.begin(stage)
+            yield waiting
+    finally:
+        bar.live.stop()
+        remove()

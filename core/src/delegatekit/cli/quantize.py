@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from ..pipeline import Quantizing
-from .arguments import JsonOption, Said, command, installed_backends, option, settings, texts
-from .console import print_json, say, show, usage
+from .arguments import JsonOption, Said, command, completed_settings, installed_backends, option, settings, texts
+from .console import print_json, progress, say, show, usage
 from .places import default_place, question_place
 
 
@@ -32,6 +32,7 @@ def _single(given: str) -> str:
         "--option",
         read=lambda given, names: settings(given, names).get(names[0]),
         metavar="SETTING",
+        autocompletion=completed_settings,
         help=": KEY=VALUE or NAME.KEY=VALUE.",
     ),
 )
@@ -68,9 +69,10 @@ def quantize(
     place = default_place(said.model, "-quantized.pt2") if output is None else output
     check_outputs(place, inputs=[*said.files, calibration])
     question_place("--output", place, PT2)
-    found = quantize_model(
-        said.source(), trust=said.trust, calibration=calibration, random=random, output=place, **said.settings()
-    )
+    with progress("quantize"):
+        found = quantize_model(
+            said.source(), trust=said.trust, calibration=calibration, random=random, output=place, **said.settings()
+        )
     if as_json:
         print_json(found)
         return

@@ -21,7 +21,7 @@ from .arguments import (
     TimeLimitOption,
     TrustOption,
 )
-from .console import print_json, say
+from .console import print_json, progress, say
 from .inputs import apart, inputs_for
 from .places import question_place
 from .watch import ended_after
@@ -47,14 +47,16 @@ def run(
 
     check_outputs(save, inputs=[file, *data, *inputs])
     question_place("--save", save, PT)
-    loaded = load(file, data=data, backends=backend, time_limit=time_limit, isolate=apart(isolate))[method]
-    values = inputs_for(loaded, inputs, seed=seed, trust=trust)
-    times = []
-    for _ in range(repeat):
-        start, cpu = time.perf_counter(), time.process_time()
-        with ended_after(time_limit, f"method {method}"):
-            results = loaded.run(values)
-        times.append((time.perf_counter() - start, time.process_time() - cpu))
+    with progress("run") as waiting:
+        loaded = load(file, data=data, backends=backend, time_limit=time_limit, isolate=apart(isolate))[method]
+        values = inputs_for(loaded, inputs, seed=seed, trust=trust)
+        times = []
+        for number in range(repeat):
+            waiting.moved(number, repeat)
+            start, cpu = time.perf_counter(), time.process_time()
+            with ended_after(time_limit, f"method {method}"):
+                results = loaded.run(values)
+            times.append((time.perf_counter() - start, time.process_time() - cpu))
     wall, cpu = min(times[1:] or times)
     if save is not None:
         _save(results, save)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from .cache import Cache
 from .isolation import CompilerDiedError
 from .program import assemble
 from .result import CheckedResult
 from .service import Compiler, Compiling
 from .task import Task
 
-__all__ = ["CheckedResult", "Compiler", "CompilerDiedError", "Compiling", "Task", "assemble"]
+__all__ = ["Cache", "CheckedResult", "Compiler", "CompilerDiedError", "Compiling", "Task", "assemble"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 from weakref import WeakSet
@@ -18,6 +19,7 @@ from ..pte.kernels import library_of
 from ..pte.manifest import Manifest, Owner, read_manifest
 from ..pte.reader import GIVE_DATA, external_key, naming
 from ..pte.validation import validate, validate_data
+from ..pte.writer import data_paths
 from .delegate import BackendFinder, Runtimes
 from .memory import SharedBuffers, check_shared
 from .method import Method, check_time_limit
@@ -146,8 +148,9 @@ def load(
 ) -> LoadedProgram:
     """Load a .pte from a path (mapped: constants stay in the file) or from bytes.
 
-    `data` is the program's data file or files (.ptd), if it has any: paths, which are mapped, too, or bytes.
-    Everything is validated before anything runs: raises FormatError with the fault's place.
+    `data` is the program's data file or files (.ptd), if it has any: paths, which are mapped, too, or bytes. Without
+    it, those beside the .pte are taken that were written with it. Everything is validated before anything runs: raises
+    FormatError with the fault's place.
 
     A delegate is run by the plugin that made it, which the file names. `backends` are names of backends that run
     delegates of their ids instead, the first that can: to try another plugin, or to choose if a file names none and
@@ -172,7 +175,8 @@ def load(
     alone = read(source, copy=copy)
     with naming(source):
         validate(alone)
-    file = alone.with_data(data, copy=copy)
+    given = isinstance(data, str | Path) or len(data)
+    file = alone.with_data(data if given else _beside(source, alone), copy=copy)
     with naming(source):
         validate_data(file)
         _require_named_data(file)
@@ -229,20 +233,34 @@ def _require_named_data(file: PteFile) -> None:
             )
 
 
-def _refuse_unused_data(file: PteFile) -> None:
-    """Check that the program needs data of each data file. Files without a manifest cannot be checked."""
-    if not file.external:
-        return
-    manifest = read_manifest(file)
-    if manifest.producer == Manifest().producer:
-        return
-    wanted = {key for keys in manifest.data_files.values() for key in keys}
+def _outside(file: PteFile) -> set[str]:
+    """The keys of what a program needs of its data files."""
+    wanted = {key for keys in read_manifest(file).data_files.values() for key in keys}
     for plan in file.program.execution_plan or ():
         wanted.update(
             external_key(value.val)
             for value in plan.values or ()
             if isinstance(value.val, schema.Tensor) and schema.is_external(value.val)
         )
+    return wanted
+
+
+def _beside(source: Source, file: PteFile) -> list[Path]:
+    """The data files beside a .pte that were written with it, if it needs any."""
+    if not isinstance(source, str | Path) or not _outside(file):
+        return []
+    names, place = read_manifest(file).data_files or ("",), Path(source)
+    place = place.with_suffix(".pte") if place.suffix == ".bpte" else place
+    return [path for path in data_paths(place, names) if path.is_file()]
+
+
+def _refuse_unused_data(file: PteFile) -> None:
+    """Check that the program needs data of each data file. Files without a manifest cannot be checked."""
+    if not file.external:
+        return
+    if read_manifest(file).producer == Manifest().producer:
+        return
+    wanted = _outside(file)
     used = {stored.file for key, stored in file.external.items() if key in wanted}
     unused = sorted({stored.file for stored in file.external.values()} - used)
     if unused:

@@ -9,6 +9,9 @@ from typing import Any
 import torch
 
 from delegatekit_api import QuantizationError
+from delegatekit_api.observers import StageEvent
+
+from ..plugins import notify
 
 
 class Calibration:
@@ -36,11 +39,13 @@ class Calibration:
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """All inputs in order."""
-        self.count = 0
-        with _bar(self._total(), self._progress) as advance:
+        self.count, total = 0, self._total()
+        notify(StageEvent("calibrate", "start"))
+        with _bar(total, self._progress) as advance:
             for index, item in enumerate(self._items()):
                 yield self._checked(index, item, self.example)
                 self.count += 1
+                notify(StageEvent("calibrate", "progress", done=self.count, total=total or 0))
                 advance()
 
     def _items(self) -> Iterator[Any]:

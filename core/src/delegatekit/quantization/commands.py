@@ -44,7 +44,8 @@ def quantize_model(
     example = _example(program, model.inputs)
     inputs = _random(example, random) if calibration is None else read_calibration(calibration, example, trust=trust)
     with _naming(calibration, inputs, example):
-        quantized: Any = quantize(program, inputs, dynamic_shapes=dynamic_shapes, **settings)
+        # The command tells its progress by itself.
+        quantized: Any = quantize(program, inputs, dynamic_shapes=dynamic_shapes, progress=False, **settings)
     if isinstance(program, torch.export.ExportedProgram):
         dynamic_shapes = _shapes(program)
     exported = Source(quantized, example, dynamic_shapes=dynamic_shapes).programs()["forward"]

@@ -64,17 +64,18 @@ def bundle(
     place = Path(f"{file.stem}.bpte") if output is None else output
     check_outputs(place, inputs=[file, *data, *inputs, *expected, *(cli.files_of(model) if model else ())])
     cli.question_place("--output", place, BPTE)
-    signature = Signature(read(file), method)
-    if model is None:
-        source = "the files given" if expected else "the Python engine"
-        given = _given(signature, inputs, cases or 1, seed, trust=trust)
-        wanted = _expected(signature, expected, len(given), trust=trust) if expected else None
-        made = _cases(signature, given, wanted)
-    else:
-        source = f"{model} in eager mode"
-        flat = _given(signature, inputs, cases or 1, seed, trust=trust) if inputs or cases else None
-        made = _eager_cases(signature, cli.read_model(model, trust=trust), flat)
-    found = make(file, {method: made}, data=data, backends=backend, isolate=cli.apart(isolate))
+    with cli.progress("making the cases"):
+        signature = Signature(read(file), method)
+        if model is None:
+            source = "the files given" if expected else "the Python engine"
+            given = _given(signature, inputs, cases or 1, seed, trust=trust)
+            wanted = _expected(signature, expected, len(given), trust=trust) if expected else None
+            made = _cases(signature, given, wanted)
+        else:
+            source = f"{model} in eager mode"
+            flat = _given(signature, inputs, cases or 1, seed, trust=trust) if inputs or cases else None
+            made = _eager_cases(signature, cli.read_model(model, trust=trust), flat)
+        found = make(file, {method: made}, data=data, backends=backend, isolate=cli.apart(isolate))
     found.save(place)
     if as_json:
         cli.print_json({"cases": found.cases, "added": {method: len(made)}, "expected": source, "file": place})

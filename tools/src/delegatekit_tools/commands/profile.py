@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,9 +96,11 @@ def profile(
     elif file is None:
         cli.usage("Missing argument 'FILE'", "give a .pte file, or --etdump")
     else:
-        loaded = _loaded(file, data, backend, isolate, time_limit)[method or "forward"]
-        values = cli.inputs_for(loaded, inputs, seed=seed, trust=trust)
-        found = _measured(loaded, values, runs, warm_up, known, time_limit)
+        with cli.progress("loading") as waiting:
+            loaded = _loaded(file, data, backend, isolate, time_limit)[method or "forward"]
+            values = cli.inputs_for(loaded, inputs, seed=seed, trust=trust)
+            waiting.begin("measuring")
+            found = _measured(loaded, values, runs, warm_up, known, time_limit, waiting.moved)
     texts = {path: text(found) for path, text in ((trace, files.trace), (csv, files.table)) if path is not None}
     if html is not None:
         texts[html] = found.html(f"Profile of {(file or etdump or html).name}", file)
@@ -139,13 +141,14 @@ def _measured(
     warm_up: int,
     known: Mapping[str, Any] | Record | None,
     time_limit: float | None,
+    moved: Callable[[int, int], None],
 ) -> Profile:
     from delegatekit import profile as measure
 
     # The limit applies to each call; a call that only a signal can end is ended by one.
     whole = None if time_limit is None else time_limit * (3 * runs + warm_up)
     with cli.ended_after(whole, f"method {method.name}"):
-        return measure(method, values, runs=runs, warm_up=warm_up, debug_map=known)
+        return measure(method, values, runs=runs, warm_up=warm_up, debug_map=known, progress=moved)
 
 
 def _known(debug_map: Path | None, etrecord: Path | None) -> Mapping[str, Any] | Record | None:

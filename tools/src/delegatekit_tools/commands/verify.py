@@ -30,7 +30,8 @@ def verify(
 
     with naming(file):
         count = sum(map(len, read_bundle(file).cases.values()))
-    with cli.ended_after(None if time_limit is None else time_limit * max(1, count), f"cases of {file}"):
+    limit = None if time_limit is None else time_limit * max(1, count)
+    with cli.progress("running the cases"), cli.ended_after(limit, f"cases of {file}"):
         found = run_cases(
             file,
             methods=method,

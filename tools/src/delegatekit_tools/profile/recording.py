@@ -28,6 +28,7 @@ def profile(
     runs: int = 20,
     warm_up: int = 3,
     debug_map: Mapping[str, Any] | Record | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Profile:
     """The profile of a method, on these flat inputs.
 
@@ -39,6 +40,7 @@ def profile(
         debug_map: of the same file, as `LoweredProgram.debug_map()` gives it or `lower --debug-map` writes it, or an
             ETRecord (`delegatekit_tools.etrecord.read_etrecord`): with it, times are traced back to modules and source
             lines.
+        progress: is told the calls that are done, and how many there will be.
 
     Raises DelegateKitError for a debug map of another file, and ExecutionError as calls do.
     """
@@ -49,11 +51,13 @@ def profile(
     owners, estimates = method.owners, method.estimates
     first = [_whole(method, inputs) for _ in range(warm_up)]
     total, recorded, inside = [], [], []
-    for _ in range(runs):
+    for number in range(runs):
         total.append(_whole(method, inputs))
         recorded.append(recorded_call(method, inputs, len(names)))
-    for _ in range(runs):
+        progress(2 * number + 2, 3 * runs)
+    for number in range(runs):
         inside.append(method.record_operators(inputs))
+        progress(2 * runs + number + 1, 3 * runs)
     method.reset()
     instructions = []
     for position, name in enumerate(names):

@@ -6,33 +6,32 @@ from typing import Annotated
 
 import typer
 
-from .arguments import JsonOption
-from .console import print_json, say, usage
+from delegatekit import cli
 
 _ACTIONS = ("info", "clear")
 
 
+@cli.results_alone
 def cache(
     action: Annotated[str, typer.Argument(metavar="info|clear", help="Show what is kept, or throw all of it away.")],
-    as_json: JsonOption = False,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Show or clear the cache of compiled partitions."""
     if action not in _ACTIONS:
-        usage(f"{action!r} is neither {' nor '.join(_ACTIONS)}")
+        cli.usage(f"{action!r} is neither {' nor '.join(_ACTIONS)}")
+    from delegatekit.compiling import Cache
+    from delegatekit.plugins import COMPILED
     from delegatekit_toolkit.number_text import human_size
-
-    from ..compiling.cache import Cache
-    from ..plugins import COMPILED
 
     kept = Cache.of_user()
     if kept is None:
-        usage(f"there is no cache: {COMPILED} or DELEGATEKIT_CACHE is off, or there is no folder for it")
+        cli.usage(f"there is no cache: {COMPILED} or DELEGATEKIT_CACHE is off, or there is no folder for it")
     removed = kept.clear() if action == "clear" else 0
     found = kept.info()
     if as_json:
-        print_json({"cleared": removed, "cache": found})
+        cli.print_json({"cleared": removed, "cache": found})
     elif action == "clear":
-        say(f"deleted {removed} compiled partitions")
+        cli.say(f"deleted {removed} compiled partitions")
     else:
         filled = f"{human_size(found.bytes)} of {human_size(found.limit)}"
-        say(f"{found.results} compiled partitions, {filled}: {found.folder}")
+        cli.say(f"{found.results} compiled partitions, {filled}: {found.folder}")
