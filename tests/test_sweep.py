@@ -59,6 +59,7 @@ def test_a_row_tells_what_a_backend_makes_of_the_model() -> None:
     assert (quantized.target, quantized.scheme) == ("ethos-u55-64", "int8")
     assert quantized.estimated_seconds and quantized.estimated_memory["sram"] and "Vela" in quantized.estimated_by
     assert quantized.sqnr is not None and 15 < quantized.sqnr < 80
+    assert [(item.name, item.dtype) for item in quantized.outputs] == [("forward", "float32")]
     assert quantized.cosine is not None and 0.99 < quantized.cosine <= 1
 
 
@@ -229,6 +230,8 @@ def test_tune_and_lower_by_command(
     assert (tmp_path / "a.pte").read_bytes() == (tmp_path / "b.pte").read_bytes()
     told = command("lower", "models:make", "-b", "auto,xnnpack", "-o", "c.pte")
     assert "the model is tuned first" in told.err and "tuned in" in told.err
+    assert "in executorch 1." in told.err and "runtime alone" in told.err  # the table
+    assert "xnnpack runs 2 of 2" in told.out or told.out.startswith("nothing is delegated: ")
     wrong = command("lower", "models:make", "-b", "xnnpack", "--measurements", "m.json", code=2)
     assert "--measurements is for -b auto" in wrong.err
     assert "neither wall nor CPU" in command("tune", "models:make", "-b", "auto", "--clock", "sun", code=2).err
