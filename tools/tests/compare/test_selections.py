@@ -40,6 +40,13 @@ def test_a_small_fault_before_or_after_a_selection_is_named(name: str, operator:
     assert found.first.kind == "alone" and found.first.snippet
 
 
+def test_a_fault_of_neighbors_before_a_selection_is_traced_to_both(faulty: Faulty) -> None:
+    faulty("after-linear aten.tanh.default")
+    found = compare("topk")
+    assert found.first is not None and found.first.kind == "context", str(found)
+    assert [item.name for item in found.first.run] == ["aten.linear.default", "aten.tanh.default"]
+
+
 @pytest.mark.parametrize("name", ["sort", "masks", "topk"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_right_program_in_half_precision_is_right(name: str, dtype: torch.dtype) -> None:

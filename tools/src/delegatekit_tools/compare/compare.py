@@ -18,9 +18,10 @@ from delegatekit_toolkit.accuracy import ROUNDOFF
 from ..arguments import Comparing
 from .against import first_difference
 from .comparison import Comparison
+from .lowerings import Lowerings
 from .passes import Judgment, judged_passes
 from .result import Divergence, Measured
-from .running import Judged, Lowerings, coarsest_of
+from .running import Judged, coarsest_of
 from .search import company_of, faulty_run
 from .shown import shown
 from .sides import Side, Tried, check_runs_here, described, try_side

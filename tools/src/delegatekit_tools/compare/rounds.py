@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch.fx import Node, map_arg
@@ -20,10 +20,8 @@ from delegatekit_api import DelegateKitError
 
 from .cut import showing
 from .following import Choices, Round, Trace, choices_in
+from .lowerings import Lowerings
 from .referee import calls_of, kind_of
-
-if TYPE_CHECKING:
-    from .running import Lowerings
 
 #: Rounds of a loop that are followed.
 _MOST: Final = 10_000

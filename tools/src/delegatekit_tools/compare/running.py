@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-import torch
 from torch.fx import Node
 
-from delegatekit.compiling import Compiling
 from delegatekit.edge import EdgeMethod
-from delegatekit.engine import Method, load
-from delegatekit.lowering import ChosenBackend
 from delegatekit.partition import PartitionedMethod, PartitionPlan
-from delegatekit.pipeline import compiled
-from delegatekit_api import DelegateKitError, Partitioner, RuntimeUnavailableError
+from delegatekit_api import DelegateKitError, RuntimeUnavailableError
 from delegatekit_toolkit.accuracy import ROUNDOFF
 
 from .cut import CutProgram, Piece, RefusedError, cut
 from .following import choices_in
 from .judging import Judge
+from .lowerings import Lowerings
 from .referee import Values
 from .result import Measured
 from .rounds import operands_in, traces
@@ -30,36 +25,6 @@ from .units import Unit, joined, units_of
 _Item = TypeVar("_Item")
 #: Pieces of one lowering. A compiler's memory planning is slow for many values that are alive at once.
 _AT_ONCE: Final = 32
-
-
-@dataclass
-class Lowerings:
-    """The backends, and a count of their compilations."""
-
-    chosen: Mapping[str, ChosenBackend]
-    #: The precision of float32 on each.
-    precisions: Mapping[str, str]
-    compiling: Compiling | None = None
-    count: int = 0
-
-    @property
-    def partitioners(self) -> Mapping[str, Partitioner]:
-        """Partitioners for one more lowering."""
-        return {name: choice.backend.create_partitioner(choice.options) for name, choice in self.chosen.items()}
-
-    @contextmanager
-    def loaded(self, method: PartitionedMethod) -> Iterator[Method]:
-        """A method with this plan, compiled and loaded. Raises what compiling and loading raise."""
-        self.count += 1
-        name = method.edge.name
-        program = compiled({name: method}, self.chosen, compiling=self.compiling)
-        with load(program.buffer) as loaded:
-            yield loaded[name]
-
-    def run(self, method: PartitionedMethod, inputs: Sequence[Any]) -> list[Any]:
-        """The results of a method with this plan. Raises what compiling, loading and running raise."""
-        with self.loaded(method) as loaded:
-            return [item.clone() if isinstance(item, torch.Tensor) else item for item in loaded.run(inputs)]
 
 
 def coarsest_of(precisions: Iterable[str]) -> str:

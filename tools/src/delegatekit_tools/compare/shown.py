@@ -13,8 +13,9 @@ from delegatekit_api import DelegateKitError
 
 from .cut import Piece
 from .judging import Judge
+from .lowerings import Lowerings
 from .result import Measured
-from .running import Graph, Lowerings
+from .running import Graph
 from .snippet import Snippet, module_of, stand_ins, why_none, write
 
 

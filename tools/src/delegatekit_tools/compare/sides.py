@@ -18,9 +18,10 @@ from delegatekit_api import DelegateKitError, RuntimeUnavailableError
 from delegatekit_api.nodes import operator_name, source_line
 
 from .cut import Piece
+from .lowerings import Lowerings
 from .referee import Values, evaluate, first_round, values_of
 from .result import Measured, Operator, Output
-from .running import Graph, Judged, Lowerings
+from .running import Graph, Judged
 from .units import Unit, is_conversion
 from .whole import Whole, method_as_it_is
 

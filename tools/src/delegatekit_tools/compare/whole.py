@@ -20,10 +20,11 @@ from .attainable import accuracy_of, before, precision_of
 from .cut import showing
 from .following import Choices, Followed, Trace, choices_in, follow
 from .judging import measured, of_choice
+from .lowerings import Lowerings
 from .referee import Values, calls_of, given_to, results_of
 from .result import Output
 from .rounds import operands_in, traces
-from .running import Lowerings, coarsest_of
+from .running import coarsest_of
 
 
 @dataclass(frozen=True)
