@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from delegatekit.partition import PartitionedMethod
 
@@ -15,17 +15,54 @@ from ..page.measures import Measure, sizes_of
 from ..page.shell import text
 from ..page.tables import Cell, Number, table
 from ..text import short_source
-from .result import Divergence, Measured, Operator
+from .result import Divergence, Measured, Operator, Output
 from .text import decibels, words
-
-if TYPE_CHECKING:
-    from .comparison import Comparison
 
 #: The share of a bound that is shown for what no number excuses.
 _WRONG: Final = 1e9
 
 
-def page(found: Comparison, method: PartitionedMethod, title: str) -> str:
+class Found(Protocol):
+    """The facts of a comparison that the page shows (`Comparison`)."""
+
+    @property
+    def method(self) -> str:
+        """Its name."""
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Those of each side."""
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        """All of them, with their judgments."""
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """Those of the whole method."""
+
+    @property
+    def first(self) -> Divergence | None:
+        """The first operator that diverges."""
+
+    @property
+    def lowerings(self) -> int:
+        """The number of compilations."""
+
+    @property
+    def seconds(self) -> float:
+        """The time that they and the rest took."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Limits of the judgment, in words."""
+
+    @property
+    def right(self) -> bool:
+        """True if all is within its bounds."""
+
+
+def page(found: Found, method: PartitionedMethod, title: str) -> str:
     """The page of a comparison; `method` is the first side's."""
     drawing = draw(method)
     compared = [item for item in found.operators if not item.skipped]
@@ -48,7 +85,7 @@ def page(found: Comparison, method: PartitionedMethod, title: str) -> str:
     )
 
 
-def _errors(found: Comparison, drawing: Drawing) -> Measure:
+def _errors(found: Found, drawing: Drawing) -> Measure:
     numbers = {item.name: number for number, item in enumerate(drawing.operators)}
     values: dict[int, float] = {}
     notes: dict[int, str] = {}
@@ -78,7 +115,7 @@ def _share(measured: Measured) -> float:
     return min(measured.share, _WRONG) if measured.right or measured.share > 1 else _WRONG
 
 
-def _cards(found: Comparison, compared: Sequence[Operator], wrong: Sequence[Operator]) -> Iterator[Card]:
+def _cards(found: Found, compared: Sequence[Operator], wrong: Sequence[Operator]) -> Iterator[Card]:
     lines = [("", f"{len(wrong)} of {len(compared)} operators are beyond their bounds")]
     lines += [("", f"{item.name}: {'right' if item.measured.right else 'wrong'}") for item in found.outputs]
     yield Card("Verdict", "right" if found.right else "wrong", lines, tone="good" if found.right else "bad")
@@ -131,6 +168,6 @@ def _row(item: Operator) -> list[Cell]:
     ]
 
 
-def _outputs(found: Comparison) -> Iterator[str]:
+def _outputs(found: Found) -> Iterator[str]:
     rows: list[Sequence[Cell]] = [[text(item.name), text(words(item.measured))] for item in found.outputs]
     yield from table(["output", "judgment"], rows)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .differences import Differences, Figure, Moved
+from .differences import Differences
+from .figures import Figure, Moved
 from .finding import diff
 
 __all__ = ["Differences", "Figure", "Moved", "diff"]

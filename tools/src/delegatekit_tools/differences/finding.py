@@ -17,7 +17,8 @@ from delegatekit_api import DelegateKitError
 from ..page.contents import Contents, Part, Step, contents
 from ..profile import Origin, Origins, Times, call_times, instruction_times
 from ..text import short_source
-from .differences import ABSENT, BYTES, COUNT, SECONDS, Differences, Figure, Moved
+from .differences import Differences
+from .figures import ABSENT, BYTES, COUNT, SECONDS, Figure, Moved
 
 RUNTIME: Final = "the runtime"
 #: Seconds after which calls are no longer repeated.

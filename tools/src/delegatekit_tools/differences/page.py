@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ..page import framed
 from ..page.cards import Card
@@ -12,15 +11,13 @@ from ..page.drawing import graph_data
 from ..page.measures import Measure
 from ..page.shell import text
 from ..page.tables import Cell, Number, table
-
-if TYPE_CHECKING:
-    from .differences import Differences, Figure
+from .figures import Figure, Found
 
 #: The figures with cards of their own.
 _CARDS = ("file", "planned memory", "crossings", "calls of the runtime's kernels", "instructions", "a call")
 
 
-def page(found: Differences, title: str) -> str:
+def page(found: Found, title: str) -> str:
     """The page."""
     drawings, notes, measures = [], [], []
     for name, (made, others) in found.graphs.items():
@@ -49,7 +46,7 @@ def page(found: Differences, title: str) -> str:
     return framed(title, told, _cards(found), sections, data)
 
 
-def _cards(found: Differences) -> Iterator[Card]:
+def _cards(found: Found) -> Iterator[Card]:
     ways: Counter[tuple[str, str]] = Counter()
     for moved in found.moved:
         ways[moved.before, moved.after] += moved.count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from delegatekit.reading import FileMethod
 from delegatekit_toolkit.number_text import human_size, human_time
@@ -21,11 +21,40 @@ from ..text import short_source, summary
 from .measured import InstructionProfile, Origin, Times
 from .text import times_of
 
-if TYPE_CHECKING:
-    from .profile import Profile
+
+class Found(Protocol):
+    """The facts of a profile that the page shows (`Profile`)."""
+
+    @property
+    def method(self) -> str:
+        """Its name."""
+
+    @property
+    def total(self) -> Times:
+        """Whole calls."""
+
+    @property
+    def warm_up(self) -> Times:
+        """Those before them."""
+
+    @property
+    def instructions(self) -> tuple[InstructionProfile, ...]:
+        """Their times, in order."""
+
+    @property
+    def recorded(self) -> str:
+        """The file that records the calls, if they were not measured here."""
+
+    @property
+    def load(self) -> Times:
+        """The load times of the method, if recorded."""
+
+    @property
+    def measured(self) -> Times:
+        """Calls whose instructions were measured."""
 
 
-def page(found: Profile, title: str, method: FileMethod | None = None) -> str:
+def page(found: Found, title: str, method: FileMethod | None = None) -> str:
     """The page of a profile; with the method of its file the graph has arrows."""
     made = contents(found.method, map(_step, found.instructions), method)
     for item in found.instructions:
@@ -54,7 +83,7 @@ def _step(item: InstructionProfile) -> Step:
     return Step(item.position, item.calls, made_by, part, inside)
 
 
-def _measures(found: Profile, made: Contents) -> Iterator[Measure]:
+def _measures(found: Found, made: Contents) -> Iterator[Measure]:
     values: dict[int, float] = {}
     notes: dict[int, str] = {}
     delegates: dict[int, float] = {}
@@ -96,7 +125,7 @@ def _spread(times: Times) -> str:
     return f"spread {human_time(times.spread)}" if times.wall else ""
 
 
-def _cards(found: Profile, drawing: Drawing) -> Iterator[Card]:
+def _cards(found: Found, drawing: Drawing) -> Iterator[Card]:
     lines = [("", f"spread {human_time(found.total.spread)}"), ("", f"median of {len(found.total.wall)} calls")]
     if found.total.median_cpu is not None:
         lines.append(("", f"{human_time(found.total.median_cpu)} CPU"))
@@ -133,7 +162,7 @@ def _cards(found: Profile, drawing: Drawing) -> Iterator[Card]:
         yield Card("Estimated on the device", human_time(sum(latencies)), [("", estimates[0].source), *sizes])
 
 
-def _rows(found: Profile) -> Iterator[str]:
+def _rows(found: Found) -> Iterator[str]:
     heads = ["share", "time", "spread", "CPU", "what", "module", "source"]
     whole = found.measured.median or 1.0
     rows: list[Sequence[Cell]] = []
