@@ -243,6 +243,10 @@ def test_a_concatenation_with_a_fixed_scale_quantizes_that_operand_once_more():
         lambda x: F.pad(x, (1, 1)),
         lambda x: F.pad(x, (1, 1), mode="reflect"),
         lambda x: x.t().narrow(0, 1, 2).select(0, 1),
+        lambda x: x.T.mT,
+        lambda x: x.H.adjoint(),
+        lambda x: x.swapaxes(0, 1).swapdims(0, 1),
+        lambda x: x.movedim(0, 1).moveaxis(0, 1),
     ],
 )
 def test_what_moves_values_keeps_their_scale(move):

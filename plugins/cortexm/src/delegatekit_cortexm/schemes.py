@@ -24,7 +24,7 @@ _PROBABILITY: Final = TensorQuantization("int8", scale=1.0 / 256.0, zero_point=-
 #: Fused to the layer before: saturation, or two bounds, compute them.
 _CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")
 
-_MOVING: Final = ("cat", "mT", *MOVING_OPERATORS)
+_MOVING: Final = ("cat", *MOVING_OPERATORS)
 
 #: Functions of single values: each is one table of 256 results.
 _FUNCTIONS: Final = (

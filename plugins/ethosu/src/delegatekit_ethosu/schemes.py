@@ -95,7 +95,7 @@ _SHARING: Final[tuple[tuple[tuple[str, ...], tuple[Decline, ...]], ...]] = (
         (
             *("amax", "amin", "max_pool1d", "max_pool2d"),
             *("aten.upsample_nearest2d.vec", "aten.upsample_bilinear2d.vec"),
-            *("cat", "stack", "roll", "mT", *MOVING_OPERATORS),
+            *("cat", "stack", "roll", *MOVING_OPERATORS),
         ),
         (),
     ),
