@@ -48,6 +48,9 @@ def _assign(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 #: Case -> function, inputs, and a kernel that the file must call.
+#: Numbers that are equal to others, zeros of both signs and NaNs among them.
+TIED = torch.tensor([1.0, 0.0, 2.0, -0.0, 1.0, 2.0, torch.nan, 0.0, -1.0, torch.nan]).expand(2, 10).contiguous()
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     # One value in, one out; the scalars take every form: float, int, bool, None.
     "abs": (torch.abs, (X,), "aten::abs.out"),
@@ -172,6 +175,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "matrix product": (lambda x: x @ x.transpose(1, 2), (X,), "aten::bmm.out"),
     "a product over nothing": (lambda x: x[:, :, :0] @ x[:, :, :0].transpose(1, 2), (X,), ""),
     "sorted": (lambda x: x.sort(), (X,), "aten::topk.values"),
+    "sorted, stable": (lambda x: x.sort(stable=True, dim=1), (TIED,), "aten::topk.values"),
+    "sorted, stable, downwards": (lambda x: x.sort(stable=True, dim=1, descending=True), (TIED,), ""),
+    "sorted, stable, integers": (lambda x: x.long().argsort(stable=True, dim=1), (TIED[:, :5],), ""),
+    "sorted, stable, one": (lambda x: x.sort(stable=True), (real(3, 1),), ""),
     "addmm": (lambda b, x, y: torch.addmm(b, x, y, beta=0.5, alpha=2), (real(5), X[0], MATRIX), ""),
     "einsum": (lambda x, m: torch.einsum("bij,jk->bik", x, m), (X, MATRIX), ""),
     "distance": (torch.cdist, (X, Y), ""),
@@ -241,7 +248,7 @@ def test_an_operator_outside_delegates_computes_what_eager_computes(name: str) -
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
-    "no kernel": (lambda x: x.sort(stable=True), (X,), "no kernel"),
+    "no kernel": (torch.linalg.svdvals, (X,), "no kernel"),
     # PyTorch cannot trace its own decomposition of this one.
     "no decomposition": (lambda x: x.diagonal_scatter(torch.ones(3)), (X[0],), "diagonal_scatter"),
     "complex numbers": (torch.fft.rfft, (X,), "is complex"),

@@ -67,7 +67,7 @@ def unbreak(environment: MutableMapping[str, str]) -> None:
     """Put the words that bash takes apart at "=" together again, before its completion reads them there."""
     if environment.get("_DELEGATEKIT_COMPLETE") == "complete_bash":
         words, place, start = unbroken(environment["COMP_WORDS"].split(), int(environment["COMP_CWORD"]))
-        environment |= {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(place), _START: start}
+        environment.update({"COMP_WORDS": " ".join(words), "COMP_CWORD": str(place), _START: start})
 
 
 def unbroken(words: Sequence[str], current: int) -> tuple[list[str], int, str]:

@@ -316,14 +316,31 @@ def _or_true(b: EdgeBuilder, call: Draft) -> Value:
 @_FAMILY.rule(aten.sort.default, aten.sort.stable)
 def _sort(b: EdgeBuilder, call: Draft) -> Value:
     x, dim, descending = call["self", "dim", "descending"]
-    if call.get("stable"):
-        return NotImplemented  # the kernel below may swap equal elements
     if not b.shape(x):
         return x, b.call(aten.full.default, [], 0, dtype=torch.int64)
-    numbers = convert(b, x, torch.uint8) if b.dtype(x) == torch.bool else x
-    result = b.call(aten.topk.default, numbers, b.shape(x)[dim], dim, descending, True)
-    largest, places = (b.call(operator.getitem, result, number) for number in range(2))
-    return convert(b, largest, b.dtype(x)), places
+    numbers, size = convert(b, x, torch.uint8) if b.dtype(x) == torch.bool else x, b.shape(x)[dim]
+    if call.get("stable") and not is_static((size,)):
+        return NotImplemented
+    result = b.call(aten.topk.default, numbers, size, dim, descending, True)
+    ordered, places = (b.call(operator.getitem, result, number) for number in range(2))
+    if not call.get("stable") or size < 2:
+        return convert(b, ordered, b.dtype(x)), places
+    # The kernel may swap equal elements: their places are sorted once more, within each run of them.
+    before, after = (b.call(aten.slice.Tensor, ordered, dim, first, size - 1 + first) for first in range(2))
+    starts = b.call(aten.ne.Tensor, before, after)
+    if b.dtype(x).is_floating_point:  # NaNs are one run
+        nans = b.call(aten.logical_and.default, *(b.call(aten.isnan.default, side) for side in (before, after)))
+        starts = b.call(aten.logical_and.default, starts, b.call(aten.logical_not.default, nans))
+    runs = b.call(aten.cumsum.default, convert(b, starts, torch.int64), dim)
+    first = b.call(aten.slice.Tensor, b.call(aten.mul.Tensor, runs, _whole(b, 0)), dim, 0, 1)
+    offsets = b.call(aten.mul.Tensor, b.call(aten.cat.default, [first, runs], dim), _whole(b, size))
+    keys = b.call(aten.topk.default, b.call(aten.add.Tensor, offsets, places), size, dim, False, True)
+    places = b.call(aten.sub.Tensor, b.call(operator.getitem, keys, 0), offsets)
+    return b.call(aten.gather.default, x, dim, places), places
+
+
+def _whole(b: EdgeBuilder, number: int) -> Node:
+    return b.constant(torch.tensor(number))
 
 
 _FAMILY.rule(aten.index_put.default)(as_rows)
