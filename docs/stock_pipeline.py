@@ -40,10 +40,10 @@ class _CapturedError(Exception):
 
 
 def faults(report: Any) -> Iterator[tuple[str, Any]]:
-    """A key for each fault that has a snippet, and the fault."""
+    """A key for each fault whose snippet lowers a module, and the fault."""
     for case in report["cases"]:
         for number, fault in enumerate(case["faults"]):
-            if fault.get("snippet"):
+            if "delegatekit.lower(" in (fault.get("snippet") or ""):
                 yield f"{case['case']} {number}", fault
 
 
@@ -91,7 +91,9 @@ def _stage(fault: Any, backend: str) -> str:
     quantized = "delegatekit.quantize(" in fault["snippet"]
     try:
         with quietly():
-            exported = torch.export.export(module, tuple(inputs), strict=False, **kwargs)
+            is_exported = isinstance(module, torch.export.ExportedProgram)
+            exported = module if is_exported else torch.export.export(module, tuple(inputs), strict=False, **kwargs)
+            module = exported.module() if is_exported else module
             edge = to_edge_transform_and_lower(
                 exported, partitioner=[partitioner], compile_config=EdgeCompileConfig(_check_ir_validity=False)
             )
@@ -122,16 +124,16 @@ def _stage(fault: Any, backend: str) -> str:
 def _captured(snippet: str) -> tuple[Any, list[Any], dict[str, Any]]:
     """What a snippet would lower: the module, its inputs, the sizes that change, and the backend's options."""
 
-    def lower(module: Any, inputs: Any, **kwargs: Any) -> Any:
+    def lower(module: Any, inputs: Any = None, **kwargs: Any) -> Any:
         kept = {name: value for name, value in kwargs.items() if name in ("dynamic_shapes", "options")}
-        raise _CapturedError(module, list(inputs), kept)
+        raise _CapturedError(module, list(names["calls"][0] if inputs is None else inputs), kept)
 
     import delegatekit
 
     text = snippet.replace("import delegatekit\n", "")
-    stub = SimpleNamespace(lower=lower, quantize=delegatekit.quantize)
+    names: dict[str, Any] = {"delegatekit": SimpleNamespace(lower=lower, quantize=delegatekit.quantize)}
     try:
-        exec(compile(text, "snippet", "exec"), {"delegatekit": stub})
+        exec(compile(text, "snippet", "exec"), names)
     except _CapturedError as captured:
         module, inputs, kwargs = captured.args
         return module, inputs, kwargs

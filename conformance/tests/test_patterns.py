@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import dis
+from types import CodeType
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -34,7 +39,20 @@ def test_every_builder_says_what_it_is_about(name: str) -> None:
     assert case.examples(CONTEXT) == (case.describe(),)
 
 
-@pytest.mark.parametrize("name", ["conv-bn-relu", "nested-outputs"])
+def global_names(code: CodeType) -> set[str]:
+    """The names that a function, and those inside of it, look up outside of themselves."""
+    inner = (item for item in code.co_consts if isinstance(item, CodeType))
+    found = {item.argval for item in dis.get_instructions(code) if item.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return found.union(*map(global_names, inner)) - {"__name__"} - vars(builtins).keys()
+
+
+@pytest.mark.parametrize("name", pattern.cases)
+def test_a_builder_uses_nothing_that_its_snippet_lacks(name: str) -> None:
+    build: Any = pattern.cases[name].build
+    assert global_names(build.__code__) <= {"torch", "nn", "Any"}
+
+
+@pytest.mark.parametrize("name", ["conv-bn-relu", "nested-outputs", "kernels-of-every-kind"])
 def test_snippets_run_without_the_suite(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = pattern.cases[name].snippet("", CONTEXT)
     assert "conformance" not in code and "@" not in code

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -362,21 +360,17 @@ def windows_of_padding_alone() -> Built:
     return Model(), [(torch.randn(1, 3, 8, 9),)]
 
 
-def _pairs(kinds: Sequence[tuple[int, ...]]) -> list[Any]:
-    """Each kind of windows along rows beside another one along columns: sizes, strides and so on, one for each axis."""
-    return [list(zip(kind, kinds[(7 * place + 1) % len(kinds)], strict=True)) for place, kind in enumerate(kinds)]
-
-
 @pattern("windows-of-every-kind")
 def windows_of_every_kind() -> Built:
     """Pools whose windows have every size, stride and border of a few, along rows beside others along columns."""
-    sizes, strides, borders = (1, 2, 3), (1, 2, 3), (0, 1)
-    kinds = [kind for kind in itertools.product(sizes, strides, borders) if 2 * kind[2] <= kind[0]]
+    kinds = torch.cartesian_prod(torch.arange(1, 4), torch.arange(1, 4), torch.arange(2)).tolist()
+    kinds = [kind for kind in kinds if 2 * kind[2] <= kind[0]]
+    pairs = [list(zip(kind, kinds[(7 * place + 1) % len(kinds)], strict=True)) for place, kind in enumerate(kinds)]
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
             average, largest = nn.functional.avg_pool2d, nn.functional.max_pool2d
-            return [pool(x, *windows) for windows in _pairs(kinds) for pool in (average, largest)]
+            return [pool(x, *windows) for windows in pairs for pool in (average, largest)]
 
     return Model(), [(torch.randn(1, 2, 7, 6) - 1,)]
 
@@ -384,13 +378,15 @@ def windows_of_every_kind() -> Built:
 @pattern("kernels-of-every-kind")
 def kernels_of_every_kind() -> Built:
     """Convolutions with every size, stride, border and dilation of a few, in groups, for each channel, transposed."""
-    kinds = [*itertools.product((1, 2, 3), (1, 2), (0, 1), (1, 2)), (2, 3, 1, 1), (3, 3, 0, 1)]
+    kinds = torch.cartesian_prod(torch.arange(1, 4), torch.arange(1, 3), torch.arange(2), torch.arange(1, 3)).tolist()
+    kinds += [(2, 3, 1, 1), (3, 3, 0, 1)]
+    pairs = [list(zip(kind, kinds[(7 * place + 1) % len(kinds)], strict=True)) for place, kind in enumerate(kinds)]
 
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.layers, groups = nn.ModuleList(), (1, 2, 4)
-            for place, windows in enumerate(_pairs(kinds)):
+            for place, windows in enumerate(pairs):
                 size, stride, padding, dilation = windows
                 common: dict[str, Any] = {"padding": padding, "dilation": dilation, "groups": groups[place % 3]}
                 self.layers.append(nn.Conv2d(4, 4, size, stride, **common))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (as everybody writes it)
 from torch import nn
 
 from ..subjects import Built
@@ -19,7 +18,12 @@ def axes_in_turns() -> Built:
     class Model(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
             rows = x.flatten(0, 5)
-            return torch.where(z, x, y), x - y, F.linear(rows.squeeze(-1), y.flatten()[:2]), rows.abs().add(0.1) ** -0.5
+            return (
+                torch.where(z, x, y),
+                x - y,
+                nn.functional.linear(rows.squeeze(-1), y.flatten()[:2]),
+                rows.abs().add(0.1) ** -0.5,
+            )
 
     odd, even = (2, 1, 2, 1, 2, 1, 2, 1), (1, 2, 1, 2, 1, 2, 1, 2)
     return Model(), [(torch.randn(odd), torch.randn(even), torch.rand(odd[:4] + even[4:]) > 0.5)]
@@ -46,9 +50,13 @@ def two_pads() -> Built:
             self.conv = nn.Conv2d(3, 4, 3, padding=1)
 
         def forward(self, x: torch.Tensor) -> Any:
-            once = F.pad(x, (1, 0, 3, 2))
-            twice = F.pad(F.pad(x, (1, 2, 0, 3)), (2, 0, 1, 0))
-            return self.conv(once), self.conv(twice), F.max_pool2d(F.pad(x, (0, 1, 2, 0), value=-9.0), 3, 2, 1)
+            once = nn.functional.pad(x, (1, 0, 3, 2))
+            twice = nn.functional.pad(nn.functional.pad(x, (1, 2, 0, 3)), (2, 0, 1, 0))
+            return (
+                self.conv(once),
+                self.conv(twice),
+                nn.functional.max_pool2d(nn.functional.pad(x, (0, 1, 2, 0), value=-9.0), 3, 2, 1),
+            )
 
     return Model(), [(torch.randn(1, 3, 6, 7),)]
 
@@ -62,12 +70,12 @@ def uneven_averages() -> Built:
             settings = {"ceil_mode": True, "count_include_pad": False}
             wide, high = x[..., :7, :6], x[..., :6, :7]
             return (
-                F.avg_pool2d(wide, 3, 2, **settings),
-                F.avg_pool2d(high, 3, 2, **settings),
-                F.avg_pool2d(wide, 3, 2, (0, 1), **settings),
-                F.avg_pool2d(F.pad(high, (1, 0, 0, 2)), 3, 2, 1, **settings),
-                F.max_pool2d(wide, 3, 2, ceil_mode=True),
-                F.max_pool2d(high, 3, 2, (1, 0), ceil_mode=True),
+                nn.functional.avg_pool2d(wide, 3, 2, **settings),
+                nn.functional.avg_pool2d(high, 3, 2, **settings),
+                nn.functional.avg_pool2d(wide, 3, 2, (0, 1), **settings),
+                nn.functional.avg_pool2d(nn.functional.pad(high, (1, 0, 0, 2)), 3, 2, 1, **settings),
+                nn.functional.max_pool2d(wide, 3, 2, ceil_mode=True),
+                nn.functional.max_pool2d(high, 3, 2, (1, 0), ceil_mode=True),
             )
 
     return Model(), [(torch.randn(1, 3, 8, 8),)]
