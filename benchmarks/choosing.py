@@ -64,10 +64,10 @@ def main() -> None:
     found = {}
     for name in arguments.models:
         found[name] = measured(name, arguments)
-        print(f"{name}: {_ratio(found[name]):.2f}", file=sys.stderr, flush=True)
+        print(table({name: found[name]}, arguments.backends).splitlines()[-1], file=sys.stderr, flush=True)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(found, indent=1))
     print(table(found, arguments.backends))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1))
     sys.exit(any(_ratio(figures) > LIMIT for figures in found.values()))
 
 
