@@ -204,6 +204,19 @@ def test_the_memory_chart_names_its_largest_values(page: str) -> None:
     assert re.search(r'class="name".*?<text[^>]*>[\w. ]+ 32 B<', chart, re.DOTALL)
 
 
+def test_the_compilers_estimate_is_a_measure_of_the_nodes_that_its_layers_name() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval()
+    program = delegatekit.lower(delegatekit.quantize(model, [X], backend="ethosu"), X, backends=["ethosu"])
+    (delegate,) = program.methods["forward"].delegates
+    assert delegate.estimate is not None
+    data = data_of(delegatekit.html(program))
+    (method,) = data["methods"]
+    measure = method["measures"][0]
+    assert measure["unit"] == "s" and measure["delegates"] == {"0": delegate.estimate.latency}
+    named = {data["texts"][item[2]] for item, time in zip(method["operators"], measure["values"], strict=True) if time}
+    assert named & {"aten.linear.default", "aten.relu.default"}
+
+
 def test_long_tables_fold_by_hundreds() -> None:
     rows: list[list[Cell]] = [[Number(row), f"name {row}"] for row in range(250)]
     parsed = Parsed("".join(table(["number", "name"], rows)))

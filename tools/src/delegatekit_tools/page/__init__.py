@@ -27,7 +27,7 @@ from ..text import short_source, summary
 from . import cards, tables
 from .drawing import graph_data
 from .graph import Drawing, draw, weight_kinds
-from .measures import sizes_of
+from .measures import Measure, estimated, sizes_of
 from .memory import chart, legend
 from .shell import embedded, shell, text
 
@@ -92,7 +92,7 @@ def page(
         told,
         [*_cards(found, methods, drawings, compiled), cards.warnings(lost, list(_remarks(found, compiled)))],
         sections,
-        graph_data(drawings, notes, [sizes_of(drawing) for drawing in drawings]),
+        graph_data(drawings, notes, [_measures(reports, drawing) for drawing in drawings]),
     )
 
 
@@ -190,6 +190,11 @@ def _charts(report: MethodReport, placed: Mapping[str, Sequence[PlacedValue]]) -
 
 def _delegates(reports: Mapping[str, MethodReport], drawing: Drawing) -> Sequence[DelegateReport]:
     return reports[drawing.method].delegates if drawing.method in reports else ()
+
+
+def _measures(reports: Mapping[str, MethodReport], drawing: Drawing) -> list[Measure]:
+    estimates = [item.estimate for item in _delegates(reports, drawing)]
+    return [*estimated(drawing, estimates), *sizes_of(drawing)]
 
 
 def _note(report: DelegateReport) -> str:

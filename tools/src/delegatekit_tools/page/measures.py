@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .graph import Drawing
+from delegatekit_api.devices import Estimate
+
+from .graph import Drawing, delegates_of, leaves
 
 
 @dataclass(frozen=True)
@@ -78,3 +80,24 @@ def sizes_of(drawing: Drawing) -> list[Measure]:
         ),
     ]
     return [measure for measure in found if any(measure.values.values())]
+
+
+def estimated(drawing: Drawing, estimates: Sequence[Estimate | None]) -> Iterator[Measure]:
+    """The time on the device that the backends' compilers expect, if there are estimates of delegates.
+
+    A layer has the name of the node that it computes; "node.part" is a part of one.
+    """
+    values: dict[int, float] = {}
+    delegates: dict[int, float] = {}
+    for index, (box, estimate) in enumerate(zip(delegates_of(drawing.items), estimates, strict=False)):
+        if estimate is None or estimate.latency is None:
+            continue
+        delegates[index] = estimate.latency
+        numbers = {drawing.operators[number].name: number for number in leaves(box.items)}
+        for layer in estimate.layers:
+            number = numbers.get(layer.name.partition(".")[0])
+            if number is not None:
+                values[number] = values.get(number, 0.0) + layer.latency
+    if delegates:
+        note = "estimated for the device by the backends' compilers"
+        yield Measure("time on the device", "s", note, "Longest on the device", values, {}, delegates)
