@@ -415,6 +415,19 @@ def test_five_thousand_operators_are_usable(browser: Any, pages: Path) -> None:
     tab.close()
 
 
+def test_the_graph_is_one_stop_of_the_tab_key_and_zooms_by_keys(tab: Any) -> None:
+    active = "document.activeElement.getAttribute('aria-label')"
+    tab.locator("#fit").focus()
+    tab.keyboard.press("Tab")
+    assert str(tab.evaluate(active)).startswith("input: x")
+    before = item(tab, "input: x").bounding_box()["width"]
+    tab.keyboard.press("+")
+    assert item(tab, "input: x").bounding_box()["width"] == pytest.approx(1.25 * before, rel=1e-3)
+    assert str(tab.evaluate(active)).startswith("input: x")
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.closest('#facts') !== null")
+
+
 def test_the_panel_begins_with_a_summary_that_leads_to_the_worst(tab: Any) -> None:
     panel = tab.locator("#facts")
     assert "xnnpack: 3 operators, 100.0 % of the MACs" in panel.inner_text()

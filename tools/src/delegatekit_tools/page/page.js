@@ -199,7 +199,7 @@ view.addEventListener("pointermove", event => {
   item ? hint(item, event.clientX, event.clientY) : tip.hidden = true;
 });
 view.addEventListener("pointerleave", () => { tip.hidden = true; });
-drawing.addEventListener("focusin", event => {
+view.addEventListener("focusin", event => {  // not of the drawing: an SVG element that listens to this is a stop of Tab
   const item = itemOf(event);
   if (!item || !elements.get(item).matches(":focus-visible")) return;
   focused = item;
@@ -207,7 +207,7 @@ drawing.addEventListener("focusin", event => {
   const place = elements.get(item).getBoundingClientRect();
   hint(item, place.left, place.bottom);
 });
-drawing.addEventListener("focusout", () => { tip.hidden = true; focused = null; repaint(); });
+view.addEventListener("focusout", () => { tip.hidden = true; focused = null; repaint(); });
 drawing.addEventListener("keydown", event => {
   const item = itemOf(event);
   if (!item || event.ctrlKey || event.metaKey || event.altKey) return;

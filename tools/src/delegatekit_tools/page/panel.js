@@ -39,7 +39,7 @@ function words(item, method) {
 
 function tell(item, graph, panel, { reveal, toggle, back }) {
   const list = html("dl", {});
-  const fact = (name, ...values) => { if (values.some(Boolean)) list.append(html("dt", { textContent: name }), ...values.map(value => typeof value === "string" ? html("dd", { textContent: value }) : value)); };
+  const fact = (name, ...values) => { if (values.some(Boolean)) list.append(html("dt", { textContent: name[0].toUpperCase() + name.slice(1) }), ...values.map(value => typeof value === "string" ? html("dd", { textContent: value }) : value)); };
   if (item.children) {
     fact("What", item.kind === "delegate" ? "a delegate" : item.kind === "range" ? "neighbors, as one box" : `a ${item.kind}`);
     fact("Cost", item.note ?? "");
