@@ -1,8 +1,8 @@
 """Models of the gallery: a sentence encoder, a decoder, two image networks, a detector, speech, keywords.
 
-Each function returns `(module, inputs)` or an exported program, as `delegatekit lower models.py:NAME` takes it. Weights
-are random and seeded. With `DELEGATEKIT_GALLERY=tiny` in the environment the models are small enough for tests;
-otherwise they have common sizes.
+Each function returns what `delegatekit lower models.py:NAME` takes: module and inputs, with dynamic shapes where sizes
+change, or an exported program. Weights are random and seeded. With `DELEGATEKIT_GALLERY=tiny` in the environment the
+models are small enough for tests; otherwise they have common sizes.
 """
 
 from __future__ import annotations
@@ -43,6 +43,13 @@ def qwen() -> tuple[nn.Module, Inputs]:
 def unet() -> tuple[nn.Module, Inputs]:
     """A U-Net: image (1, 3, H, W) -> logits of five classes (1, 5, H, W)."""
     return _built("u-net")
+
+
+def unets() -> tuple[nn.Module, Inputs, dict[str, Any], dict[str, Any]]:
+    """The same for an image whose sides are any multiples of 4, and dynamic_shapes that say so."""
+    model, (image,) = unet()
+    height, width = (torch.export.Dim(side, min=2, max=image.shape[2] // 4) for side in ("height", "width"))
+    return model, (image,), {}, {"image": {2: 4 * height, 3: 4 * width}}
 
 
 def whisper_encoder() -> tuple[nn.Module, Inputs]:
