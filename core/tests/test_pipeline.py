@@ -344,7 +344,21 @@ REFUSED: dict[str, tuple[Any, type[DelegateKitError], str]] = {
         LoweringError,
         "torch.export refused",
     ),
+    "a model that returns its cache": (
+        lambda: delegatekit.lower(_Cached(), (X,), backends=[]),
+        LoweringError,
+        r"model\.config\.use_cache = False.*StaticCache",
+    ),
 }
+
+
+class DynamicCache:
+    """As that of transformers, whose models return one: no tensor, and no container that PyTorch knows."""
+
+
+class _Cached(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, DynamicCache]:
+        return x + 1, DynamicCache()
 
 
 class _Branches(nn.Module):

@@ -19,6 +19,10 @@ from ..errors.foreign import torch_logs_nothing
 #: A module with its example inputs, or its torch.export result.
 Model: TypeAlias = Union["torch.nn.Module", ExportedProgram]
 
+_CACHE: Final = (
+    "the model returns its cache: set model.config.use_cache = False, or, to keep one between calls, wrap the model in "
+    "a module that gives it a transformers.StaticCache and returns the logits"
+)
 #: The folder of PyTorch's own source.
 _TORCH: Final = str(Path(torch.__file__).parent)
 
@@ -82,7 +86,9 @@ def _export(
         raise LoweringError(
             f"torch.export refused the model: {type(error).__name__}: {'; '.join([lines[0], *advice])}",
             where=_place(model, error),
-            hint="torch.export.export(model, inputs) shows the full traceback",
+            hint=_CACHE
+            if "Cache'> in output" in lines[0]
+            else "torch.export.export(model, inputs) shows the traceback",
         ) from error
 
 

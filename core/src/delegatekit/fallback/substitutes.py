@@ -332,15 +332,12 @@ def _sort(b: EdgeBuilder, call: Draft) -> Value:
         nans = b.call(aten.logical_and.default, *(b.call(aten.isnan.default, side) for side in (before, after)))
         starts = b.call(aten.logical_and.default, starts, b.call(aten.logical_not.default, nans))
     runs = b.call(aten.cumsum.default, convert(b, starts, torch.int64), dim)
-    first = b.call(aten.slice.Tensor, b.call(aten.mul.Tensor, runs, _whole(b, 0)), dim, 0, 1)
-    offsets = b.call(aten.mul.Tensor, b.call(aten.cat.default, [first, runs], dim), _whole(b, size))
+    zero, count = (b.constant(torch.tensor(number)) for number in (0, size))
+    first = b.call(aten.slice.Tensor, b.call(aten.mul.Tensor, runs, zero), dim, 0, 1)
+    offsets = b.call(aten.mul.Tensor, b.call(aten.cat.default, [first, runs], dim), count)
     keys = b.call(aten.topk.default, b.call(aten.add.Tensor, offsets, places), size, dim, False, True)
     places = b.call(aten.sub.Tensor, b.call(operator.getitem, keys, 0), offsets)
     return b.call(aten.gather.default, x, dim, places), places
-
-
-def _whole(b: EdgeBuilder, number: int) -> Node:
-    return b.constant(torch.tensor(number))
 
 
 _FAMILY.rule(aten.index_put.default)(as_rows)
