@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from ..page.contents import Contents
 from ..text import aligned
-from .figures import Figure, Found
+from .figures import Figure, Moved
 from .page import page
 
 
 @dataclass(frozen=True)
-class Differences(Found):
+class Differences:
     """Two files side by side."""
+
+    #: Names of the files.
+    before: str
+    after: str
+    figures: tuple[Figure, ...]
+    moved: tuple[Moved, ...]
+    #: The calls of the runtime's kernels whose numbers differ.
+    kernels: tuple[Figure, ...]
+    #: Limits of what could be told, in words.
+    remarks: tuple[str, ...] = ()
+    #: The graphs of the page, by their names, and the operators in each that moved, with the place in the other file.
+    graphs: Mapping[str, tuple[Contents, Mapping[int, str]]] = field(default_factory=dict, repr=False, compare=False)
 
     def text(self) -> str:
         """The figures, what moved, and the kernels, in lines."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from delegatekit_toolkit.number_text import human_size, human_time
-
-from ..page.contents import Contents
 
 BYTES, SECONDS, COUNT = "bytes", "seconds", "count"
 #: Places of an operator that are named.
@@ -81,20 +78,3 @@ class Moved:
 
     def __str__(self) -> str:
         return f"{self.operator} x{self.count}: {self.before} -> {self.after}" + f"   [{self.where}]" * bool(self.where)
-
-
-@dataclass(frozen=True)
-class Found:
-    """The differences as data; `Differences` tells them."""
-
-    #: Names of the files.
-    before: str
-    after: str
-    figures: tuple[Figure, ...]
-    moved: tuple[Moved, ...]
-    #: The calls of the runtime's kernels whose numbers differ.
-    kernels: tuple[Figure, ...]
-    #: Limits of what could be told, in words.
-    remarks: tuple[str, ...] = ()
-    #: The graphs of the page, by their names, and the operators in each that moved, with the place in the other file.
-    graphs: Mapping[str, tuple[Contents, Mapping[int, str]]] = field(default_factory=dict, repr=False, compare=False)

@@ -3,18 +3,52 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from ..page import framed
 from ..page.cards import Card
+from ..page.contents import Contents
 from ..page.drawing import graph_data
 from ..page.measures import Measure
 from ..page.shell import text
 from ..page.tables import Cell, Number, table
-from .figures import Figure, Found
+from .figures import Figure, Moved
 
 #: The figures with cards of their own.
 _CARDS = ("file", "planned memory", "crossings", "calls of the runtime's kernels", "instructions", "a call")
+
+
+class Found(Protocol):
+    """The facts of differences that the page shows (`Differences`)."""
+
+    @property
+    def before(self) -> str:
+        """The name of the first file."""
+
+    @property
+    def after(self) -> str:
+        """That of the second."""
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Those of the files and of their methods."""
+
+    @property
+    def moved(self) -> tuple[Moved, ...]:
+        """The operators that moved."""
+
+    @property
+    def kernels(self) -> tuple[Figure, ...]:
+        """The calls of the runtime's kernels whose numbers differ."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Limits of what could be told."""
+
+    @property
+    def graphs(self) -> Mapping[str, tuple[Contents, Mapping[int, str]]]:
+        """The graphs by their names, and the operators in each that moved."""
 
 
 def page(found: Found, title: str) -> str:
