@@ -11,7 +11,7 @@ from delegatekit_api import DelegateKitError, TensorSpec
 from .console import usage
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 
 class Takes(Protocol):
@@ -69,6 +69,8 @@ def read_value(path: Path, spec: TensorSpec | None, *, trust: bool) -> Any:
     """The tensor in a .npy, .pt or image file; an image is resized to `spec`."""
     import torch
 
+    from delegatekit_toolkit.images import read_image
+
     from ..files import check_file, open_file
     from ..files.pickles import read_pickled
 
@@ -77,7 +79,7 @@ def read_value(path: Path, spec: TensorSpec | None, *, trust: bool) -> Any:
     if path.suffix == ".pt":
         return read_pickled(path, trust=trust)
     if path.suffix != ".npy":
-        return _read_image(check_file(path), spec)
+        return read_image(check_file(path), spec)
     import numpy
 
     with open_file(path) as file:
@@ -85,25 +87,3 @@ def read_value(path: Path, spec: TensorSpec | None, *, trust: bool) -> Any:
             return torch.from_numpy(numpy.load(file, allow_pickle=False))
         except Exception as error:
             raise DelegateKitError(f"cannot be read: {error}", where=str(path)) from error
-
-
-def _read_image(path: Path, spec: TensorSpec | None) -> torch.Tensor:
-    """An image as (1, 3, H, W) float32, resized, with the ImageNet mean and standard deviation taken out."""
-    import torch
-
-    if spec is None or len(spec.shape) != 4 or spec.shape[1] != 3:
-        raise DelegateKitError("an image fits only an input of shape [1, 3, H, W]", where=str(path))
-    try:
-        import numpy
-        from PIL import Image
-
-        with Image.open(path) as image:
-            pixels = numpy.asarray(image.convert("RGB").resize((spec.shape[3], spec.shape[2])), dtype="float32") / 255.0
-    except ImportError as error:
-        raise DelegateKitError("images need Pillow", hint="pip install pillow") from error
-    except Exception as error:  # Pillow raises what its decoders raise
-        raise DelegateKitError(
-            f"is not an image: {error}", where=str(path), hint="inputs are .npy, .pt or images"
-        ) from error
-    normal = (torch.from_numpy(pixels) - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
-    return normal.permute(2, 0, 1).unsqueeze(0).contiguous()

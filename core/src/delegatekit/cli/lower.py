@@ -96,6 +96,9 @@ def lower(
     repartition_limit: Annotated[
         int, typer.Option(min=1, help="Compilations of parts that the search for such operators may take.")
     ] = 64,
+    integer_io: Annotated[
+        bool, typer.Option("--integer-io", help="Take and return integers where a quantized model allows it.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Lower a model to backends and write a .pte file."""
@@ -110,7 +113,7 @@ def lower(
     if auto and (settings["only"] or settings["skip"] or settings["passes"]):
         usage("-b auto places the whole model as measured, and --only, --skip and --passes change it", _NOT_AUTO)
     tools = _Tools(html=html, etrecord=etrecord, memory_report=memory_report, as_json=as_json, repartition=repartition)
-    source = said.source()
+    source = _with_integers(said.source(), silent=as_json) if integer_io else said.source()
     if auto:
         settings |= _placed(source, without_auto(said.backends), settings["options"], measurements)
     with progress():
@@ -132,6 +135,18 @@ def lower(
     if not as_json:
         for path in written:
             say(f"wrote {path} ({path.stat().st_size:,} bytes)")
+
+
+def _with_integers(model: Source, *, silent: bool) -> Source:
+    """The model with integer inputs and outputs; tells their numbers, and what stays as it is."""
+    from ..quantization import integer_io
+
+    found = integer_io(model.programs())
+    for item in () if silent else found.arguments:
+        say(str(item))
+    for text in found.left:
+        warn(f"--integer-io leaves it as it is: {text}")
+    return Source(found.programs)
 
 
 _NOT_AUTO: Final = "name the backends instead; `delegatekit tune` tells which ones are the fastest"

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from .border import IntegerArgument, IntegerPrograms, integer_io
     from .commands import load_quantized
     from .flow import convert_qat, prepare_qat, quantize
     from .listing import schemes_as_json, schemes_by_backend, schemes_text
@@ -20,7 +21,10 @@ _HOMES: Final = {
     "PT2EQuantizer": "pt2e",
     "QuantizationReport": "report",
     "SignalToNoise": "ratio",
+    "IntegerArgument": "border",
+    "IntegerPrograms": "border",
     "convert_qat": "flow",
+    "integer_io": "border",
     "load_quantized": "commands",
     "prepare_qat": "flow",
     "quantize": "flow",
@@ -32,11 +36,14 @@ _HOMES: Final = {
 }
 
 __all__ = [
+    "IntegerArgument",
+    "IntegerPrograms",
     "LayerReport",
     "PT2EQuantizer",
     "QuantizationReport",
     "SignalToNoise",
     "convert_qat",
+    "integer_io",
     "load_quantized",
     "prepare_qat",
     "quantize",
