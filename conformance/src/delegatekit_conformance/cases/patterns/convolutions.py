@@ -365,7 +365,9 @@ def windows_of_every_kind() -> Built:
     """Pools whose windows have every size, stride and border of a few, along rows beside others along columns."""
     kinds = torch.cartesian_prod(torch.arange(1, 4), torch.arange(1, 4), torch.arange(2)).tolist()
     kinds = [kind for kind in kinds if 2 * kind[2] <= kind[0]]
-    pairs = [list(zip(kind, kinds[(7 * place + 1) % len(kinds)], strict=True)) for place, kind in enumerate(kinds)]
+    pairs: list[Any] = [
+        list(zip(kind, kinds[(7 * place + 1) % len(kinds)], strict=True)) for place, kind in enumerate(kinds)
+    ]
 
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
@@ -380,7 +382,9 @@ def kernels_of_every_kind() -> Built:
     """Convolutions with every size, stride, border and dilation of a few, in groups, for each channel, transposed."""
     kinds = torch.cartesian_prod(torch.arange(1, 4), torch.arange(1, 3), torch.arange(2), torch.arange(1, 3)).tolist()
     kinds += [(2, 3, 1, 1), (3, 3, 0, 1)]
-    pairs = [list(zip(kind, kinds[(7 * place + 1) % len(kinds)], strict=True)) for place, kind in enumerate(kinds)]
+    pairs: list[Any] = [
+        list(zip(kind, kinds[(7 * place + 1) % len(kinds)], strict=True)) for place, kind in enumerate(kinds)
+    ]
 
     class Model(nn.Module):
         def __init__(self) -> None:
