@@ -64,7 +64,7 @@ def integer_io(programs: Mapping[str, ExportedProgram] | ExportedProgram) -> Int
     they are. Raises QuantizationError if all of them do.
 
     >>> found = integer_io(torch.export.export(quantized, inputs))  # doctest: +SKIP
-    >>> delegatekit.lower(found.programs, backends=["xnnpack"]).save("net.pte")  # doctest: +SKIP
+    >>> delegatekit.lower(found.programs, backends=names).save("net.pte")  # doctest: +SKIP
     """
     given = {"forward": programs} if isinstance(programs, ExportedProgram) else programs
     changed = {name: _Border(name, program) for name, program in given.items()}
