@@ -17,6 +17,7 @@ from delegatekit_toolkit.number_text import human_size
 
 from ..text import summary
 from .arenas import ArenaReport
+from .special_values import SpecialValues, special_value_lines, special_values
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ class Report:
     data_files: Mapping[str, int] = field(default_factory=dict)
     #: Chosen backend that took nothing -> the reason, in words.
     idle: Mapping[str, str] = field(default_factory=dict)
+    #: Backend -> inputs for which operators of its delegates give other results than PyTorch, and these operators.
+    special_values: SpecialValues = field(default_factory=dict)
 
     def memory(self, *, narrow: bool = False) -> str:
         """The planned memory of each method and space: its size, the bound, and the values in use at the peak.
@@ -116,6 +119,7 @@ class Report:
                 lines.append(f"  runtime operators: {calls}")
         if idle:
             lines.extend(f"backend {name} took nothing: {reason}" for name, reason in self.idle.items())
+        lines.extend(special_value_lines(self.special_values))
         lines.append(
             f"constants {human_size(self.constant_size)}, named data of backends {human_size(self.named_data_size)}"
         )
@@ -152,7 +156,14 @@ def report(program: LoweredProgram) -> Report:
     plans = [plan for method in methods.values() for plan in _plans(method.plan)]
     idle = {name: _why_idle(name, plans) for name in program.backends if name not in busy}
     return Report(
-        tuple(reports), program.shares, constants, sum(named.values()), dict(program.stages), data_files, idle
+        tuple(reports),
+        program.shares,
+        constants,
+        sum(named.values()),
+        dict(program.stages),
+        data_files,
+        idle,
+        special_values(program),
     )
 
 
