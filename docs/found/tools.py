@@ -57,7 +57,8 @@ def lowered(model: Callable[..., Any], inputs: Sequence[Any], partitioners: Sequ
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     module = model if isinstance(model, torch.nn.Module) else Module(model)
-    exported = torch.export.export(module.eval(), tuple(inputs), strict=False)
+    module.eval()  # which gives nothing for an exported one
+    exported = torch.export.export(module, tuple(inputs), strict=False)
     config = EdgeCompileConfig(_check_ir_validity=False)
     made = to_edge_transform_and_lower(exported, partitioner=list(partitioners), compile_config=config)
     return bytes(made.to_executorch().buffer)
@@ -93,6 +94,24 @@ def xnnpack(model: Callable[..., Any], *inputs: Any) -> torch.Tensor:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
     return run(lowered(model, inputs, [XnnpackPartitioner()]), *inputs)
+
+
+def quantized_on_the_way(model: torch.nn.Module, *inputs: Any) -> torch.nn.Module:
+    """The module with weights in int8 and inputs that get their scales at run time, by stock's XNNPACKQuantizer."""
+    try:
+        from executorch.backends.xnnpack.quantizer import xnnpack_quantizer
+        from torchao.quantization.pt2e import allow_exported_model_train_eval
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+    except ImportError as error:
+        raise CannotRunHereError(f"torchao or executorch is not installed ({error})") from error
+    warnings.simplefilter("ignore")
+    chosen = xnnpack_quantizer.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
+    quantizer = xnnpack_quantizer.XNNPACKQuantizer().set_global(chosen)
+    prepared = prepare_pt2e(torch.export.export(model.eval(), inputs).module(), quantizer)
+    prepared(*inputs)
+    result: torch.nn.Module = convert_pt2e(prepared)
+    allow_exported_model_train_eval(result)
+    return result
 
 
 def coreml(model: Callable[..., Any], *inputs: Any) -> bytes:
