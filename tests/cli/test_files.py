@@ -312,7 +312,10 @@ def test_data_files_are_asked_for_and_strange_ones_refused(cli: Any, tmp_path: P
         "def make(): return M().eval(), (torch.ones(2, 4),)\n"
     )
     cli("lower", "other.py:make", "-b", "reference", "-o", "other.pte", "--external", "*")
+    cli("run", "m.pte")
+    (tmp_path / "m.ptd").rename(tmp_path / "away.ptd")
     assert "`run --data FILE`" in cli("run", "m.pte", code=1)
+    (tmp_path / "away.ptd").rename(tmp_path / "m.ptd")
     cli(*lower("-o", "whole.pte"))
     assert "other.ptd: has nothing that the program needs" in cli("run", "whole.pte", "--data", "other.ptd", code=1)
     both = "run", "m.pte", "--data", "m.ptd"

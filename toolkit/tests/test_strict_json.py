@@ -22,6 +22,9 @@ from delegatekit_toolkit.json_text import AnyFloat, decoded, objects, parse, par
 INSIDE = {
     "sweep/material.py",
     "sweep/worker.py",
+    # questions to the tuner's own process, and its answers
+    "placement/process.py",
+    "placement/stock.py",
     "compiling/isolation.py",
     "compiling/packed.py",
     "compiling/request.py",

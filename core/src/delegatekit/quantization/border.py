@@ -61,10 +61,8 @@ def integer_io(programs: Mapping[str, ExportedProgram] | ExportedProgram) -> Int
 
     `programs` are those of a quantized model by method name, or one; they are not changed, and share their weights with
     the new ones. Inputs that anything but a quantization reads, and outputs of anything but a dequantization, stay as
-    they are. Raises QuantizationError if all of them do.
-
-    >>> found = integer_io(torch.export.export(quantized, inputs))  # doctest: +SKIP
-    >>> delegatekit.lower(found.programs, backends=names).save("net.pte")  # doctest: +SKIP
+    they are. Raises QuantizationError if all of them do. `delegatekit.lower` takes what
+    `programs` of the result has.
     """
     given = {"forward": programs} if isinstance(programs, ExportedProgram) else programs
     changed = {name: _Border(name, program) for name, program in given.items()}
