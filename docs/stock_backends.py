@@ -36,6 +36,8 @@ class Cases:
     selection: str
     #: What the files of its runs end in, before ".json".
     ending: str = ""
+    #: More about the cases, behind their names.
+    more: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Comparison:
         return folder / f"{name}{self.cases.ending}{part}{kind}.json"
 
 
-QUANTIZED: Final = Cases("Quantized networks", "quantized/*", ".quantized")
+QUANTIZED: Final = Cases("Quantized networks", "quantized/*", ".quantized", ", each by all schemes of the backend")
 COMPARED: Final = (
     Comparison("executorch.xnnpack", "xnnpack"),
     Comparison("executorch.coreml", "coreml"),
@@ -173,7 +175,7 @@ def _table(folder: Path, cases: Cases, compared: Sequence[Comparison]) -> list[s
     lines = [
         f"## {cases.title}",
         "",
-        f"CASES are `{cases.selection}`.",
+        f"CASES are `{cases.selection}`{cases.more}.",
         "",
         "| backend | cases | examples | right: all in delegates | part of it | nothing | cases with a wrong result "
         "| failed | crashed |",
