@@ -9,18 +9,17 @@ computes in float16 has numbers up to 65504, and must be right about them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.fx import Node
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import delegatekit
-from delegatekit.lowering import partition_program
 from delegatekit.plugins import discovery
+from delegatekit_tools.report import special_values
 
 from ..context import Context
 from ..joined import Joined
@@ -60,7 +59,7 @@ def _declared(program: Recipe | Joined, outcome: Outcome, context: Context) -> s
         return ""
     try:
         subject = _subject(program)
-        said = dict.fromkeys(_said(subject, context))
+        said = _said(subject, context)
         half = discovery.get_backend(context.backend).compute_precision(context.options) == "float16"
         ends, largest = (_ENDS_HALF, _ENDS_HALF[0]) if half else (_ENDS, sys.float_info.max)
         if not said or not _made_ordinary(subject, ends, largest):
@@ -83,22 +82,10 @@ def _is_faulty(program: Recipe | Joined, context: Context) -> bool:
         return True  # its cause is unknown
 
 
-def _said(subject: Subject, context: Context) -> Iterator[str]:
+def _said(subject: Subject, context: Context) -> Iterable[str]:
     """The backend's declarations on the calls that it takes, if its partitioner makes any."""
-    backend = discovery.get_backend(context.backend)
-    partitioner: Any = backend.create_partitioner(backend.make_options(context.options))
-    tell = getattr(partitioner, "special_values", None)
-    if tell is None:
-        return
-    options = context.by_backend
-    program = delegatekit.lower(subject.program, backends=[context.backend], options=options)
-    for name, method in program.methods.items():
-        mine = [step for step in method.steps if not isinstance(step, Node) and step.partition.backend == backend.name]
-        for index, delegate in enumerate(mine):
-            for call in partition_program(method.edge, delegate.partition, index, name).view.calls():
-                text = tell(call)
-                if isinstance(text, str) and text.strip():
-                    yield text
+    program = delegatekit.lower(subject.program, backends=[context.backend], options=context.by_backend)
+    return special_values(program).get(context.backend, ())
 
 
 def _made_ordinary(subject: Subject, ends: tuple[float, float], largest: float) -> bool:

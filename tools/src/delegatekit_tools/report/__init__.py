@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from .arenas import ArenaReport
 from .report import DelegateReport, MethodReport, Report, report
+from .special_values import special_values
 
-__all__ = ["ArenaReport", "DelegateReport", "MethodReport", "Report", "report"]
+__all__ = ["ArenaReport", "DelegateReport", "MethodReport", "Report", "report", "special_values"]

@@ -18,8 +18,8 @@ _SHOWN = 3
 def special_values(program: LoweredProgram) -> SpecialValues:
     """What the backends declare about the calls in their delegates; nothing of those that declare nothing."""
     found: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    tellers: dict[str, Any] = {}
     for name, method in program.methods.items():
-        tellers: dict[str, Any] = {}
         for part in method.parts:
             chosen = part.chosen
             if chosen.backend.name not in tellers:
@@ -29,8 +29,9 @@ def special_values(program: LoweredProgram) -> SpecialValues:
             if tell is None:
                 continue
             for call in partition_program(method.edge, part.partition, 0, name).view.calls():
-                if said := tell(call):
-                    found[chosen.backend.name][str(said)][call.operator] += 1
+                said = tell(call)
+                if isinstance(said, str) and said.strip():
+                    found[chosen.backend.name][said][call.operator] += 1
     return {backend: {said: dict(counts) for said, counts in kinds.items()} for backend, kinds in found.items()}
 
 
