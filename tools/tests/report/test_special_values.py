@@ -40,3 +40,20 @@ def test_nothing_is_told_where_nothing_differs() -> None:
     inexact = {"xnnpack": {"exact_special_values": True}}
     report = delegatekit.report(delegatekit.lower(Model(), INPUTS, backends=["xnnpack"], options=inexact))
     assert not report.special_values
+
+
+class Chosen(torch.nn.Module):
+    """Branches of a condition, each of which holds a constant of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.floor = torch.nn.Parameter(torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: torch.maximum(x, self.floor), lambda x: torch.exp(-x), (x,))
+
+
+def test_what_control_flow_holds_is_told() -> None:
+    report = delegatekit.report(delegatekit.lower(Chosen(), INPUTS[:1], backends=["xnnpack"]))
+    told = {name for counts in report.special_values["xnnpack"].values() for name in counts}
+    assert told == {"aten.maximum.default", "aten.exp.default"}

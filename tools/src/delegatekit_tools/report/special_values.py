@@ -6,7 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from delegatekit.lowering import partition_program
+from torch.fx import Node
+
+from delegatekit.edge import EdgeMethod
+from delegatekit.lowering import Delegate, LoweredMethod, Replacement, partition_program
 from delegatekit.pipeline import LoweredProgram
 
 #: Backend -> declaration, in words -> the operators in its delegates that it is about, and how often they occur.
@@ -20,7 +23,7 @@ def special_values(program: LoweredProgram) -> SpecialValues:
     found: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     tellers: dict[str, Any] = {}
     for name, method in program.methods.items():
-        for part in method.parts:
+        for edge, part in _parts(method):
             chosen = part.chosen
             if chosen.backend.name not in tellers:
                 partitioner = chosen.backend.create_partitioner(chosen.options)
@@ -28,11 +31,21 @@ def special_values(program: LoweredProgram) -> SpecialValues:
             tell = tellers[chosen.backend.name]
             if tell is None:
                 continue
-            for call in partition_program(method.edge, part.partition, 0, name).view.calls():
+            for call in partition_program(edge, part.partition, 0, name).view.calls():
                 said = tell(call)
                 if isinstance(said, str) and said.strip():
                     found[chosen.backend.name][said][call.operator] += 1
     return {backend: {said: dict(counts) for said, counts in kinds.items()} for backend, kinds in found.items()}
+
+
+def _parts(method: LoweredMethod) -> Iterator[tuple[EdgeMethod, Delegate | Replacement]]:
+    """What backends run, those inside control flow included, with the graph that holds it and its constants."""
+    for step in method.steps:
+        if not isinstance(step, Node):
+            yield method.edge, step
+            continue
+        for region in method.regions.get(step, ()):
+            yield from _parts(region)
 
 
 def special_value_lines(found: SpecialValues) -> Iterator[str]:
