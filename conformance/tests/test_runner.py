@@ -118,6 +118,12 @@ def test_a_time_limit_is_no_fault_if_the_example_ends_when_it_is_repeated(toys: 
     assert counts(result) == {"DELEGATED": 3} and not result.faults
 
 
+def test_the_stock_runtimes_process_is_there_before_examples_are_made(toys: Toys) -> None:
+    """Making them may ask the backend, and a process that is forked from one with an open device cannot open it."""
+    pytest.importorskip("executorch")
+    assert counts(toys().run_case("toys/asks")) == {"DELEGATED": 5}
+
+
 def test_after_some_crashes_the_rest_is_not_tried_and_that_is_told(toys: Toys) -> None:
     result = toys().run_case("toys/fatal")
     assert counts(result) == {"CRASH": 3}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from delegatekit_conformance import stock
 from delegatekit_conformance.cases import Case
 from delegatekit_conformance.context import Context
 from delegatekit_conformance.outcome import Outcome, Verdict
@@ -42,6 +43,8 @@ class Toy(Case):
             raise ValueError("nothing to draw from")
         if self.name == "toys/down":
             return [4]
+        if self.name == "toys/asks" and (reason := stock.no_process()):
+            raise ValueError(reason)
         return range(self.count)
 
     def further(self, first: Sequence[int], context: Context) -> Sequence[int]:
@@ -183,6 +186,7 @@ def cases(context: Context) -> Mapping[str, Case]:
         Toy("toys/once", _once),
         Toy("toys/draw", lambda *_: None),
         Toy("toys/no examples", lambda *_: None),
+        Toy("toys/asks", lambda *_: None),
         Toy("toys/child", _child, count=2),
         Toy("toys/long", _long, count=1, seconds=9.0),
         Toy("toys/grow", _grow, count=1),

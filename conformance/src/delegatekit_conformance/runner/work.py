@@ -22,6 +22,7 @@ from typing import IO, Any
 from delegatekit.plugins import COMPILED, discovery
 from delegatekit_toolkit.accuracy.script import with_bound
 
+from .. import stock
 from ..cases import Case
 from ..context import Context
 from ..outcome import Outcome, Tally, Verdict
@@ -119,6 +120,7 @@ def _limit(limits: Limits) -> None:
 def work(job: Job) -> None:
     """Try the examples of a case from `job.first` on, then look for smaller examples of the ordinary faults."""
     diary = _open(job)
+    _start_stock()
     try:
         case = _case(job)
         certain = case.examples(_context)
@@ -142,6 +144,13 @@ def work(job: Job) -> None:
     diary.write("shrink", limit=limit)
     _shrink_faults(case, examples, job, limit, diary)
     _close(diary)
+
+
+def _start_stock() -> None:
+    """Start the stock runtime's process before anything asks the backend: making examples may, and a process that is
+    forked from one with an open device cannot open it."""
+    if _context.stock:
+        stock.start()
 
 
 def _keep_partitioner() -> None:
@@ -174,6 +183,7 @@ def _attempt_further(case: Case, examples: Sequence[Any], job: Job, limit: float
 def work_alone(job: Job, example: Any) -> None:
     """Try only this example of the job's case; in the diary its index is 0."""
     diary = _open(job)
+    _start_stock()
     case = _case(job)
     limit = limit_of(case, 1, _context.timeout)
     diary.write("examples", count=1, complete=True)
