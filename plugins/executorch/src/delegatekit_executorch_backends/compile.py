@@ -16,6 +16,7 @@ from delegatekit_api import (
 
 from .compiler.loading import quietly, stock_class
 from .compiler.partitioners import stock_compiler
+from .support import kept_operators
 from .targets import System
 
 
@@ -25,7 +26,7 @@ def compile_partition(system: System, partition: PartitionProgram, options: Back
     compiler = stock_class(system, system.compiler)
     from .ir.edge import edge_program
 
-    program = edge_program(partition.view).program
+    program = edge_program(partition.view, kept_operators(system, options)).program
     try:
         with quietly():
             if system.marks_nodes:

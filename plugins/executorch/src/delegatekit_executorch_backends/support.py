@@ -67,7 +67,7 @@ class StockPartitioner:
 
     def keep_operators(self) -> Collection[str]:
         """The operators that the partitioner asks not to decompose."""
-        return _kept(self._system, self._options)
+        return kept_operators(self._system, self._options)
 
     def check(self, call: Call) -> Verdict:
         """The partitioner's answer to the call's node, once it has seen the whole program."""
@@ -96,14 +96,15 @@ class StockPartitioner:
         from .compiler.listening import listening
         from .ir.edge import edge_program
 
-        edge = edge_program(program)
+        edge = edge_program(program, self.keep_operators())
         with listening() as reasons:
             tagged = partitioner.partition(edge.program).tagged_exported_program
         by_name = {node.name: node for node in tagged.graph.nodes}
 
         def tag_of(node: Node) -> Any:
-            name = edge.nodes[node].name
-            return by_name[name].meta.get(_TAG) if name in by_name else None
+            """The tag that all have that compute a node; None if one has none or another."""
+            found = {by_name[item.name].meta.get(_TAG) if item.name in by_name else None for item in edge.nodes[node]}
+            return found.pop() if len(found) == 1 else None
 
         tags, left = {}, {}
         for call in program.calls():
@@ -111,14 +112,15 @@ class StockPartitioner:
             if tag is not None:
                 tags[call.node] = str(tag)
             else:
-                said = reasons.of(edge.nodes[call.node])
+                said = next(filter(None, map(reasons.of, reversed(edge.nodes[call.node]))), None)
                 left[call.node] = said or f"{type(partitioner).__name__} leaves it and gives no reason"
         outside = frozenset(node for node in program.constants if tag_of(node) is None)
         return Tagged(tags, left, outside)
 
 
 @cache
-def _kept(system: System, options: BackendOptions) -> frozenset[str]:
+def kept_operators(system: System, options: BackendOptions) -> frozenset[str]:
+    """The operators that a backend's partitioner asks not to decompose, and those of quantized programs."""
     operators, _ = stock_compiler(system, options).partitioner.ops_to_not_decompose(_every_operator())
     return frozenset(map(str, operators)) | _QUANTIZED
 

@@ -277,7 +277,7 @@ _LISTED: Final = (
         "executorch.backends.openvino.preprocess:OpenvinoBackend",
         needs=(
             partial(_module, "openvino", "OpenVINO", "pip install --no-deps 'openvino==2025.4.1'"),
-            partial(_module, "nncf", "NNCF, which its partitioner imports,", "pip install 'nncf==3.4.0'"),
+            partial(_module, "nncf", "NNCF, which its partitioner imports,", "pip install --no-deps 'nncf==3.2.0'"),
             _old_openvino,
         ),
         options=OpenVinoOptions,

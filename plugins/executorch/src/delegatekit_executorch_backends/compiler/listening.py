@@ -1,6 +1,7 @@
 """The reasons that ExecuTorch's partitioners give, node by node.
 
-Each has a way of its own to give them: log records while a node is asked about, records that carry a node, or a report.
+Each has a way of its own to give them: log records or prints while a node is asked about, records that carry a node,
+or a report.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from typing import Any, Final
 
 from executorch.exir.backend.utils import WhyNoPartition, WhyNoPartitionReporter
@@ -52,6 +54,11 @@ class Reasons(logging.Handler):
             found = _BRACKETED.search(text)
             self.add(self._asked, found["reason"] if found else text)
 
+    def printed(self, text: str) -> None:
+        """Note what was printed while a node was asked about."""
+        if self._asked is not None:
+            self.add(self._asked, text)
+
     @contextmanager
     def about(self, node: Node) -> Iterator[None]:
         """While a partitioner is asked about a node."""
@@ -69,8 +76,12 @@ def listening() -> Iterator[Reasons]:
     ask, report = CapabilityBasedPartitioner._is_node_supported, WhyNoPartitionReporter.report_reject
 
     def asked(self: Any, node: Node) -> Any:
-        with reasons.about(node):
-            return ask(self, node)
+        said = StringIO()
+        with reasons.about(node), redirect_stdout(said):
+            taken = ask(self, node)
+            if not taken:
+                reasons.printed(said.getvalue())
+        return taken
 
     def reported(self: Any, node: Node, reason: str) -> None:
         reasons.add(node, reason)

@@ -1,12 +1,13 @@
 """Writes a program of ours as an ExportedProgram in ExecuTorch's edge dialect, node by node.
 
 The two dialects differ little: operators are wrapped, copies say the order of axes, numbers beside tensors of
-arithmetic are tensors, and every value that the graph does not compute is an input.
+arithmetic are tensors, linear layers are products unless a partitioner asks for them, and every value that the graph
+does not compute is an input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
@@ -35,32 +36,39 @@ from delegatekit_api import ProgramView
 
 from .numbers import OF_TENSORS, fits
 
+aten = torch.ops.aten
+
+#: Whole in our dialect; products of matrices in ExecuTorch's, unless a partitioner asks for it.
+_LINEAR: Final = "aten.linear.default"
 #: Arguments of copies that mean nothing to values that are dense and contiguous.
 _MEANINGLESS: Final = frozenset({"memory_format", "layout", "device", "pin_memory", "non_blocking"})
 
 
 @dataclass(frozen=True)
 class EdgeProgram:
-    """A program in ExecuTorch's dialect, and its nodes by ours."""
+    """A program in ExecuTorch's dialect, and the nodes that compute each of ours, the result last."""
 
     program: ExportedProgram
-    nodes: Mapping[Node, Node]
+    nodes: Mapping[Node, tuple[Node, ...]]
 
 
-def edge_program(view: ProgramView) -> EdgeProgram:
+def edge_program(view: ProgramView, kept: Collection[str]) -> EdgeProgram:
     """The program of a view. Constants are references, except for numbers, which are new tensors.
 
     Nodes keep their names and metadata. What is not an operator (control flow, other backends' delegates) is a function
-    that nothing supports.
+    that nothing supports. `kept` are the operators that the partitioner asks not to decompose.
     """
-    return _Writer(view).written()
+    return _Writer(view, _LINEAR not in kept).written()
 
 
 class _Writer:
-    def __init__(self, view: ProgramView) -> None:
+    def __init__(self, view: ProgramView, products: bool) -> None:
         self._view: Final = view
+        self._products: Final = products
         self._graph: Final = Graph()
         self._nodes: Final[dict[Node, Node]] = {}
+        #: Node of ours -> what is computed on the way to its result.
+        self._before: Final[dict[Node, list[Node]]] = {}
         self._state: Final[dict[str, torch.Tensor]] = {}
         self._lifted: Final[dict[str, torch.Tensor]] = {}
         self._specs: Final[list[InputSpec]] = []
@@ -78,7 +86,9 @@ class _Writer:
         for node in inputs:
             self._specs.append(InputSpec(InputKind.USER_INPUT, _argument(self._placeholder(node)), None))
         for node in view.graph.nodes:
-            if node.op == "call_function":
+            if node.op == "call_function" and self._products and str(node.target) == _LINEAR and _is_fixed(node):
+                self._product(node, *node.args)
+            elif node.op == "call_function":
                 self._call(node)
         wanted = dict.fromkeys(
             (*(state.updated for state in view.buffers.values()), *(node for node in view.outputs if node is not None))
@@ -100,7 +110,11 @@ class _Writer:
             verifiers=[_verifier()],
         )
         by_name = {node.name: node for node in program.graph.nodes}
-        return EdgeProgram(program, {ours: by_name[theirs.name] for ours, theirs in self._nodes.items()})
+        nodes = {
+            ours: tuple(by_name[item.name] for item in (*self._before.get(ours, ()), theirs))
+            for ours, theirs in self._nodes.items()
+        }
+        return EdgeProgram(program, nodes)
 
     def _placeholder(self, node: Node) -> Node:
         copy = self._graph.placeholder(node.name)
@@ -136,6 +150,33 @@ class _Writer:
         copy = self._graph.create_node("call_function", target, args, kwargs, node.name)
         self._nodes[node] = self._with_meta(copy, node)
 
+    def _product(self, node: Node, x: Any, weight: Any, bias: Any = None) -> None:
+        """A linear layer as ExecuTorch decomposes it: a product of matrices with the turned weight."""
+        columns, rows = weight.meta["val"].shape
+        shape = list(node.meta["val"].shape)
+        inner = self._before[node] = []
+
+        def step(target: Any, *args: Any, name: str | None = None) -> Node:
+            made = self._graph.create_node("call_function", aten_to_edge(target), args, name=name)
+            fakes = torch.fx.map_arg(args, lambda item: item.meta["val"])
+            self._with_meta(made, node, target(*fakes))
+            inner.append(made)
+            return made
+
+        turned = step(aten.permute_copy.default, self._nodes[weight], [1, 0])
+        left = self._nodes[x]
+        is_matrix = len(shape) == 2
+        if not is_matrix:
+            left = step(aten.view_copy.default, left, [-1, rows])
+        name = node.name if is_matrix else None
+        if bias is None:
+            found = step(aten.mm.default, left, turned, name=name)
+        else:
+            found = step(aten.addmm.default, self._nodes[bias], left, turned, name=name)
+        if not is_matrix:
+            found = step(aten.view_copy.default, found, [*shape[:-1], columns], name=node.name)
+        self._nodes[node] = inner.pop()
+
     def _number(self, node: Node, number: Any) -> Node:
         name = f"_lifted_tensor_constant{len(self._lifted)}"
         dtype = node.args[0].meta["val"].dtype  # type: ignore[union-attr]
@@ -148,8 +189,8 @@ class _Writer:
         self._specs.insert(place, InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(copy.name), copy.name))
         return copy
 
-    def _with_meta(self, copy: Node, node: Node) -> Node:
-        copy.meta = {**node.meta, "val": self._contiguous(node.meta.get("val"))}
+    def _with_meta(self, copy: Node, node: Node, value: Any = None) -> Node:
+        copy.meta = {**node.meta, "val": self._contiguous(node.meta.get("val") if value is None else value)}
         return copy
 
     def _contiguous(self, value: Any) -> Any:
@@ -171,6 +212,11 @@ class _Writer:
 def elsewhere(*operands: Any) -> Any:
     """Stands for what is not an operator: nothing supports it, and it is never called."""
     raise NotImplementedError
+
+
+def _is_fixed(node: Node) -> bool:
+    values = [item.meta["val"] for item in (node, *node.all_input_nodes)]
+    return all(isinstance(size, int) for value in values for size in value.shape)
 
 
 def _meaningful(kwargs: Mapping[str, Any]) -> dict[str, Any]:
