@@ -69,14 +69,14 @@ def files_of(text: str) -> list[Path]:
     return [module.with_name(f"{module.name}.py"), module / "__init__.py"]
 
 
-def load_exported(path: Path, *, trust: bool = False) -> ExportedProgram:
-    """The program of a .pt2 file, with the operators that it may need known."""
+def load_exported(path: Path, *, trust: bool = False) -> ExportedProgram | dict[str, ExportedProgram]:
+    """The program of a .pt2 file, or its programs by method, with the operators that they may need known."""
     from ..edge import precompiled  # noqa: F401  (programs may call its operator)
-    from ..quantization.commands import load_quantized
+    from ..quantization.commands import load_quantized_methods
 
     if not path.exists():
         usage(f"{path} does not exist")
-    return load_quantized(path, trust=trust)
+    return load_quantized_methods(path, trust=trust)
 
 
 def _explain_form(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -50,7 +51,7 @@ def quantize(
         Path | None,
         typer.Option(
             help="A .pt file with a list of inputs, or a .pt or .npz file with the samples of each input as one tensor "
-            "along its first axis."
+            "along its first axis; for several methods, a .pt file with a dict of these by method."
         ),
     ] = None,
     random: Annotated[
@@ -76,6 +77,9 @@ def quantize(
     if as_json:
         print_json(found)
         return
-    show(found, str)
+    if isinstance(found, Mapping):
+        show(found, lambda reports: "\n".join(f"method {name}: {report}" for name, report in reports.items()))
+    else:
+        show(found, str)
     size = f"{place.stat().st_size:,} bytes"
     say(f"wrote {place} ({size})")

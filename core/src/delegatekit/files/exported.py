@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,6 @@ from .pickles import UntrustedError, load_pickled
 from .program_text import check_program_text
 
 if TYPE_CHECKING:
-    from torch.export import ExportedProgram
     from torch.export.pt2_archive import PT2ArchiveReader
 
 _HINT: Final = "torch.export.save makes one"
@@ -31,8 +31,8 @@ def graphs_of(path: Path) -> list[bytes]:
         return [archive.read(name) for name in archive.names if name.endswith(".json")]
 
 
-def load_exported(path: Path, *, trust: bool = False) -> ExportedProgram:
-    """Read a .pt2 file as torch.export.load does.
+def load_exported(path: Path, *, trust: bool = False, read: Callable[[Path], Any] | None = None) -> Any:
+    """Read a .pt2 file as torch.export.load does, or as `read` does, which may read more.
 
     Raises UntrustedError if it has anything that can run code and `trust` is not given, FormatError if it is no such
     file or damaged.
@@ -43,7 +43,7 @@ def load_exported(path: Path, *, trust: bool = False) -> ExportedProgram:
         if not trust:
             check_exported(path)
         with torch_logs_nothing():
-            return torch.export.load(str(path))
+            return torch.export.load(str(path)) if read is None else read(path)
     except FormatError:
         raise
     except Exception as error:

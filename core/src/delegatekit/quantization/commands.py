@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delegatekit_api import LoweringError, QuantizationError
+from delegatekit_api import FormatError, LoweringError, QuantizationError
 
 from ..pipeline import Source
+from .samples import read_calibration, read_calibration_of_methods
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -25,33 +26,49 @@ def quantize_model(
     output: Path,
     trust: bool = False,
     **settings: Any,
-) -> QuantizationReport:
+) -> QuantizationReport | Mapping[str, QuantizationReport]:
     """Quantize the program of the MODEL argument (the first arguments of `lower`) and write a .pt2 file.
 
-    `trust` is for the calibration file, see `read_calibration`.
+    A model of several methods gives a report for each. `trust` is for the calibration file, see `read_calibration`.
     """
     import torch
 
     from ..files import shielded, write_files
     from .flow import quantize
-    from .samples import read_calibration
+    from .methods import exported, quantize_methods, save_methods
 
-    program, dynamic_shapes = model.model, model.dynamic_shapes
-    if isinstance(program, Mapping):
-        raise QuantizationError(f"the model has {len(program)} methods", hint="quantize each method alone")
     if model.kwargs:
         raise QuantizationError("the model takes keyword arguments", hint="wrap it in a module that takes none")
+    program, dynamic_shapes = model.model, model.dynamic_shapes
+    # The command tells its progress by itself.
+    settings["progress"] = False
+    if isinstance(program, Mapping):
+        programs = model.programs()
+        samples = _samples_of_methods(programs, calibration, random, trust=trust)
+        found = quantize_methods(programs, samples, **settings)
+        write_files({output: shielded(lambda file: save_methods(found.programs, file))})
+        return found.reports
     example = _example(program, model.inputs)
     inputs = _random(example, random) if calibration is None else read_calibration(calibration, example, trust=trust)
     with _naming(calibration, inputs, example):
-        # The command tells its progress by itself.
-        quantized: Any = quantize(program, inputs, dynamic_shapes=dynamic_shapes, progress=False, **settings)
+        quantized: Any = quantize(program, inputs, dynamic_shapes=dynamic_shapes, **settings)
     if isinstance(program, torch.export.ExportedProgram):
-        dynamic_shapes = _shapes(program)
-    exported = Source(quantized, example, dynamic_shapes=dynamic_shapes).programs()["forward"]
-    write_files({output: shielded(lambda file: torch.export.save(exported, file))})
+        made = exported(quantized, example, program)
+    else:
+        made = Source(quantized, example, dynamic_shapes=dynamic_shapes).programs()["forward"]
+    write_files({output: shielded(lambda file: torch.export.save(made, file))})
     report: QuantizationReport = quantized.quantization
     return report
+
+
+def _samples_of_methods(
+    programs: Mapping[str, ExportedProgram], calibration: Path | None, random: int | None, *, trust: bool
+) -> dict[str, list[tuple[Any, ...]]]:
+    """The inputs of each method: random ones, or those of a .pt file with a dict by method name."""
+    examples = {name: _example(program, None) for name, program in programs.items()}
+    if calibration is None:
+        return {name: _random(example, random) for name, example in examples.items()}
+    return read_calibration_of_methods(calibration, examples, trust=trust)
 
 
 @contextmanager
@@ -84,20 +101,6 @@ def _example(program: Any, given: Any) -> tuple[Any, ...]:
     return tuple(given)
 
 
-def _shapes(program: ExportedProgram) -> Any:
-    """The sizes of an exported program's inputs that may change, in torch.export's form; None if none may."""
-    from torch import SymInt
-    from torch.export import Dim
-
-    names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
-    shapes = []
-    for name in names:
-        sizes = getattr(values[name], "shape", ())
-        shapes.append({index: Dim.AUTO for index, size in enumerate(sizes) if isinstance(size, SymInt)})
-    return tuple(shapes) if any(shapes) else None
-
-
 def _random(example: Sequence[Any], count: int | None) -> list[tuple[Any, ...]]:
     import torch
 
@@ -115,13 +118,26 @@ def load_quantized(path: str | Path, *, trust: bool = False) -> ExportedProgram:
     """Read a .pt2 file as torch.export.load does, with the operators of quantized programs registered.
 
     A .pt2 file can contain pickled objects and others that run any code while PyTorch loads them. Such a file is
-    refused without `trust`. Raises FormatError for that, and for any other kind of file.
+    refused without `trust`. Raises FormatError for that, for a file of several methods, and for any other kind of file.
     """
+    found = load_quantized_methods(path, trust=trust)
+    if isinstance(found, Mapping):
+        hint = "delegatekit.quantization.load_quantized_methods reads all"
+        raise FormatError(f"holds the methods {', '.join(found)}", where=str(path), hint=hint)
+    return found
+
+
+def load_quantized_methods(path: str | Path, *, trust: bool = False) -> ExportedProgram | dict[str, ExportedProgram]:
+    """As `load_quantized`; of a file of several methods, their programs by name, which share what they shared."""
     from ..files.exported import graphs_of, load_exported
+    from .methods import holds_methods, load_methods
 
     path = Path(path)
     _register_operators(graphs_of(path))
-    return load_exported(path, trust=trust)
+    found: ExportedProgram | dict[str, ExportedProgram] = load_exported(
+        path, trust=trust, read=load_methods if holds_methods(path) else None
+    )
+    return found
 
 
 def _register_operators(graphs: Sequence[bytes]) -> None:

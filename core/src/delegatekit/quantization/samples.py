@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,26 @@ def read_calibration(path: Path, example: Sequence[Any], *, trust: bool = False)
     Floating-point samples of another type than the example's are converted (NumPy's default is float64).
     Raises FormatError for unreadable files, QuantizationError for samples that do not fit the example.
     """
-    where = str(path)
-    samples = _samples(_read_samples(path, trust=trust), example, where)
+    return _checked(_read_samples(path, trust=trust), example, str(path))
+
+
+def read_calibration_of_methods(
+    path: Path, examples: Mapping[str, Sequence[Any]], *, trust: bool = False
+) -> dict[str, list[tuple[Any, ...]]]:
+    """Inputs of several methods, from a .pt file with a dict: for each method what `read_calibration` reads.
+
+    Raises as `read_calibration` does.
+    """
+    data = _read_samples(path, trust=trust)
+    if not isinstance(data, dict) or data.keys() != examples.keys():
+        held = f"the methods {', '.join(map(str, data))}" if isinstance(data, dict) else "no dict by method"
+        hint = f"torch.save a dict with the inputs of each: {', '.join(examples)}"
+        raise QuantizationError(f"holds {held}", where=str(path), hint=hint)
+    return {name: _checked(data[name], example, f"{path}, {name}") for name, example in examples.items()}
+
+
+def _checked(data: Any, example: Sequence[Any], where: str) -> list[tuple[Any, ...]]:
+    samples = _samples(data, example, where)
     if not samples:
         raise QuantizationError("holds no samples", where=where, hint="a hundred are usual")
     return [_fitted(sample, example, f"{where}, sample {index}") for index, sample in enumerate(samples)]

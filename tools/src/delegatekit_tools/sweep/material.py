@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,8 @@ import torch
 from torch.export import ExportedProgram
 
 from delegatekit.errors import as_ours
-from delegatekit.quantization import load_quantized
+from delegatekit.quantization import load_quantized_methods, save_methods
 from delegatekit_api import LoweringError
-from delegatekit_toolkit.json_text import to_json
 
 from .trial import Arguments
 
@@ -23,7 +21,7 @@ _HINT: Final = (
     "a sweep hands it to other processes as torch.export.save writes it: return tuples, lists or dicts of tensors"
 )
 
-_NAMES: Final = "methods.json"
+_PROGRAMS: Final = "programs.pt2"
 _SAMPLES: Final = "samples.pt"
 _CALIBRATION: Final = "calibration.pt"
 
@@ -39,23 +37,22 @@ class Material:
     def files(self) -> dict[str, bytes]:
         """The contents of the files, by name. Raises LoweringError for programs that PyTorch cannot write."""
         found = {
-            _NAMES: to_json(list(self.programs)).encode(),
             _SAMPLES: _packed({name: list(items) for name, items in self.samples.items()}),
             _CALIBRATION: _packed(list(self.calibration)),
         }
         with as_ours(lambda fault: LoweringError(f"PyTorch cannot write the program: {fault}", hint=_HINT)):
-            for number, program in enumerate(self.programs.values()):
-                buffer = io.BytesIO()
-                torch.export.save(program, buffer)
-                found[f"{number}.pt2"] = buffer.getvalue()
+            buffer = io.BytesIO()
+            save_methods(self.programs, buffer)
+            found[_PROGRAMS] = buffer.getvalue()
         return found
 
     @classmethod
     def read(cls, folder: Path) -> Material:
         """The contents of such a folder."""
-        names = json.loads((folder / _NAMES).read_text("utf-8"))
+        programs = load_quantized_methods(folder / _PROGRAMS, trust=True)
+        assert isinstance(programs, dict)
         return cls(
-            {name: load_quantized(folder / f"{number}.pt2", trust=True) for number, name in enumerate(names)},
+            programs,
             torch.load(folder / _SAMPLES, weights_only=True),
             torch.load(folder / _CALIBRATION, weights_only=True),
         )
