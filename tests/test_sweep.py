@@ -77,6 +77,7 @@ def test_schemes_and_targets_make_rows() -> None:
     assert planned(["vulkan"], ["all"], {}, [], "other", 1)[0][0].key != everywhere[0].key
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def first_one(jobs: Any, *more: Any) -> Any:
         yield next(real(jobs[:1], *more))
@@ -124,6 +125,7 @@ def preprocess(partition, options):
 """
 
 
+@pytest.mark.slow
 def test_bad_backends_do_not_stop_others(install_plugin: Callable[..., Any]) -> None:
     for name, does in (
         ("dies", "os.kill(os.getpid(), signal.SIGSEGV)"),
@@ -196,6 +198,7 @@ def test_what_is_not_there_is_refused(given: dict[str, Any], message: str) -> No
         delegatekit.sweep(MODEL, X, **{"backends": ["ethosu"], **given})
 
 
+@pytest.mark.slow
 def test_a_scheme_that_cannot_be_is_a_row_with_a_reason() -> None:
     exported = torch.export.export(MODEL, X, strict=False)
     given = {"first": exported, "second": exported}

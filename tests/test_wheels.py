@@ -226,6 +226,7 @@ def test_backends_come_and_go_with_their_wheels(wheels: Wheels, libraries: Path,
     assert set(environment.backends()) == {"toonew"}
 
 
+@pytest.mark.slow
 def test_a_quantized_program_is_lowered_by_the_ethosu_wheel(wheels: Wheels, libraries: Path, tmp_path: Path) -> None:
     pytest.importorskip("torchao")
     pytest.importorskip("ethosu.regor", reason="Vela is not installed")
@@ -235,6 +236,7 @@ def test_a_quantized_program_is_lowered_by_the_ethosu_wheel(wheels: Wheels, libr
     assert environment.run(QUANTIZE) == [1, True]
 
 
+@pytest.mark.slow
 def test_the_conformance_suite_runs_from_wheels(wheels: Wheels, libraries: Path, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "venv", libraries)
     environment.install(*wheels.values())

@@ -35,6 +35,7 @@ def recipe(name: str = "aten.relu.default", size: int = 3) -> Recipe:
     return Recipe(tensors, (Step("y", name, (Ref("x"),)),), (Ref("y"),))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_recipes_are_the_same_after_the_file(operator: str) -> None:
     entry = load_operators()[operator]

@@ -89,6 +89,7 @@ def test_programs_that_stay_after_lowering_are_found(install: Install) -> None:
     assert "torch.fx.graph.Graph" in outcome.detail
 
 
+@pytest.mark.slow
 def test_what_the_suite_leaves_behind_itself_is_not_the_backends() -> None:
     kept: list[object] = []
     # Far more than other threads of the tests' process make meanwhile.
@@ -171,6 +172,7 @@ def test_leaks_of_a_runtime_apart_are_found(install: Install) -> None:
     assert "child processes' private memory" in outcome.detail
 
 
+@pytest.mark.slow
 def test_the_line_that_allocates_is_named(install: Install) -> None:
     install((EXECUTE, "        KEPT.append([1, 2])\n" + EXECUTE))
     detail = repeat("calls").detail

@@ -124,6 +124,7 @@ def test_what_is_told_of_a_damaged_blob_is_a_refusal_of_the_family_or_operators(
     assert "blob_operators raises KeyError: 'operators', and no FormatError" in outcome.detail
 
 
+@pytest.mark.slow
 def test_a_runtime_apart_that_dies_of_damage_has_crashed_all_the_same(install: Install) -> None:
     install(APART, (CHECKSUM, CHECKSUM + "            os.abort()\n"))
     crashed = found(try_all("linear/truncated"), Verdict.CRASH)

@@ -394,6 +394,7 @@ def test_a_runtime_that_cannot_work_there_says_so(faults: dict[str, str], said: 
 # -- requests and lifetimes ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_backend_may_demand_it(install: Install) -> None:
     install(described="isolated_runtime=True")
     assert pid_of(delegatekit.load(program(f"pass\n--\n{PID}"))["forward"]) != os.getpid()

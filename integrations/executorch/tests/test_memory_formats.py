@@ -107,6 +107,7 @@ def test_a_program_without_delegates_keeps_its_order() -> None:
     assert outside(found) == {"aten.cumsum": 1}
 
 
+@pytest.mark.slow
 def test_a_mobile_network_is_delegated() -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)

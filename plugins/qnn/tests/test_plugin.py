@@ -150,6 +150,7 @@ def test_an_sdk_of_the_vendor_is_used_where_the_environment_names_one(
         assert find_installation() == Installation(folder, known)
 
 
+@pytest.mark.slow
 def test_the_commands_say_why_it_neither_compiles_nor_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = os.environ | {installation.SDK: "/nowhere", "COLUMNS": "400"}
     command = [sys.executable, "-m", "delegatekit", "backends", "--check"]

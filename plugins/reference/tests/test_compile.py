@@ -249,6 +249,7 @@ sys.stdout.write(hashlib.sha256(first).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_fresh_processes_write_the_same_bytes():
     found = set()
     for seed in ("1", "2"):

@@ -144,6 +144,7 @@ class _Small(torch.nn.Module):
         return torch.where(y > 0.5, y, y.tanh() * 2).clamp(-1.5, 3.0), F.gelu(x[:, 1:], approximate="tanh") / 3
 
 
+@pytest.mark.slow
 def test_blobs_of_the_stock_partitioner_run():
     model, inputs = _Small().eval(), (torch.randint(0, 10, (2, 4)), torch.randn(2, 4, 8))
     buffer = stock_buffer(model, inputs)

@@ -266,6 +266,7 @@ def test_integers_change_their_type_where_the_program_says_so(target: str, whole
 SWEEP = [pytest.param(name, marks=pytest.mark.slow) for name in ("segmentation", "squeezed", "perceptron")]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["digits", "keywords", *SWEEP])
 def test_networks_are_one_delegate_on_every_accelerator(name: str, whole: Any) -> None:
     module, x = networks.network(name)

@@ -26,6 +26,7 @@ QUICK = ("digits", "attention")
 NAMES = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in networks.NETWORKS]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", NAMES)
 def test_networks_are_one_delegate_on_every_accelerator(name: str, whole: Any) -> None:
     module, x = networks.network(name)

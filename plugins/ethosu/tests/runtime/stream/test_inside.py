@@ -15,6 +15,7 @@ def told(path: Path) -> list[BlobOperator]:
     return operators(memoryview(path.read_bytes()), {})
 
 
+@pytest.mark.slow
 def test_every_operation_of_stocks_network_leads_from_the_input_to_the_output(stock_files: Path) -> None:
     """Vela computes nothing that is unused, and reads all of the input."""
     found = told(stock_files / "ethos-u55-128.bin")
