@@ -216,3 +216,17 @@ def test_numbers_become_constants_only_where_that_changes_no_result(
     assert bool(said.changes) is becomes
     program = delegatekit.lower(Model(), (x,), backends=["executorch.xnnpack"])
     torch.testing.assert_close(delegatekit.load(program.buffer)["forward"](x), function(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("shape", "bias"), [((2, 4), True), ((4,), False), ((1, 3, 4), True), ((2, 1, 3, 4), False)])
+def test_a_linear_layer_reaches_partitioners_as_a_product_unless_they_ask_for_it(
+    shape: tuple[int, ...], bias: bool
+) -> None:
+    _works("executorch.vulkan")
+    backend = get_backend("executorch.vulkan")
+    assert "aten.linear.default" not in backend.create_partitioner(backend.make_options({})).keep_operators()
+    model, x = torch.nn.Linear(4, 8, bias=bias).eval(), torch.randn(shape)
+    program = delegatekit.lower(model, (x,), backends=["executorch.vulkan"])
+    (method,) = program.methods.values()
+    assert len(method.delegates) == 1 and not method.plan.fallback
+    torch.testing.assert_close(delegatekit.load(program.buffer)["forward"](x), model(x), rtol=1e-4, atol=1e-5)
