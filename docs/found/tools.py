@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -48,7 +49,9 @@ def differs(found: torch.Tensor, expected: torch.Tensor, *, rtol: float = 0.0) -
     return f"{found[where].tolist()[:4]}, should be {expected[where].tolist()[:4]}"
 
 
-def lowered(model: Callable[..., Any], inputs: Sequence[Any], partitioners: Sequence[Any] = ()) -> bytes:
+def lowered(
+    model: Callable[..., Any], inputs: Sequence[Any], partitioners: Sequence[Any] = (), dynamic_shapes: Any = None
+) -> bytes:
     """The .pte file that stock ExecuTorch makes of a module or function."""
     try:
         from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
@@ -58,7 +61,10 @@ def lowered(model: Callable[..., Any], inputs: Sequence[Any], partitioners: Sequ
     logging.disable(logging.WARNING)
     module = model if isinstance(model, torch.nn.Module) else Module(model)
     module.eval()  # which gives nothing for an exported one
-    exported = torch.export.export(module, tuple(inputs), strict=False)
+    shapes = None if dynamic_shapes is None else (tuple(dynamic_shapes),)
+    exported = torch.export.export(
+        module, tuple(inputs), dynamic_shapes=shapes if isinstance(module, Module) else dynamic_shapes, strict=False
+    )
     config = EdgeCompileConfig(_check_ir_validity=False)
     made = to_edge_transform_and_lower(exported, partitioner=list(partitioners), compile_config=config)
     return bytes(made.to_executorch().buffer)
@@ -94,6 +100,19 @@ def xnnpack(model: Callable[..., Any], *inputs: Any) -> torch.Tensor:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
     return run(lowered(model, inputs, [XnnpackPartitioner()]), *inputs)
+
+
+def openvino(model: Callable[..., Any], *inputs: Any, dynamic_shapes: Any = None) -> bytes:
+    """The .pte file that stock ExecuTorch makes with its OpenVINO partitioner."""
+    # OpenVINO would report its use over the network.
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    try:
+        from executorch.backends.openvino.partitioner import OpenvinoPartitioner
+        from executorch.exir.backend.backend_details import CompileSpec
+    except ImportError as error:
+        raise CannotRunHereError(f"openvino, nncf or executorch is not installed ({error})") from error
+    partitioner = OpenvinoPartitioner([CompileSpec("device", b"CPU")])
+    return lowered(model, inputs, [partitioner], dynamic_shapes)
 
 
 def quantized_on_the_way(model: torch.nn.Module, *inputs: Any) -> torch.nn.Module:
