@@ -317,6 +317,60 @@ def test_buffers_keep_their_values_between_calls(backend: str) -> None:
         close(call((x,))[0] if backend == "xnnpack" else call(x), model(x), backend, program)
 
 
+class Returned(nn.Module):
+    """A buffer whose new value is a result, too."""
+
+    mean: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.register_buffer("mean", torch.zeros(2, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean.mul_(0.9).add_(self.linear(x) * 0.1)
+        return self.mean.clone()
+
+
+def test_a_buffer_whose_new_value_is_a_result_is_not_kept_in_a_delegate(run_hosted: Any) -> None:
+    with torch.no_grad():
+        model = Returned().eval()
+        program = exported(model, (torch.randn(2, 6),))
+        calls = [(torch.randn(2, 6),) for _ in range(3)]
+        found = lowered(program, "vulkan")
+        assert found.delegates()
+        for call, results in zip(calls, run_hosted(found.buffer, calls), strict=True):
+            close(results[0], model(*call), "vulkan", program)
+
+
+class Attending(nn.Module):
+    """Attention whose result is turned, and joined by a view that its strides allow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.projection = nn.LayerNorm(16), nn.Linear(16, 48)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        parts = self.projection(self.norm(x)).view(2, -1, 3, 2, 8).permute(2, 0, 3, 1, 4).unbind(0)
+        y = nn.functional.scaled_dot_product_attention(*parts, attn_mask=mask[:, None])
+        return x + y.transpose(1, 2).reshape(x.shape)
+
+
+def test_what_a_backend_leaves_is_decomposed_before_views_of_it() -> None:
+    torch.manual_seed(0)
+    model = Attending().eval()
+    length = torch.export.Dim("length", min=2, max=32)
+    shapes = ({1: length}, {1: length, 2: length})
+    given = (torch.randn(2, 6, 16), torch.ones(2, 6, 6, dtype=torch.bool))
+    program = torch.export.export(model, given, dynamic_shapes=shapes)
+    found = lowered(program, "qnn")
+    assert not found.delegates()
+    method = StockProgram(found.buffer).method()
+    for size in (6, 3, 32):
+        call = (torch.randn(2, size, 16), torch.rand(2, size, size) > 0.3)
+        close(method(call)[0], model(*call), "xnnpack", program)
+
+
 class Branches(nn.Module):
     """Control flow whose branches have operators for delegates."""
 

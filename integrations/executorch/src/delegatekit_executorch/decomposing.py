@@ -70,6 +70,10 @@ def decompose(program: ExportedProgram, study: Study, units: Iterable[Node], bac
     """
     members = study.units.members
     written = [unit for unit in units if _write(program, study.source, members[unit], backend)]
+    # What is written is contiguous where the call's result was not: a view of it may need a copy.
+    for node in program.graph.nodes if written else ():
+        if node.target is torch.ops.aten.view.default:
+            node.target = torch.ops.aten.view_copy.default
     program.graph.eliminate_dead_code()
     program.graph.lint()
     program.graph_module.recompile()

@@ -28,6 +28,7 @@ from .readings import OUTSIDE, Reading, Source, is_contiguous, is_number, read_a
 
 #: Why a unit is left that is no operator.
 CLOSED = "it is a delegate already, or control flow"
+UNNEEDED = "no delegate needs it"
 #: Why a unit is left that the backend would take.
 TOGETHER = "taken only together with other operators"
 
@@ -239,7 +240,7 @@ class _Ordering:
         for unit in reversed(units.members):
             if unit not in inside and not is_number(unit):
                 users = (left[user] for user in units.users[unit] if user in left)
-                left[unit] = homes.left.get(unit) or next(users, "no delegate needs it")
+                left[unit] = homes.left.get(unit) or next(users, UNNEEDED)
         return Ordered(tuple(found), dict(reversed(left.items())), study)
 
     def check(self, members: Sequence[Node], owned: Collection[Node]) -> Order | Homes:
@@ -273,12 +274,14 @@ class _Ordering:
         return tuple(members), outputs, tuple(self._kept(members, owned))
 
     def _kept(self, members: Sequence[Node], owned: Collection[Node]) -> tuple[Node, ...]:
-        """The buffers that a delegate of these calls keeps: those that nothing else reads or updates."""
+        """The buffers that a delegate of these calls keeps: those that nothing else reads or updates, nor reads the
+        new value of."""
         inside = set(members)
         found = []
         for node in owned:
             known = self.source.buffers[node]
-            alone = all(user in inside for user in node.users) and known.updated in inside
+            users = [*node.users, *(user for user in known.updated.users if user.op != "output")]
+            alone = known.updated in inside and inside.issuperset(users)
             if alone and known.name not in self.shared and known.updated not in self.source.outputs:
                 found.append(node)
         return tuple(found)

@@ -26,7 +26,7 @@ from .decomposing import NO_KERNEL, decompose, has_kernel, lacking, not_runnable
 from .details import Marker, provide
 from .inferred_sizes import infer_sizes
 from .memory_formats import make_contiguous
-from .orders import CLOSED, TOGETHER, Backend, Order, Ordered, Study, ordered, taken_whole
+from .orders import CLOSED, TOGETHER, UNNEEDED, Backend, Order, Ordered, Study, ordered, taken_whole
 from .readings import Source, operator_of
 
 _LOG: Final = logging.getLogger("delegatekit_executorch")
@@ -216,13 +216,16 @@ class DelegateKitPartitioner(Partitioner):  # type: ignore[misc]
 
     def _tell(self, operators: int, delegates: int, left: list[Refused]) -> None:
         self._warn(left)
-        taken = f"{self.backend.name} takes {operators} operators in {delegates} delegates"
+        counted = (
+            f"{count} {noun}{'s' * (count != 1)}" for count, noun in ((operators, "operator"), (delegates, "delegate"))
+        )
+        taken = f"{self.backend.name} takes {' in '.join(counted)}"
         if not left:
             _LOG.info("%s, and leaves none", taken)
             return
-        counts = Counter(f"{item.operator}: {item.reason}" for item in left)
-        most = "; ".join(f"{count} x {text}" for text, count in counts.most_common(3))
-        _LOG.warning("%s, and leaves %d: %s%s", taken, len(left), most, "; ..." if len(counts) > 3 else "")
+        reasons = Counter(f"{item.operator}: {item.reason}" for item in left)
+        most = "; ".join(f"{count} x {text}" for text, count in reasons.most_common(3))
+        _LOG.warning("%s, and leaves %d: %s%s", taken, len(left), most, "; ..." if len(reasons) > 3 else "")
         for item in left:
             _LOG.info("%s leaves %s", self.backend.name, item)
 
@@ -263,7 +266,7 @@ def _refusals(found: Ordered) -> Iterator[Refused]:
     root = found.study.units.root
     lacks = {root[node]: reason for node, reason in lacking(found.study).items()}
     for node, reason in found.left.items():
-        if reason != CLOSED:
+        if reason not in (CLOSED, UNNEEDED):
             yield _refused(node, reason, lacks.get(node, "") if has_kernel(node) else NO_KERNEL)
 
 
