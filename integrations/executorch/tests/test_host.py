@@ -336,8 +336,9 @@ import json
 before = [item.delegate_id for item in host.registered()]
 host.register()
 host.register("reference", "reference")
+host.register("xnnpack")
 try:
-    host.register("xnnpack")
+    host.register("executorch.nxp")
 except Exception as error:
     refused = str(error)
 try:
@@ -356,5 +357,5 @@ def test_delegates_that_stock_has_stay_its_own(host_process: HostProcess) -> Non
     assert {"ReferenceBackend", "VulkanBackend", "CoreMLBackend", "EthosUBackend", "DemoBackend"} <= set(before)
     assert "XnnpackBackend" not in before and len(names) == len(set(names))
     assert set(before) < set(names)
-    assert "ExecuTorch's library has the delegate XnnpackBackend itself" in refused
+    assert "backend executorch.nxp: has no runtime" in refused
     assert "no backend 'no such backend' is installed" in unknown

@@ -139,12 +139,15 @@ class HostedDelegate:
                 hint="lower it with DelegateKit, whose files say it",
             )
         changing = any(spec is not None and spec.dynamic for spec in given)
+        hint = "the blob is damaged, or of another version" + (
+            "; if it is neither: the file does not say how large its inputs get, so call it with the largest ones first"
+            * changing
+        )
         told = "".join(f"\n    {words}" for words in list(refusals)[:3])
         raise FormatError(
             f"its runtime takes it with none of the call's arguments as results:{told}",
             where=self.where,
-            hint="the file does not say how large its inputs get: call it with the largest ones first" * changing
-            or None,
+            hint=hint,
         )
 
     def _possible(self, given: Sequence[TensorSpec | None]) -> Iterator[_Specs]:

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from delegatekit.engine.delegate import PLUGINS
 from delegatekit.plugins import ask_all, get_backend, warn
-from delegatekit_api import DelegateKitError, PluginError
+from delegatekit_api import DelegateKitError, PluginError, RuntimeUnavailableError
 
 from ..native.library import AVAILABLE, DESTROY, EXECUTE, INIT, binding, library
 from .delegates import Call, HostedDelegate
-from .failures import failed, log
+from .failures import failed
 
 _WHERE: Final = "delegatekit_executorch.host"
 #: ExecuTorch's code of a table of backends that is full, or has the name already.
@@ -48,22 +48,25 @@ def register(*backends: str) -> None:
 
     Without names, those of all installed backends, as importing this package does. Named ones run the delegates of
     their ids from then on, whichever plugin made a file: to try another one, or to choose if a file names none and
-    several can.
+    several can. A delegate that ExecuTorch's library has itself stays its own; its backend only loads what that looks
+    for, such as the vendor's library.
 
-    Raises PluginError for a backend that cannot be used, and for one whose delegate ExecuTorch's library has itself;
-    RuntimeUnavailableError if the library cannot be loaded.
+    Raises PluginError for a backend that cannot be used, or has no runtime; RuntimeUnavailableError if the library, or
+    what a delegate of ExecuTorch's looks for, cannot be loaded.
     """
     if not backends:
         register_all()
     for name in backends:
-        identifier = str(get_backend(name).description.delegate_id)
+        backend = get_backend(name)
+        identifier = _delegate_id(backend)
+        if not identifier:
+            raise PluginError("has no runtime: its files run on the device only", where=f"backend {name}")
         with _LOCK:
             if identifier in _known() - _REGISTERED.keys():
-                raise PluginError(
-                    f"ExecuTorch's library has the delegate {identifier} itself, and runs its files with that",
-                    where=f"backend {name}",
-                    hint="nothing has to be registered for it",
-                )
+                found = backend.runtime_availability()
+                if not found.available:
+                    raise RuntimeUnavailableError(found.reason, where=f"backend {name}")
+                continue
             _register(identifier, name)
             if name not in _CHOSEN:
                 _CHOSEN.append(name)
@@ -126,7 +129,7 @@ def _available(name: bytes) -> int:
         with PLUGINS:
             reasons = [] if identifier in _AVAILABLE else _unavailable(identifier)
         for reason in reasons:
-            log(reason)
+            failed(RuntimeUnavailableError(reason), f"delegate {identifier}")
     except BaseException as error:
         failed(error, f"delegate {identifier}")
         return 0
