@@ -44,7 +44,14 @@ def backends(
         info = item.info
         version = [info.api_version or "?"] if check else []
         lines.append(
-            (info.name, info.distribution, info.version, *version, _lowering(item), _answer(item.runtime, "yes"))
+            (
+                info.name,
+                info.distribution,
+                info.version,
+                *version,
+                _lowering(item),
+                _answer(item.runtime, "yes" if check else "installed"),
+            )
         )
     out.print(table(headers, lines))
     if not check:

@@ -74,8 +74,6 @@ def load_exported(path: Path, *, trust: bool = False) -> ExportedProgram | dict[
     from ..edge import precompiled  # noqa: F401  (programs may call its operator)
     from ..quantization.commands import load_quantized_methods
 
-    if not path.exists():
-        usage(f"{path} does not exist")
     return load_quantized_methods(path, trust=trust)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -61,7 +60,7 @@ def quantize(
 ) -> None:
     """Quantize a model for a backend and write a .pt2 file; tells which layers stay in float, and why."""
     from ..files import PT2, check_outputs
-    from ..quantization.commands import quantize_model
+    from ..quantization.commands import as_text, quantize_model
 
     if calibration is not None and random is not None:
         usage("--calibration and --random are both given", "random inputs are to try things out: choose one")
@@ -77,9 +76,5 @@ def quantize(
     if as_json:
         print_json(found)
         return
-    if isinstance(found, Mapping):
-        show(found, lambda reports: "\n".join(f"method {name}: {report}" for name, report in reports.items()))
-    else:
-        show(found, str)
-    size = f"{place.stat().st_size:,} bytes"
-    say(f"wrote {place} ({size})")
+    show(found, as_text)
+    say(f"wrote {place} ({place.stat().st_size:,} bytes)")

@@ -61,6 +61,13 @@ def quantize_model(
     return report
 
 
+def as_text(found: QuantizationReport | Mapping[str, QuantizationReport]) -> str:
+    """What was quantized, of each method if there are several."""
+    if isinstance(found, Mapping):
+        return "\n".join(f"method {name}: {report}" for name, report in found.items())
+    return str(found)
+
+
 def _samples_of_methods(
     programs: Mapping[str, ExportedProgram], calibration: Path | None, random: int | None, *, trust: bool
 ) -> dict[str, list[tuple[Any, ...]]]:

@@ -40,9 +40,6 @@ class QuantizedMethods:
     programs: Mapping[str, ExportedProgram]
     reports: Mapping[str, QuantizationReport]
 
-    def __str__(self) -> str:
-        return "\n".join(f"method {name}: {report}" for name, report in self.reports.items())
-
 
 def quantize_methods(
     programs: Mapping[str, ExportedProgram], calibration: Mapping[str, Iterable[Sequence[Any]]], **settings: Any
