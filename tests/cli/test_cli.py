@@ -98,7 +98,11 @@ def test_the_report_as_json_is_all_of_stdout(cli: Any) -> None:
         (["lower", "models:linear", "-b", "nothing", "-o", "absent/m.pte"], 2, "the folder does not exist"),
         (["lower", "models:unsupported", "-b", "nothing", "-o", "m.pte"], 1, "return torch.linalg.svd(x)[1]"),
         (["lower", "models:linear", "-b", "nothing", "-o", "m.pte", "--option", "depth=1"], 2, "known options: level"),
-        (["lower", "models:linear", "-b", "nothing", "-o", "m.pte", "--option", "level=high"], 2, "is not int"),
+        (
+            ["lower", "models:linear", "-b", "nothing", "-o", "m.pte", "--option", "level=high"],
+            2,
+            "is not a whole number",
+        ),
         (["lower", "models:linear", "-b", "nothing", "-o", "m.pte", "--option", "level"], 2, "NAME.KEY=VALUE"),
         (["lower", "models:nothing", "-b", "nothing", "-o", "m.pte"], 2, "returned an int"),
         (["lower", "models:absent", "-b", "nothing", "-o", "m.pte"], 2, "cannot be imported"),

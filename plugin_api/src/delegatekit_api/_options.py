@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final, TypeVar, Union, get_args, get_origin
 
 from ._errors import OptionError
@@ -84,14 +85,17 @@ class BackendOptions:
         for name, value in values.items():
             field = fields.get(name)
             if field is None:
-                known = ", ".join(fields) or "none"
-                raise OptionError(f"unknown option {name!r}", where=where, hint=f"known options: {known}")
+                close = get_close_matches(str(name), fields, 1)
+                known = f"known options: {', '.join(fields) or 'none'}"
+                meant = f"did you mean {close[0]!r}? " if close else ""
+                raise OptionError(f"unknown option {name!r}", where=where, hint=meant + known)
             try:
                 converted[name] = _convert(value, hints[name])
             except (TypeError, ValueError, OverflowError) as error:
-                raise OptionError(
-                    f"{name} = {value!r} is not {_type_name(hints[name])}", where=where, hint=field.metadata.get("help")
-                ) from error
+                choices = ", ".join(map(str, field.metadata.get("choices") or ()))
+                hint = f"{field.metadata.get('help', '')} {choices and f'One of: {choices}'}".strip() or None
+                what = f"{name} = {value!r} is not {_words(hints[name])}"
+                raise OptionError(what, where=where, hint=hint) from error
             _validate(field, converted[name], where)
         return cls(**converted)
 
@@ -155,6 +159,19 @@ def _convert(value: Any, hint: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     return sorted(value) if isinstance(value, frozenset) else list(value) if isinstance(value, tuple) else value
+
+
+_WORDS: Final[Mapping[Any, str]] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+
+
+def _words(hint: Any) -> str:
+    """What a value of a type is, for errors: "a list, each item a text"."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_words(argument) for argument in arguments if argument is not type(None)) + ", or none"
+    if origin in (tuple, frozenset):
+        return f"a list, each item {_words(arguments[0])}"
+    return _WORDS.get(hint) or _type_name(hint)
 
 
 def _type_name(hint: Any) -> str:

@@ -205,7 +205,7 @@ def cases() -> Iterator[Case]:
         cost=8.0,
     )
     yield ModelTrial(
-        "models/minilm/pretrained", _on_sentences, code=build.format("minilm", ""), look=same_neighbors, cost=8.0
+        "models/minilm/pretrained", _on_sentences, code=build.format("minilm", ""), look=same_neighbors, cost=32.0
     )
     for name in (*_RANDOM, *SEMANTIC_MODELS):
         slug = name.replace(", ", "-").replace(" ", "-")
