@@ -359,3 +359,25 @@ def test_delegates_that_stock_has_stay_its_own(host_process: HostProcess) -> Non
     assert set(before) < set(names)
     assert "backend executorch.nxp: has no runtime" in refused
     assert "no backend 'no such backend' is installed" in unknown
+
+
+QUALCOMM = """
+import torch
+import delegatekit
+from executorch.runtime import Runtime
+
+host.register("qnn")
+model, x = torch.nn.Linear(4, 4).eval(), torch.ones(1, 4)
+data = delegatekit.lower(model, (x,), backends=["qnn"]).buffer
+(found,) = Runtime.get().load_program(data).load_method("forward").execute((x,))
+print(float((found - model(x)).abs().max().detach()))
+"""
+
+
+def test_qualcomms_library_is_there_for_stocks_delegate_once_its_backend_is_registered(
+    python: Callable[..., str],
+) -> None:
+    backend = get_backend("qnn")
+    if not backend.compiler_availability().available:
+        pytest.skip(backend.compiler_availability().reason)
+    assert float(python(QUALCOMM).splitlines()[-1]) < 0.01

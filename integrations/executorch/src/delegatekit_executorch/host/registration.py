@@ -63,7 +63,7 @@ def register(*backends: str) -> None:
             raise PluginError("has no runtime: its files run on the device only", where=f"backend {name}")
         with _LOCK:
             if identifier in _known() - _REGISTERED.keys():
-                found = backend.runtime_availability()
+                found = backend.runtime_availability(apart=False)
                 if not found.available:
                     raise RuntimeUnavailableError(found.reason, where=f"backend {name}")
                 continue
