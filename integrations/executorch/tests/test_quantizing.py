@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+from executorch.exir import to_edge_transform_and_lower
+from executorch.exir.lowered_backend_module import get_lowered_submodules
 from pipelines import limit, lowered, run
 from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
@@ -14,7 +17,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, 
 import delegatekit
 from delegatekit.plugins import get_backend
 from delegatekit_api import OptionError, QuantizationError
-from delegatekit_executorch import quantizer
+from delegatekit_executorch import partitioner, quantizer
 from delegatekit_toolkit.accuracy import tolerance
 
 BACKENDS = ("xnnpack", "vulkan", "coreml", "qnn", "ethosu")
@@ -103,3 +106,14 @@ def test_what_a_quantizer_cannot_do_is_said() -> None:
         quantizer("xnnpack", "int3")
     with pytest.raises(QuantizationError, match="selects no operator"):
         converted(quantizer("xnnpack", "int8", keep_float=["nonsense"]))
+
+
+def test_layers_that_a_later_partitioner_has_decomposed_are_delegated() -> None:
+    ours = partitioner("ethosu")
+    module = converted(quantizer("ethosu", "int8"))
+    both = [ours, XnnpackPartitioner()]
+    edge = to_edge_transform_and_lower(torch.export.export(module, (X,)), partitioner=both)
+    assert {refused.operator.split(".")[0] for refused in ours.refused} == {"quantized_decomposed"}
+    delegates = [item.backend_id for _, item, _ in get_lowered_submodules(edge.exported_program().graph_module)]
+    assert delegates.count("EthosUBackend") == 1
+    assert not any("addmm" in str(node.target) for node in edge.exported_program().graph.nodes)

@@ -2,7 +2,8 @@
 
 In comes a graph of ExecuTorch's edge dialect (or of ATen), or some nodes of it; out goes an ExportedProgram of ATen
 operators over the same values. What is no operator there, a delegate or control flow, is a call of `OUTSIDE`, which no
-backend takes: what depends on it still does.
+backend takes: what depends on it still does. A linear layer that another partitioner had ExecuTorch decompose is one
+again.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ _MEMORY_FORMATS: Final = {
     "dim_order_ops._clone_dim_order.default": (aten.clone.default, ()),
     "dim_order_ops._empty_dim_order.default": (aten.empty.memory_format, ("dtype",)),
 }
+#: Products of matrices that linear layers are decomposed into, and what turns the weight then.
+_PRODUCTS: Final = (aten.addmm.default, aten.mm.default)
+_TURNING: Final = (aten.permute_copy.default, aten.permute.default)
 _CONSTANTS: Final = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
@@ -198,7 +202,7 @@ def _read(
             inputs.append(leaf)
             specs.append(InputSpec(InputKind.USER_INPUT, given, None))
     for node in calls:
-        target, args, kwargs = (OUTSIDE, (_tensors(node),), {}) if node in closed else _call(node)
+        target, args, kwargs = (OUTSIDE, (_tensors(node),), {}) if node in closed else _call(node, source.constants)
         args, kwargs = torch.fx.map_arg((args, kwargs), copies.__getitem__)
         copy = copies[node] = graph.create_node("call_function", target, args, kwargs, node.name)
         copy.meta = {key: node.meta[key] for key in ("val", "stack_trace", "nn_module_stack") if key in node.meta}
@@ -230,9 +234,14 @@ def _read(
     return Reading(program, tuple(origins), tuple(inputs), tuple(outputs))
 
 
-def _call(node: Node) -> tuple[Any, Any, Any]:
+def _call(node: Node, constants: Collection[Node]) -> tuple[Any, Any, Any]:
     """The call in ATen: operator and arguments."""
     target = operator_of(node)
+    if target in _PRODUCTS and not node.kwargs:
+        *bias, x, turned = node.args
+        weight = _turned(turned)
+        if weight is not None and _is_weight(weight, constants):
+            return aten.linear.default, (x, weight, *bias), {}
     if isinstance(target, OpOverload):
         known = _MEMORY_FORMATS.get(str(target))
         if known is None:
@@ -242,6 +251,20 @@ def _call(node: Node) -> tuple[Any, Any, Any]:
     if isinstance(target, torch._ops.HigherOrderOperator):
         return OUTSIDE, (_tensors(node),), {}
     return target, node.args, node.kwargs
+
+
+def _turned(node: Any) -> Node | None:
+    """The matrix that a call turns; None for any other call."""
+    if operator_of(node) not in _TURNING or len(node.meta["val"].shape) != 2 or list(node.args[1:]) != [[1, 0]]:
+        return None
+    return node.args[0]  # type: ignore[no-any-return]
+
+
+def _is_weight(node: Node, constants: Collection[Node]) -> bool:
+    """True for a constant, in integers or not."""
+    if "dequantize" in str(operator_of(node)):
+        return node.args[0] in constants
+    return node in constants
 
 
 def _tensors(node: Node) -> list[Node]:
