@@ -179,6 +179,15 @@ def test_it_says_that_a_kernel_is_missing(monkeypatch: pytest.MonkeyPatch) -> No
     assert unjudged() == stock.NO_KERNEL
 
 
+def test_a_kernel_that_the_wheel_lacks_is_told_from_other_errors() -> None:
+    data = delegatekit.lower(torch.nn.Sigmoid(), (torch.ones(2),), backends=["reference"], skip=["sigmoid"]).buffer
+    assert data.count(b"aten::sigmoid") == 1
+    stock.start()
+    stock.StockMethod(bytes(data))
+    with pytest.raises(stock.MissingKernel):
+        stock.StockMethod(bytes(data).replace(b"aten::sigmoid", b"aten::sigmoit"))
+
+
 def test_it_says_that_sizes_change_which_the_device_does_not_take(described: Callable[..., None]) -> None:
     described(device_dynamic_shapes=False)
     assert not trial.not_in_stock(CONTEXT, ["reference"], dynamic=False)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
+import re
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -36,7 +37,7 @@ from delegatekit_tools.compare.running import coarsest_of
 from .outcome import Outcome, Verdict
 
 #: ExecuTorch's code of a program that calls an operator that the wheel has no kernel for.
-_NO_KERNEL: Final = "0x14"
+_NO_KERNEL: Final = re.compile(r"\b0x:?14\b")
 #: Seconds that loading a file or one call may take.
 _PATIENCE: Final = 60.0
 
@@ -137,7 +138,7 @@ class _Process:
                 raise StockError(f"timed out after {_PATIENCE:.0f} s" if late else f"the process ended with {how}")
             found, fault, answer = content
             if found == number and fault:
-                raise (MissingKernel if _NO_KERNEL in fault else StockError)(fault)
+                raise (MissingKernel if _NO_KERNEL.search(fault) else StockError)(fault)
             if found == number:
                 return answer
 
@@ -371,6 +372,6 @@ def _serve(connection: Connection) -> int:
         except Exception as error:
             fault = f"{type(error).__name__}: {error}"
             told = _hosted_error()
-            if told is not earlier and _NO_KERNEL not in fault:
+            if told is not earlier and not _NO_KERNEL.search(fault):
                 fault = f"{fault}: {told}"
         connection.send_bytes(pickle.dumps(("answer", number, fault, answer)))
