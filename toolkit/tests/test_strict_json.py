@@ -20,7 +20,6 @@ from delegatekit_toolkit.json_text import AnyFloat, decoded, objects, parse, par
 
 #: These read JSON that this package has just written itself, for itself: answers of its own processes and its caches.
 INSIDE = {
-    "sweep/material.py",
     "sweep/worker.py",
     # questions to the tuner's own process, and its answers
     "placement/process.py",

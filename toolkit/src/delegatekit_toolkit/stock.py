@@ -5,14 +5,11 @@ ExecuTorch's low-level binding is used: its Python layer would import the whole 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -155,23 +152,10 @@ def binding_with_all_kernels() -> Any:
 
 def _binding() -> Any:
     import torch  # noqa: F401  (the binding links against its libraries)
-
-    _name_libraries()
     from executorch.extension.pybindings import _C
 
     _start_threads(_C)
     return _C
-
-
-@cache
-def _name_libraries() -> None:
-    """Name the library of an installed OpenVINO, as ExecuTorch's Python layer does: its delegate opens what is named
-    when it is asked first, and stays without one if nothing is."""
-    found = find_spec("openvino")
-    folders = () if found is None else found.submodule_search_locations or ()
-    libraries = [library for folder in folders for library in sorted(Path(folder, "libs").glob("libopenvino_c.so*"))]
-    if libraries:
-        os.environ.setdefault("OPENVINO_LIB_PATH", str(libraries[0]))
 
 
 @cache

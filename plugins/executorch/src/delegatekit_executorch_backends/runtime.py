@@ -22,10 +22,12 @@ class StockRuntime:
     """A `DelegateRuntime` on stock ExecuTorch."""
 
     def __init__(self, system: System) -> None:
+        self._system: Final = system
         self._id: Final = system.delegate_id
 
     def is_available(self) -> Availability:
         """Check that the stock library is installed and has the delegate."""
+        self._system.name_library()
         return stock_has(self._id, _INSTALL)
 
     def init(self, payload: DelegatePayload) -> StockDelegate:

@@ -109,13 +109,22 @@ class StockPartitioner:
         tags, left = {}, {}
         for call in program.calls():
             tag = tag_of(call.node)
-            if tag is not None:
+            if tag is not None and self._system.needs_dimensions and _lacks_dimensions(call.node, program):
+                left[call.node] = "its delegate does not run with tensors without dimensions"
+            elif tag is not None:
                 tags[call.node] = str(tag)
             else:
                 said = next(filter(None, map(reasons.of, reversed(edge.nodes[call.node]))), None)
                 left[call.node] = said or f"{type(partitioner).__name__} leaves it and gives no reason"
         outside = frozenset(node for node in program.constants if tag_of(node) is None)
         return Tagged(tags, left, outside)
+
+
+def _lacks_dimensions(node: Node, program: ProgramView) -> bool:
+    """True for a call that reads or gives a tensor without dimensions that is no constant."""
+    given = (item for item in node.all_input_nodes if item not in program.constants)
+    values = [item.meta.get("val") for item in (node, *given)]
+    return any(isinstance(value, torch.Tensor) and not value.dim() for value in values)
 
 
 @cache

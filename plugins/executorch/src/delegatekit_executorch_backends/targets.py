@@ -59,6 +59,10 @@ class System:
     runs_in_stock: bool = False
     #: True if its partitioner leaves marks at nodes that its compiler reads: it sees each partition once more.
     marks_nodes: bool = False
+    #: True if its delegate does not run with inputs or outputs without dimensions.
+    needs_dimensions: bool = False
+    #: The library that its delegate opens: the variable that names it, the package that has it, and where.
+    library: tuple[str, str, str] | None = None
     #: True if its compiler or its runtime must not share a process with others.
     isolated: bool = False
 
@@ -66,6 +70,16 @@ class System:
         """Check that ExecuTorch and all that the backend needs are installed. Nothing is imported."""
         reason = self.reason()
         return Availability(reason is None, reason or "")
+
+    def name_library(self) -> None:
+        """Name its library, unless the user has, as ExecuTorch's Python layer does."""
+        if self.library is not None:
+            variable, package, pattern = self.library
+            found = find_spec(package)
+            folders = () if found is None else found.submodule_search_locations or ()
+            files = [file for folder in folders for file in sorted(Path(folder).glob(pattern))]
+            if files:
+                os.environ.setdefault(variable, str(files[0]))
 
     def reason(self) -> str | None:
         """The reason why it cannot compile here; None if nothing is missing."""
@@ -284,6 +298,8 @@ _LISTED: Final = (
         compute_precision="bfloat16",
         # (Not for sizes that change: its delegate leaves outputs at their upper bounds.)
         runs_in_stock=True,
+        needs_dimensions=True,
+        library=("OPENVINO_LIB_PATH", "openvino", "libs/libopenvino_c.so*"),
         isolated=True,
     ),
     System(
