@@ -370,7 +370,8 @@ host.register("qnn")
 model, x = torch.nn.Linear(4, 4).eval(), torch.ones(1, 4)
 data = delegatekit.lower(model, (x,), backends=["qnn"]).buffer
 (found,) = Runtime.get().load_program(data).load_method("forward").execute((x,))
-print(float((found - model(x)).abs().max().detach()))
+eager = model(x).detach()
+print(float((found - eager).abs().max() / eager.abs().max()))
 """
 
 
@@ -380,4 +381,4 @@ def test_qualcomms_library_is_there_for_stocks_delegate_once_its_backend_is_regi
     backend = get_backend("qnn")
     if not backend.compiler_availability().available:
         pytest.skip(backend.compiler_availability().reason)
-    assert float(python(QUALCOMM).splitlines()[-1]) < 0.01
+    assert float(python(QUALCOMM).splitlines()[-1]) <= tolerance("float32", backend.compute_precision(), 4)

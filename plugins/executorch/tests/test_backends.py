@@ -229,4 +229,6 @@ def test_a_linear_layer_reaches_partitioners_as_a_product_unless_they_ask_for_it
     program = delegatekit.lower(model, (x,), backends=["executorch.vulkan"])
     (method,) = program.methods.values()
     assert len(method.delegates) == 1 and not method.plan.fallback
-    torch.testing.assert_close(delegatekit.load(program.buffer)["forward"](x), model(x), rtol=1e-4, atol=1e-5)
+    found, eager = delegatekit.load(program.buffer)["forward"](x), model(x).detach()
+    bound = tolerance("float32", backend.compute_precision(), x.shape[-1])
+    torch.testing.assert_close(found, eager, rtol=0, atol=bound * float(eager.abs().max()))
