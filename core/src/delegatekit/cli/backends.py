@@ -43,16 +43,8 @@ def backends(
     for item in rows:
         info = item.info
         version = [info.api_version or "?"] if check else []
-        lines.append(
-            (
-                info.name,
-                info.distribution,
-                info.version,
-                *version,
-                _lowering(item),
-                _answer(item.runtime, "yes" if check else "installed"),
-            )
-        )
+        runs = _answer(item.runtime, "yes" if check else "installed")
+        lines.append((info.name, info.distribution, info.version, *version, _lowering(item), runs))
     out.print(table(headers, lines))
     if not check:
         say("From the metadata of what is installed; `delegatekit backends --check` asks each backend.")

@@ -92,7 +92,10 @@ def _state_after(
     """The values that tensors of these names have after calls in float, where calls change them."""
     module: Any = program.module(check_guards=False)
     give_own_state(module)
-    own = {name: tensor for name, tensor in module.named_buffers() if name in set(names)}
+    wanted = set(names)
+    own = {name: tensor for name, tensor in module.named_buffers() if name in wanted}
+    if not own:  # only weights are shared, if anything is
+        return {}
     before = {name: tensor.clone() for name, tensor in own.items()}
     with torch.no_grad():
         for sample in samples:

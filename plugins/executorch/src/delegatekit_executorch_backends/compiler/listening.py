@@ -54,11 +54,6 @@ class Reasons(logging.Handler):
             found = _BRACKETED.search(text)
             self.add(self._asked, found["reason"] if found else text)
 
-    def printed(self, text: str) -> None:
-        """Note what was printed while a node was asked about."""
-        if self._asked is not None:
-            self.add(self._asked, text)
-
     @contextmanager
     def about(self, node: Node) -> Iterator[None]:
         """While a partitioner is asked about a node."""
@@ -79,8 +74,8 @@ def listening() -> Iterator[Reasons]:
         said = StringIO()
         with reasons.about(node), redirect_stdout(said):
             taken = ask(self, node)
-            if not taken:
-                reasons.printed(said.getvalue())
+        if not taken:
+            reasons.add(node, said.getvalue())
         return taken
 
     def reported(self: Any, node: Node, reason: str) -> None:
