@@ -18,7 +18,6 @@ import delegatekit
 from delegatekit_conformance import report
 from delegatekit_conformance.outcome import CaseResult, Outcome, Verdict
 from delegatekit_conformance.run import BackendFacts, Run
-from delegatekit_tools.differences import diff
 from delegatekit_tools.sweep import LeftOut, OutputErrors, Row, Sweep
 
 #: Text whose execution would be noticed, as an element, as an attribute, in a script and in a style sheet.
@@ -81,7 +80,7 @@ def profile() -> str:
 
 def differences() -> str:
     one, other = lowered(), lowered(skip=["aten.atan.default"])
-    found = diff(one.buffer, other.buffer, debug_maps=(one.debug_map(), other.debug_map()))
+    found = delegatekit.diff(one.buffer, other.buffer, debug_maps=(one.debug_map(), other.debug_map()))
     texts = {name: spoiled(getattr(found, name), frozenset({"unit"})) for name in ("figures", "moved", "kernels")}
     return dataclasses.replace(found, **texts, before=NASTY, after=NASTY, remarks=(NASTY,)).html(NASTY)
 

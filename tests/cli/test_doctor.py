@@ -24,7 +24,28 @@ def test_a_sound_installation_has_no_problems(cli: Any) -> None:
     assert f"DelegateKit {__version__}\n" in text and "torch 2.9.0\n" in text
     assert "backend nothing: lowers; does not run here: the plugin has no runtime" in text
     assert "DELEGATEKIT_BACKENDS=nothing,broken" in text
-    assert text.endswith("\nno problems found\n")
+    assert text.endswith("\nno problems found\n") and "not lower here" not in text
+
+
+def test_what_lacks_a_vendors_tool_is_counted_beside_no_problems(cli: Any, install_plugin: Any) -> None:
+    source = """
+from delegatekit_api import *
+
+@hookimpl
+def describe_backend():
+    return BackendDescription("broken", "BrokenBackend", "delegatekit-broken", "1.2", "x")
+
+@hookimpl
+def create_partitioner(options): ...
+
+@hookimpl
+def compiler_availability(options):
+    return Availability(False, "Acme's compiler is not installed: it comes from acme.example")
+"""
+    install_plugin("broken", source)
+    text = cli("doctor").stdout
+    assert "backend broken: does not lower here: Acme's compiler is not installed" in text
+    assert text.endswith("\n1 backend does not lower here: the reason is told above\nno problems found\n")
 
 
 def test_the_facts_of_a_bug_report_are_one_json(cli: Any) -> None:

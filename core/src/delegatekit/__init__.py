@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from delegatekit_tools.bundles import BundledProgram, Case, Verification, bundle, verify
     from delegatekit_tools.compare import Comparison, compare
     from delegatekit_tools.dialect import operators
+    from delegatekit_tools.differences import Differences, diff
     from delegatekit_tools.etrecord import etrecord
     from delegatekit_tools.explanation import Explanation, explain
     from delegatekit_tools.inspection import DataInspection, Inspection, inspect, inspect_data
@@ -51,6 +52,7 @@ _TOOLS = {
     "bundles": ("BundledProgram", "Case", "Verification", "bundle", "verify"),
     "compare": ("Comparison", "compare"),
     "dialect": ("operators",),
+    "differences": ("Differences", "diff"),
     "etrecord": ("etrecord",),
     "explanation": ("Explanation", "explain"),
     "installation": ("Installation", "doctor"),
@@ -72,6 +74,7 @@ __all__ = [
     "Comparison",
     "Compiling",
     "DataInspection",
+    "Differences",
     "Explanation",
     "Inspection",
     "Installation",
@@ -95,6 +98,7 @@ __all__ = [
     "bundle",
     "compare",
     "convert_qat",
+    "diff",
     "doctor",
     "etrecord",
     "explain",

@@ -44,6 +44,8 @@ def _lines(found: Installation) -> Iterator[str]:
         yield from _distribution(distribution, checked)
     yield from (f"{name}={value}" for name, value in found.variables.items())
     yield ""
+    if absent := sum(not (item.compiler and item.compiler.available) for item in found.backends if item.info.usable):
+        yield f"{'1 backend does' if absent == 1 else f'{absent} backends do'} not lower here: the reason is told above"
     yield f"{len(found.problems)} problem{'s' * (len(found.problems) > 1)}:" if found.problems else "no problems found"
     for problem in found.problems:
         yield f"  {problem.what}"
