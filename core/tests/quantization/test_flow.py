@@ -6,6 +6,7 @@ import copy
 import math
 import operator
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -39,6 +40,12 @@ SCHEMES = (
     QuantizationScheme("static", "the first", rules=STATIC, qat=True),
     QuantizationScheme("dynamic", "", "dynamic", (QuantizationRule(("linear",), TOKENS, EIGHT),)),
     QuantizationScheme("dynamic-int4", "", "dynamic", (QuantizationRule(("linear",), TOKENS, FOUR),)),
+    QuantizationScheme(
+        "short-scales",
+        "",
+        "weight-only",
+        (QuantizationRule(("linear",), weight=replace(FOUR, scale_dtype="bfloat16")),),
+    ),
     QuantizationScheme(
         "weights", "", "weight-only", (QuantizationRule(("linear", "embedding", "conv2d"), weight=EIGHT),)
     ),
@@ -219,6 +226,22 @@ def test_weights_have_the_numbers_of_torchao(scheme):
     assert torch.equal(exported.module()(x), result(x))
     sizes = {value.dtype for value in exported.state_dict.values() if value.dim() == 2 and value.numel() > 64}
     assert sizes == {torch.int8}, "float weights were left in the module"
+
+
+def test_scales_are_rounded_to_the_declared_type_before_the_weights_are():
+    torch.manual_seed(0)
+    layer, x = nn.Linear(64, 16).eval(), torch.randn(3, 64)
+    result = quantize(nn.Sequential(layer).eval(), [x], scheme="short-scales")
+    parts = {name.rpartition("_")[2]: value for name, value in result.state_dict().items()}
+    integers, scales = parts["quantized"], parts["scale"].reshape(16, -1)
+    assert scales.dtype == torch.float32 and torch.equal(scales, scales.bfloat16().float())
+    groups = layer.weight.detach().reshape(16, -1, 8)
+    expected = groups.abs().amax(2) / 7.5
+    assert not torch.equal(scales, expected) and torch.equal(scales, expected.bfloat16().float())
+    steps = (groups * (1 / scales).unsqueeze(2)).round().clamp(-8, 7)
+    assert torch.equal(integers.reshape(16, -1, 8).float(), steps)
+    real = (steps * scales.unsqueeze(2)).reshape(16, 64)
+    assert torch.equal(result(x), nn.functional.linear(x, real, layer.bias))
 
 
 def test_an_input_of_several_layers_is_quantized_once():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ def test_a_declaration_reads_as_text():
     assert str(WEIGHT) == "int8 symmetric per channel"
     assert str(TensorQuantization("int4", granularity=per_group(32))) == "int4 affine per group of 32"
     assert str(DYNAMIC) == "int8 affine per token dynamic"
+    assert str(replace(GROUPS, scale_dtype="bfloat16")) == "int4 symmetric per group of 32 with bfloat16 scales"
     assert TensorQuantization("int8", -127).range == (-127, 127)
 
 
@@ -65,6 +67,8 @@ def test_a_declaration_reads_as_text():
         (lambda: TensorQuantization(scale=0.5, zero_point=200), "zero point 200"),
         (lambda: TensorQuantization(scale=-1.0, zero_point=0), "scale -1.0"),
         (lambda: TensorQuantization(scale=1.0, zero_point=0, dynamic=True), "static and per tensor"),
+        (lambda: TensorQuantization(scale_dtype="float8"), "scale_dtype 'float8' is not one of"),
+        (lambda: TensorQuantization(scale_dtype="float16", eps=2.0**-25), "eps .* is 0 in float16"),
         (lambda: Granularity("row"), "'row'"),
         (lambda: Granularity("tensor", axis=0), "axis"),
         (lambda: Granularity("channel", axis=-1), "axis"),
@@ -81,12 +85,19 @@ def test_a_declaration_reads_as_text():
         (lambda: QuantizationRule(("linear",), INT8, output=DYNAMIC), "outputs are static"),
         (lambda: QuantizationRule(("linear",), INT8, WEIGHT, INT8), "int32"),
         (lambda: QuantizationRule(("linear",), DYNAMIC, WEIGHT, TensorQuantization("int32", symmetric=True)), "static"),
+        (lambda: QuantizationRule(("linear",), replace(INT8, scale_dtype="float16"), WEIGHT), "scales are for weights"),
         (lambda: QuantizationScheme("a b", ""), "'a b'"),
         (lambda: QuantizationScheme("a", "", "odd"), "'odd'"),
         (lambda: QuantizationScheme("a", "", "dynamic", qat=True), "training"),
         (lambda: QuantizationScheme("a", "", relative_error=-0.1), "relative_error -0.1"),
         (lambda: QuantizationScheme("a", "", rules=(QuantizationRule(("linear",), DYNAMIC, WEIGHT),)), "dynamic input"),
         (lambda: QuantizationScheme("a", "", rules=(QuantizationRule(("linear",), INT8, GROUPS),)), "groups are for"),
+        (
+            lambda: QuantizationScheme(
+                "a", "", rules=(QuantizationRule(("linear",), INT8, replace(WEIGHT, scale_dtype="bfloat16")),)
+            ),
+            "bfloat16 scales are for dynamic and weight-only",
+        ),
         (lambda: QuantizationScheme("a", "", "dynamic", (QuantizationRule(("mul",), INT8),)), "static input"),
         (lambda: QuantizationScheme("a", "", "weight-only", (QuantizationRule(("mul",), INT8),)), "only weights"),
         (lambda: QuantizationScheme("a", "", "dynamic", (QuantizationRule(("cat",), shares=True),)), "between"),

@@ -26,6 +26,12 @@ INTEGER_RANGES: Final = {
     "int32": (-(1 << 31), (1 << 31) - 1),
 }
 
+#: The types in which a file may hold scales.
+SCALE_DTYPES: Final = ("float32", "float16", "bfloat16")
+
+#: The smallest number of float16.
+_LEAST_FLOAT16: Final = 2.0**-24
+
 #: The estimators of a tensor's range from the values seen: their minimum and maximum, a moving average of these, or
 #: the cut of their histogram with the least squared error.
 OBSERVERS: Final = ("minmax", "moving-average", "histogram")
@@ -130,6 +136,11 @@ class TensorQuantization:
     the middle of the dtype (0 for signed types). `dynamic` tensors get their scale from their values at run time,
     others from calibration, by an observer of the kind `observer`; no scale is smaller than `eps`. `scale` and
     `zero_point`, given both, are fixed by the hardware (outputs of sigmoid: 1/256 and -128) and nothing is calibrated.
+
+    `scale_dtype` is the type in which the backend holds a weight's scales: they are rounded to it before the weight is
+    rounded with them, so that eager has the scales of the file. For weights of dynamic and weight-only schemes. Since
+    API version 2.4.
+
     Raises ValueError for values that do not go together.
     """
 
@@ -143,6 +154,7 @@ class TensorQuantization:
     eps: float = 2.0**-23
     scale: float | None = None
     zero_point: int | None = None
+    scale_dtype: str = "float32"
 
     def __post_init__(self) -> None:
         if self.dtype not in INTEGER_RANGES:
@@ -164,6 +176,10 @@ class TensorQuantization:
             raise ValueError(f"dynamic tensors are int8 or uint8, not {self.dtype}")
         if kind != "tensor" and self.observer == "histogram":
             raise ValueError("observer 'histogram' needs one scale for the whole tensor")
+        if self.scale_dtype not in SCALE_DTYPES:
+            raise ValueError(f"scale_dtype {self.scale_dtype!r} is not one of {', '.join(SCALE_DTYPES)}")
+        if self.scale_dtype == "float16" and self.eps < _LEAST_FLOAT16:
+            raise ValueError(f"eps {self.eps} is 0 in float16, the type of the scales")
         self._check_fixed(low, high)
 
     def _check_fixed(self, low: int, high: int) -> None:
@@ -190,6 +206,8 @@ class TensorQuantization:
             words.append("dynamic")
         if self.scale is not None:
             words.append(f"fixed {self.scale:g}, {self.zero_point}")
+        if self.scale_dtype != "float32":
+            words.append(f"with {self.scale_dtype} scales")
         return " ".join(words)
 
 
@@ -253,6 +271,9 @@ class QuantizationRule:
             raise ValueError(f"{where}: outputs are static, with one scale for the tensor")
         if self.input is not None and self.input.granularity.kind in ("channel", "group"):
             raise ValueError(f"{where}: inputs have a scale per tensor, token or sample")
+        for given in (self.input, self.bias, self.output):
+            if given is not None and given.scale_dtype != "float32":
+                raise ValueError(f"{where}: {given.scale_dtype} scales are for weights")
         if self.bias is not None:
             self._check_bias(where)
 
@@ -312,6 +333,8 @@ class QuantizationScheme:
                 raise ValueError(f"{where}: a dynamic input in a static scheme")
             if self.kind == "static" and rule.weight is not None and rule.weight.granularity.kind == "group":
                 raise ValueError(f"{where}: groups are for dynamic and weight-only schemes")
+            if self.kind == "static" and rule.weight is not None and rule.weight.scale_dtype != "float32":
+                raise ValueError(f"{where}: {rule.weight.scale_dtype} scales are for dynamic and weight-only schemes")
             if self.kind == "dynamic" and rule.input is not None and not rule.input.dynamic:
                 raise ValueError(f"{where}: a static input in a dynamic scheme")
             if self.kind == "weight-only" and (rule.weight is None or rule.input or rule.output):

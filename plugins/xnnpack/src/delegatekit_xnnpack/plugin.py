@@ -21,7 +21,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="CPU inference on Arm, x86, WebAssembly and RISC-V (float32, float16, int8)",
-        api_version=ApiVersion(2, 2),
+        api_version=ApiVersion(2, 4),
         options=XnnpackOptions,
         supports_dynamic_shapes=True,
         # XNNPACK's kernels load whole vectors and may read so many bytes after the end of an input.

@@ -93,6 +93,9 @@ def _static_rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
 
 #: Of weights that meet dynamic activations: as torchao's configs, which use the whole range of the type.
 _DYNAMIC_WEIGHT: Final = TensorQuantization("int8", symmetric=True, granularity=PER_CHANNEL)
+#: XNNPACK's kernels have a bfloat16 scale for each group, and a float32 one for each channel.
+_FOUR_BITS: Final = TensorQuantization("int4", symmetric=True, granularity=PER_CHANNEL)
+_GROUPS: Final = replace(_FOUR_BITS, granularity=per_group(32), scale_dtype="bfloat16")
 #: XNNPACK has no smallest scale of dynamic activations; this one still has an inverse.
 _TOKENS: Final = TensorQuantization("int8", granularity=PER_TOKEN, dynamic=True, eps=2.0**-126)
 _SAMPLES: Final = replace(_TOKENS, granularity=PER_SAMPLE)
@@ -136,12 +139,12 @@ SCHEMES: Final = (
         "int8-dynamic-int4",
         "linear layers with int4 weights in groups of 32; activations as int8-dynamic (8da4w)",
         kind="dynamic",
-        rules=_dynamic_rules(TensorQuantization("int4", symmetric=True, granularity=per_group(32))),
+        rules=_dynamic_rules(_GROUPS),
     ),
     QuantizationScheme(
         "int8-dynamic-int4-per-channel",
         "linear layers with int4 weights, a scale for each output channel; activations as int8-dynamic",
         kind="dynamic",
-        rules=_dynamic_rules(TensorQuantization("int4", symmetric=True, granularity=PER_CHANNEL)),
+        rules=_dynamic_rules(_FOUR_BITS),
     ),
 )

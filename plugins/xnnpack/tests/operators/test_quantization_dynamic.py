@@ -280,7 +280,7 @@ def test_products_with_a_constant_matrix_have_weights_of_four_bits(scheme, lower
     inputs = x(3, 64)
     module = dynamic(Product(PRODUCTS["addmm"]), inputs, scheme=scheme)
     (result,) = lower_whole(module, inputs).run()
-    assert_close(result, module(inputs).detach(), CLOSE if scheme.endswith("channel") else 2.0**-8)
+    assert_close(result, module(inputs).detach())
 
 
 @pytest.mark.parametrize("size", [1e-6, 1e-12, 1e-30])
@@ -342,7 +342,7 @@ def test_dynamic_rows_with_weights_of_four_bits(group, features, datatype, lower
     lowered = lower_whole(module, inputs)
     (result,) = lowered.run()
     wanted = module(inputs)
-    # XNNPACK has scales of groups in bfloat16: 8 bits.
+    # XNNPACK has scales of groups in bfloat16, torchao's own config in float32, which eager computes with.
     allowed = 2.0**-8 if group else 2.0**-18
     assert (result - wanted).abs().max() <= allowed * wanted.abs().max()
     assert lowered.nodes["Convert"] == 1 and lowered.nodes["FullyConnected"] == 2
