@@ -117,6 +117,27 @@ def test_layers_that_share_a_bias_get_biases_of_their_own(scheme):
     torch.export.export(corrected, data[0])
 
 
+@pytest.mark.parametrize("correct", [False, True])
+def test_a_bias_that_integers_cannot_hold_stays_float(correct):
+    class Small(nn.Module):
+        """One layer has tiny inputs and weights: its bias has more steps of their products than 32 bits."""
+
+        def __init__(self):
+            super().__init__()
+            self.small, self.usual = nn.Linear(16, 8), nn.Linear(16, 8)
+            nn.init.normal_(self.small.weight, std=1e-6)
+
+        def forward(self, x):
+            return self.small(x * 1e-12), self.usual(x)
+
+    model, data = Small().eval(), [(torch.randn(4, 16),) for _ in range(4)]
+    result = quantize(model, data, "int32-bias", correct_bias=correct)
+    types = {name: value.dtype for name, value in result.state_dict().items() if name.endswith("bias")}
+    assert types == {"small.bias": torch.float32, "usual.bias": torch.int32}
+    wanted, got = model(*data[0])[0], result(*data[0])[0]
+    assert (got - wanted).abs().max() <= (wanted.max() - wanted.min().clamp(max=0)) / 255  # a step
+
+
 def test_a_layer_without_bias_stays_as_it_is():
     model = nn.Sequential(nn.Linear(8, 8, bias=False)).eval()
     data = [(torch.rand(4, 8),) for _ in range(3)]

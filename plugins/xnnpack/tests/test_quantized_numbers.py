@@ -1,8 +1,10 @@
 """The numbers of a quantized module in eager, and those of its file: how far apart they may be, and why.
 
-Weights, scales and rounded rows are the same integers and numbers on both sides. Two differences remain. Float32 sums
-have another order. And XNNPACK's scale of a row is the inverse of 255 / range, rounded twice, while eager divides the
-range by 255: an element that is within a few roundings of the middle between two integers may become the other one.
+Weights, biases and scales are the same integers and numbers on both sides. Static schemes: XNNPACK sums integers, eager
+float32 numbers; both round the sum to the same integer, unless it is in the middle between two but for the roundings of
+such a sum. Scales of each call: float32 sums have another order. And XNNPACK's scale of a row is the inverse of
+255 / range, rounded twice, while eager divides the range by 255: an element that is within a few roundings of the
+middle between two integers may become the other one.
 """
 
 from __future__ import annotations
@@ -102,6 +104,49 @@ def test_scales_of_groups_are_those_of_the_file(size, lower_whole):
     assert torch.equal(scales, scales.bfloat16().float())
     held = [data for data in lower_whole(module, rows).delegate.named_data.values() if len(data) == 2 * scales.numel()]
     assert scales.bfloat16().reshape(-1).view(torch.int16).numpy().tobytes() in held
+
+
+LAYERS = {
+    "linear": (lambda: nn.Linear(300, 24), (9, 300), 300),
+    "linear without bias": (lambda: nn.Linear(64, 24, bias=False), (3, 5, 64), 64),
+    "convolution": (lambda: nn.Conv2d(6, 16, 3, padding=1), (2, 6, 9, 8), 54),
+    "grouped convolution": (lambda: nn.Conv2d(8, 16, 3, groups=2, stride=2), (2, 8, 9, 8), 36),
+    "depthwise convolution": (lambda: nn.Conv2d(8, 8, 5, groups=8, padding=2), (2, 8, 9, 8), 25),
+    "convolution over time": (lambda: nn.Conv1d(6, 16, 5), (2, 6, 20), 30),
+    "transposed convolution": (lambda: nn.ConvTranspose2d(6, 8, 3, stride=2), (2, 6, 5, 4), 54),
+}
+
+
+class Before(torch.fx.Interpreter):
+    """Runs a quantized module, and remembers what its last quantize gets."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """The node's result."""
+        if "quantize_per_tensor" in str(n.target) and "dequantize" not in str(n.target):
+            self.numbers, self.step = self.fetch_args_kwargs_from_env(n)[0][:2]
+        return super().run_node(n)
+
+
+@pytest.mark.parametrize("scheme", [scheme.name for scheme in SCHEMES if scheme.kind == "static"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_of_integers_give_the_integers_of_eager(name, scheme):
+    build, shape, terms = LAYERS[name]
+    torch.manual_seed(0)
+    inputs = torch.randn(shape)
+    module = quantized(nn.Sequential(build(), nn.ReLU()), inputs, scheme)
+    lowered = testkit.lower(module, inputs, backend="xnnpack")
+    biases = [value.numpy().tobytes() for value in module.state_dict().values() if value.dtype == torch.int32]
+    assert len(biases) == ("without bias" not in name) and set(biases) <= set(
+        map(bytes, lowered.delegate.named_data.values())
+    )
+    (stock,), (own,) = (lowered.run(engine=engine) for engine in (testkit.STOCK, testkit.ENGINE))
+    assert torch.equal(stock, own)
+    before = Before(module)
+    wanted = before.run(inputs)
+    steps = before.numbers.detach().double() / before.step
+    middle = (steps - steps.floor() - 0.5).abs() <= tolerance("float32", "float32", terms, SUMS) * steps.abs().max()
+    assert ((own == wanted) | middle).all() and middle.double().mean() < 0.01
+    assert ((own - wanted).abs() <= 1.01 * before.step).all()
 
 
 class Layer(nn.Module):

@@ -23,7 +23,7 @@ from . import torchao
 from .bias import correct_biases
 from .calibration import Calibration
 from .choices import KeptInFloat
-from .graph import attribute_to_modules, copied, fold_weights, normalize, remove_dropout
+from .graph import attribute_to_modules, copied, fold_weights, keep_large_biases, normalize, remove_dropout
 from .products import products_to_linear
 from .report import LayerReport, QuantizationReport
 from .schemes import choose_scheme
@@ -291,6 +291,7 @@ def _converted(
 ) -> Any:
     """Convert the annotated module; with the float module `original`, correct the biases first."""
     converted = torchao.convert(prepared, trained=trained)
+    keep_large_biases(converted)
     if original is not None:
         correct_biases(original, converted, data, [layer.anchor for layer in report.quantized])
     fold_weights(converted)

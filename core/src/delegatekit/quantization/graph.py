@@ -217,6 +217,21 @@ def constant_name(node: Node) -> str:
     return str(source.target) if source.op == "get_attr" else node.name
 
 
+def keep_large_biases(module: GraphModule) -> None:
+    """Leave a bias in float that the range of its integers would clip, because the scale of its sums is tiny."""
+    fixed = constants(module, every=True)
+    for node in list(module.graph.nodes):
+        if str(node.target) not in _QUANTIZE or node not in fixed or node.args[-1] is not torch.int32:
+            continue
+        low, high = node.args[-3:-1]
+        integers = evaluate(module, node)
+        if bool(((integers <= low) | (integers >= high)).any()):
+            for dequantize in list(node.users):
+                dequantize.replace_all_uses_with(node.args[0])
+    module.graph.eliminate_dead_code()
+    module.recompile()
+
+
 def fold_weights(module: GraphModule) -> None:
     """Replace each quantize of a constant by its integers, under the name of the weight if that is free."""
     graph = module.graph

@@ -19,10 +19,15 @@ from delegatekit_api.schemes import (
     per_group,
 )
 
+from .ir.types import LARGEST_BIAS
+
 #: Activations: XNNPACK accepts any scale that is a normal number, and the product of two of at least 2^-60 is one.
 _ACTIVATION: Final = TensorQuantization("int8", observer="histogram", eps=2.0**-60)
 #: The smallest scale of weights is larger: a bias, in steps of input times weight, must fit into 32 bits.
 _WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL, eps=2.0**-20)
+
+#: XNNPACK adds it to the sums of integers, of which it must leave some room.
+_BIAS: Final = TensorQuantization("int32", -LARGEST_BIAS, LARGEST_BIAS, symmetric=True)
 
 _CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")
 _MOVING: Final = tuple(
@@ -64,6 +69,7 @@ def _static_rules(weight: TensorQuantization) -> tuple[QuantizationRule, ...]:
             ("linear", "addmm", "conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"),
             input=_ACTIVATION,
             weight=weight,
+            bias=_BIAS,
             output=_ACTIVATION,
             fused=_CLAMPS,
         ),

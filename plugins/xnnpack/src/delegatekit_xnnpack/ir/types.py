@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: XNN_MAX_TENSOR_DIMS of XNNPACK.
 MAX_RANK = 6
+#: The limit of a bias, in steps of the sums: the sums must not leave 32 bits either.
+LARGEST_BIAS = 2**30
 
 Shape: TypeAlias = tuple[Size, ...]
 

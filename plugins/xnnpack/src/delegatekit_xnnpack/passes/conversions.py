@@ -18,7 +18,7 @@ from delegatekit_toolkit.quantized import pack_nibbles
 from ..ir import operators as ops
 from ..ir.formats import numbers
 from ..ir.graph import Graph, Node, Value
-from ..ir.types import HALF_TYPES, DataType, Format, PerChannelQuantization, PerTensorQuantization, static
+from ..ir.types import HALF_TYPES, LARGEST_BIAS, DataType, Format, PerChannelQuantization, PerTensorQuantization, static
 from .unread import drop_unread
 
 #: The range of the ratio of the input's scale (for products: of both inputs') to the output's. XNNPACK refuses products
@@ -26,8 +26,6 @@ from .unread import drop_unread
 _MOST_OF_WEIGHTS = 256.0
 _MOST_OF_CONVERSIONS = 128.0
 _MOST_OF_ARITHMETIC = 2.0**16
-#: The limit of a bias, in steps of the sums: the sums must not leave 32 bits either.
-_LARGEST_BIAS = 2**30
 _FLOAT32 = torch.finfo(torch.float32)
 
 
@@ -152,7 +150,7 @@ def _bias(bias: Value, input_scale: float, weight: Value) -> Value | None:
         step = input_scale * weight.quantization.scales.double()
         quantization, datatype = PerChannelQuantization(step.float(), 0), DataType.QCINT32
     integers = (real / step).round()
-    if integers.abs().max() > _LARGEST_BIAS:
+    if integers.abs().max() > LARGEST_BIAS:
         return None
     return Value(bias.shape, datatype, integers.to(torch.int32), quantization)
 
