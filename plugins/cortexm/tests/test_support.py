@@ -11,6 +11,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import delegatekit
+from delegatekit_conformance import testkit
+from delegatekit_cortexm import plugin
+from delegatekit_cortexm.options import CortexMOptions
 from delegatekit_toolkit.testing import as_module
 
 
@@ -80,3 +83,14 @@ def test_a_sum_whose_result_has_far_smaller_steps_is_left() -> None:
     module = delegatekit.quantize(model, [(x, x)], backend="cortexm", progress=False)
     told = reasons(module, x, x)["aten.sub.Tensor"]
     assert "of its result is too small beside" in told
+
+
+def test_a_bias_that_integers_cannot_hold_is_left() -> None:
+    layer = nn.Linear(16, 8)
+    nn.init.normal_(layer.weight, std=1e-6)
+    model, x = nn.Sequential(layer).eval(), 1e-12 * torch.randn(4, 16)
+    module = delegatekit.quantize(model, [(x,)], backend="cortexm", progress=False)
+    found = testkit.refusals(plugin.create_partitioner(CortexMOptions()), module, x)
+    assert any("in steps of its sums exceeds 32 bits" in reason for reason in found), found
+    program = delegatekit.lower(module, (x,), backends=["cortexm"])
+    torch.testing.assert_close(delegatekit.load(program.buffer)["forward"](x), module(x))

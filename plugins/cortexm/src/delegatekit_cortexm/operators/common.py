@@ -82,8 +82,15 @@ def constant_weight(weight_name: str, bias_name: str, channel_axis: int = 0) -> 
         axis = 1 if call.get("transposed", False) else channel_axis
         if found.axis not in (None, axis):
             return f"its weight {weight.name} has scales along axis {found.axis}"
-        is_known = bias is None or bias.is_constant or (bias.integers is not None and bias.integers.is_constant)
-        return None if is_known else f"its bias {bias.name} is computed"
+        if bias is None or (bias.integers is not None and bias.integers.is_constant):
+            return None
+        if bias.constant is None:
+            return f"its bias {bias.name} is computed"
+        activation = next(item.quantization for item in call.operands if item not in (weight, bias))
+        if activation is None:
+            return None  # has a reason of its own
+        most = bias.constant.detach().double().abs() / torch.as_tensor(found.scale) / activation.scale
+        return None if float(most.max()) <= _INT32 else f"its bias {bias.name} in steps of its sums exceeds 32 bits"
 
     return check
 
