@@ -50,6 +50,14 @@ def test_a_declaration_reads_as_text():
     assert TensorQuantization("int8", -127).range == (-127, 127)
 
 
+def test_the_type_of_scales_is_that_of_weights_outside_static_schemes():
+    weights = QuantizationScheme("w", "", "dynamic", (QuantizationRule(("linear",), DYNAMIC, GROUPS),))
+    (rule,) = weights.with_scales("float16").rules
+    assert rule == QuantizationRule(("linear",), DYNAMIC, replace(GROUPS, scale_dtype="float16"))
+    static = QuantizationScheme("s", "", rules=(QuantizationRule(("linear",), INT8, WEIGHT),))
+    assert static.with_scales("float16") == static
+
+
 @pytest.mark.parametrize(
     "make, message",
     [

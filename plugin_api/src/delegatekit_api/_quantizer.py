@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -346,3 +346,17 @@ class QuantizationScheme:
     def operators(self) -> tuple[str, ...]:
         """The operators of all rules, each once."""
         return tuple(dict.fromkeys(name for rule in self.rules for name in rule.operators))
+
+    def with_scales(self, dtype: str) -> QuantizationScheme:
+        """The same with weights whose scales have this type (`TensorQuantization.scale_dtype`), for backends whose
+        options choose it. A static scheme stays as it is.
+
+        >>> rule = QuantizationRule(("linear",), weight=TensorQuantization("int4", symmetric=True))
+        >>> QuantizationScheme("int4", "", "weight-only", (rule,)).with_scales("float16").rules[0].weight.scale_dtype
+        'float16'
+        """
+        if self.kind == "static":
+            return self
+        weights = [rule.weight and replace(rule.weight, scale_dtype=dtype) for rule in self.rules]
+        rules = [replace(rule, weight=weight) for rule, weight in zip(self.rules, weights, strict=True)]
+        return replace(self, rules=tuple(rules))

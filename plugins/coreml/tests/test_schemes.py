@@ -72,6 +72,24 @@ def test_a_quantized_program_is_near_the_float_one_in_half_precision(scheme: str
     assert signal_to_noise(lowered.run()[0], wanted) > least
 
 
+@pytest.mark.parametrize("precision", ["float16", "float32"])
+@pytest.mark.parametrize("scheme", ["int8-weight-only", "int4-weight-only"])
+def test_scales_of_weights_are_those_of_the_file(scheme: str, precision: str) -> None:
+    rows, options = torch.randn(3, 96).half().float(), {"target": "ios18", "precision": precision}
+    module = delegatekit.quantize(
+        nn.Sequential(nn.Linear(96, 24)).eval(), [(rows,)], backend="coreml", scheme=scheme, options=options
+    )
+    (scales,) = (value for name, value in module.state_dict().items() if name.endswith("_scale"))
+    assert torch.equal(scales, scales.half().float()) == (precision == "float16")
+    held = scales.half() if precision == "float16" else scales
+    lowered = lower(module, rows, backend="coreml", options=options)
+    assert held.numpy().tobytes() in lowered.delegate.blob
+    (result,), wanted = lowered.run(), module(rows).detach()
+    # In half precision weights and results are rounded to 11 bits.
+    allowed = 2 * 2.0**-11 * float(wanted.abs().max()) if precision == "float16" else 0.0
+    torch.testing.assert_close(result, wanted, rtol=0, atol=allowed)
+
+
 def test_four_bits_take_half_of_eight() -> None:
     def weights(scheme: str) -> int:
         model = nn.Sequential(nn.Linear(512, 512, bias=False)).eval()

@@ -92,7 +92,8 @@ class Weights:
         )
         if zero_point is None:
             zero_point = torch.zeros_like(scale, dtype=dtype)
-        scale = scale.to(getattr(torch, given.scale_dtype)).to(scale.dtype)  # before the weight is rounded with it
+        held = getattr(torch, given.scale_dtype)
+        scale = scale.clamp(max=torch.finfo(held).max).to(held).to(scale.dtype)  # before the weight is rounded with it
         return primitives.quantize_affine(values, blocks, scale, zero_point, dtype, low, high), scale, zero_point
 
 

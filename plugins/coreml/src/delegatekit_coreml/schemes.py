@@ -65,4 +65,6 @@ _SINCE: Final = ((IOS17, _STATIC), (IOS16, _WEIGHTS), (IOS18, _GROUPS))
 def schemes(options: CoreMLOptions) -> tuple[QuantizationScheme, ...]:
     """The schemes that the deployment target supports."""
     target = TARGETS[options.target]
-    return tuple(scheme for oldest, scheme in _SINCE if oldest <= target)
+    found = tuple(scheme for oldest, scheme in _SINCE if oldest <= target)
+    # Scales have the type of the numbers that the integers are unpacked to.
+    return tuple(scheme.with_scales(options.precision) for scheme in found)

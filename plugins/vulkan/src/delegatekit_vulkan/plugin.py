@@ -21,7 +21,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="GPUs of phones and desktops through Vulkan (float32, float16, int8, int4 weights)",
-        api_version=ApiVersion(2, 2),
+        api_version=ApiVersion(2, 4),
         options=VulkanOptions,
         supports_dynamic_shapes=True,
         owns_state=True,
@@ -38,7 +38,7 @@ targets = lazy_hook("targets", "delegatekit_vulkan.targets:list_targets")
 passes = lazy_hook("passes", "delegatekit_vulkan.support:PASSES")
 create_partitioner = lazy_hook("create_partitioner", "delegatekit_vulkan.support:VulkanPartitioner")
 preprocess = lazy_hook("preprocess", "delegatekit_vulkan.compile:compile_partition")
-quantization_schemes = lazy_hook("quantization_schemes", "delegatekit_vulkan.schemes:SCHEMES")
+quantization_schemes = lazy_hook("quantization_schemes", "delegatekit_vulkan.schemes:schemes")
 create_runtime = lazy_hook("create_runtime", "delegatekit_vulkan.runtime:VulkanRuntime")
 blob_operators = lazy_hook("blob_operators", "delegatekit_vulkan.blob.operators:operators")
 documentation = lazy_documentation("delegatekit_vulkan.support:TABLE")

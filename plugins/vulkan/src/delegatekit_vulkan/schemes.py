@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from delegatekit_api.schemes import (
     PER_CHANNEL,
@@ -13,6 +13,9 @@ from delegatekit_api.schemes import (
     per_group,
 )
 
+if TYPE_CHECKING:
+    from .options import VulkanOptions
+
 _ACTIVATION: Final = TensorQuantization("int8", observer="histogram")
 _WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL)
 #: Four bits use the whole range of the type, as in torchao's configs.
@@ -21,7 +24,7 @@ _ROWS: Final = TensorQuantization("int8", granularity=PER_TOKEN, dynamic=True)
 
 _CLAMPS: Final = ("relu", "relu6", "hardtanh", "clamp")
 
-SCHEMES: Final = (
+_SCHEMES: Final = (
     QuantizationScheme(
         "int8",
         "convolutions, linear layers and sums on int8, a scale for each output channel of the weights",
@@ -58,3 +61,8 @@ SCHEMES: Final = (
         rules=(QuantizationRule(("linear",), input=_ROWS, weight=_GROUPS),),
     ),
 )
+
+
+def schemes(options: VulkanOptions) -> tuple[QuantizationScheme, ...]:
+    """The schemes, with scales of weights in the device's type of numbers."""
+    return tuple(scheme.with_scales("float16" if options.fp16 else "float32") for scheme in _SCHEMES)
