@@ -5,6 +5,7 @@ Both sum the same products in float32, in another order: results agree to the la
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -329,21 +330,33 @@ def test_a_convolution_used_twice_has_one_constant(multiplies_integers):
 
 
 @pytest.mark.parametrize(
-    ("group", "features", "datatype"),
-    [(32, 64, DataType.QBINT4), (0, 64, DataType.QCINT4), (0, 7, DataType.QCINT8)],
-    ids=["groups", "channels", "an odd number of channels"],
+    ("group", "features", "scales", "datatype"),
+    [
+        (32, 64, torch.float32, DataType.QBINT4),
+        (32, 64, torch.bfloat16, DataType.QBINT4),
+        (0, 64, torch.float32, DataType.QCINT4),
+        (0, 7, torch.float32, DataType.QCINT8),
+    ],
+    ids=["groups", "groups with short scales", "channels", "an odd number of channels"],
 )
-def test_dynamic_rows_with_weights_of_four_bits(group, features, datatype, lower_whole):
+def test_dynamic_rows_with_weights_of_four_bits(group, features, scales, datatype, lower_whole):
     granularity = quantization.granularity.PerGroup(group) if group else quantization.granularity.PerAxis(0)
-    config = quantization.Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=granularity)
+    config = quantization.Int8DynamicActivationIntxWeightConfig(
+        weight_dtype=torch.int4, weight_granularity=granularity, weight_scale_dtype=scales
+    )
     module = nn.Sequential(nn.Linear(features, 16), nn.ReLU(), nn.Linear(16, 5)).eval()
     quantization.quantize_(module[0], config)
     inputs = x(3, features)
-    lowered = lower_whole(module, inputs)
+    rounds = group > 0 and scales == torch.float32
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        lowered = lower_whole(module, inputs)
+    texts = [str(warning.message) for warning in told if "XNNPACK" in str(warning.message)]
+    assert [("(16, 64) in groups of 32 become bfloat16" in text) for text in texts] == [True] * rounds
     (result,) = lowered.run()
     wanted = module(inputs)
-    # XNNPACK has scales of groups in bfloat16, torchao's own config in float32, which eager computes with.
-    allowed = 2.0**-8 if group else 2.0**-18
+    # XNNPACK has scales of groups in bfloat16, 8 bits, where eager computes with float32 ones.
+    allowed = 2.0**-8 if rounds else 2.0**-18
     assert (result - wanted).abs().max() <= allowed * wanted.abs().max()
     assert lowered.nodes["Convert"] == 1 and lowered.nodes["FullyConnected"] == 2
     assert datatype in {value.datatype for value in tensors(lowered).values()}

@@ -9,8 +9,8 @@ import torch
 from delegatekit_api.schemes import Quantization
 from delegatekit_toolkit.quantized import real_numbers
 
-from .graph import Value
-from .types import DataType, Format, PerChannelQuantization, PerGroupQuantization, PerTensorQuantization, static
+from .graph import Graph, Value
+from .types import DataType, Format, PerChannelQuantization, PerGroupQuantization, PerTensorQuantization, Shape, static
 
 #: PyTorch's floating-point types that XNNPACK supports.
 FLOATS: Final = {
@@ -65,6 +65,17 @@ def numbers(value: Value) -> torch.Tensor:
         case PerGroupQuantization(scales, group):
             return real_numbers(data.reshape(static(value.shape)), scales, group=group)
     raise AssertionError(f"a constant quantized as {value.quantization}")
+
+
+def rounded_groups(graph: Graph) -> list[tuple[Shape, int]]:
+    """The shape and group size of each weight whose scales lose digits in bfloat16, the type of those of groups."""
+    weights = dict.fromkeys(value for node in graph.nodes for value in node.inputs)
+    found = []
+    for value in weights:
+        match value.quantization:
+            case PerGroupQuantization(scales, group) if not torch.equal(scales, scales.bfloat16().float()):
+                found.append((value.shape, group))
+    return found
 
 
 def narrowed(weight: torch.Tensor) -> torch.Tensor:
