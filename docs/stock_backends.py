@@ -51,11 +51,14 @@ class Comparison:
     sample: int = 1
     #: An option of ExecuTorch's backend, "key=value"; none if empty.
     option: str = ""
+    #: CPU seconds of an example; the suite's own limit if 0.
+    seconds: int = 0
 
     def more(self, name: str) -> tuple[str, ...]:
         """The options of a run beside those that all have."""
         shard = ("--shard", f"1/{self.sample}") if self.sample > 1 else ()
-        return (*shard, *(("--option", self.option) if self.option and name == self.stock else ()))
+        limit = ("--timeout", str(self.seconds)) if self.seconds and name == self.stock else ()
+        return (*shard, *limit, *(("--option", self.option) if self.option and name == self.stock else ()))
 
     def file(self, folder: Path, name: str, kind: str = "") -> Path:
         """The file of a run, or what was found out of it."""
@@ -73,13 +76,16 @@ COMPARED: Final = (
     Comparison("executorch.qnn", "qnn", sample=16),
     Comparison("executorch.xnnpack", "xnnpack", QUANTIZED, sample=4),
     Comparison("executorch.ethosu", "ethosu", QUANTIZED, sample=4),
-    Comparison("executorch.coreml", "coreml", QUANTIZED, sample=4, option="target=iOS17"),
+    # Its quantizer exports 405 patterns for each model: 100 seconds for a linear layer.
+    Comparison("executorch.coreml", "coreml", QUANTIZED, sample=8, option="target=iOS17", seconds=400),
     Comparison("executorch.vulkan", "vulkan", QUANTIZED, sample=4),
 )
 COMMAND: Final = "delegatekit conform run NAME --quick --jobs 1 --no-stock --select 'CASES' --json NAME.json"
 CORRECT: Final = ("delegated", "partly", "nothing_delegated")
 #: Names, numbers and dtypes of one example in an explanation.
 _PARTICULAR: Final = re.compile(r"\b\w+_\d+\b|\b\d+\b|torch\.[a-z]+\d+|\[[^]]*\]|(?<!\w)'[^']*'")
+#: The folders of a source file.
+_FOLDERS: Final = re.compile(r"(?<=\s)/(?:[\w.-]+/)+")
 #: Letters of an explanation that the page shows.
 _LONGEST: Final = 150
 
@@ -230,7 +236,7 @@ def _class(detail: str) -> str:
         return "infinities where the reference has none, or the other way round"
     if "relative error" in detail:
         return "an error above the tolerance"
-    text = _PARTICULAR.sub("...", " ".join(detail.split())).replace("|", "\\|")
+    text = _PARTICULAR.sub("...", _FOLDERS.sub("", " ".join(detail.split()))).replace("|", "\\|")
     return text if len(text) <= _LONGEST else text[:_LONGEST].rsplit(" ", 1)[0] + " ..."
 
 

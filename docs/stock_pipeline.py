@@ -59,6 +59,8 @@ def main(arguments: list[str]) -> None:
                 known[key] = _stage(fault, report["backend"]["name"])
                 made.write_text(json.dumps(known, indent=1), "utf-8")
         return
+    if not known:
+        made.write_text("{}", "utf-8")
     while any(key not in known for key, _ in faults(report)):
         before = len(known)
         subprocess.run([sys.executable, __file__, str(source), str(made), "--here"], check=False, timeout=3600)
