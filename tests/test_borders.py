@@ -30,7 +30,9 @@ EVERY = [*PACKAGES, *examples()]
 OURS = {package.module: package for package in EVERY}
 
 #: Modules that no plugin, and no other package that plugins may need, imports.
-UPSTAIRS = frozenset({"delegatekit", "delegatekit-tools", "delegatekit-executorch", "delegatekit-conformance"})
+UPSTAIRS = frozenset(
+    {"delegatekit", "delegatekit-tools", "delegatekit-executorch", "delegatekit-llm", "delegatekit-conformance"}
+)
 #: Distribution -> those of ours that it may import.
 BELOW = {
     "delegatekit-api": frozenset[str](),
@@ -38,6 +40,9 @@ BELOW = {
     "delegatekit": frozenset({"delegatekit-api", "delegatekit-toolkit"}),
     "delegatekit-tools": frozenset({"delegatekit-api", "delegatekit-toolkit", "delegatekit"}),
     "delegatekit-executorch": frozenset({"delegatekit-api", "delegatekit-toolkit", "delegatekit", "delegatekit-tools"}),
+    "delegatekit-llm": frozenset(
+        {"delegatekit-api", "delegatekit-toolkit", "delegatekit", "delegatekit-tools", "delegatekit-executorch"}
+    ),
     "delegatekit-conformance": frozenset(
         {"delegatekit-api", "delegatekit-toolkit", "delegatekit", "delegatekit-tools", "delegatekit-executorch"}
     ),

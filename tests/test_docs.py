@@ -296,6 +296,7 @@ def test_the_picture_of_packages_shows_who_needs_whom() -> None:
     folders = {package.distribution: str(package).partition("/")[0] for package in packages()}
     graph: dict[str, set[str]] = {name: set() for name in folders.values()}
     for package in packages():
-        graph[folders[package.distribution]] |= {folders[name] for name in package.requirements if name in folders}
+        folder = folders[package.distribution]
+        graph[folder] |= {folders[name] for name in package.requirements if name in folders} - {folder}
     graph["core"].discard("tools")  # an extra of the core brings them for convenience; no module of it imports them
     assert picture("packages") == reduced(graph)

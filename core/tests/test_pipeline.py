@@ -347,7 +347,7 @@ REFUSED: dict[str, tuple[Any, type[DelegateKitError], str]] = {
     "a model that returns its cache": (
         lambda: delegatekit.lower(_Cached(), (X,), backends=[]),
         LoweringError,
-        r"model\.config\.use_cache = False.*StaticCache",
+        r"model\.config\.use_cache = False.*lower-llm",
     ),
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..pipeline import Source
+from ..plugins.answers import named
 from .console import usage
 from .imported import attribute_of, call_users, is_package, module_of
 
@@ -98,7 +99,4 @@ def _explain_form(text: str) -> None:
 
 
 def _kind(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"a tuple of {len(value)}"
-    name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeio' else 'a'} {name}"
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else named(type(value))

@@ -19,10 +19,7 @@ from ..errors.foreign import torch_logs_nothing
 #: A module with its example inputs, or its torch.export result.
 Model: TypeAlias = Union["torch.nn.Module", ExportedProgram]
 
-_CACHE: Final = (
-    "the model returns its cache: set model.config.use_cache = False, or, to keep one between calls, wrap the model in "
-    "a module that gives it a transformers.StaticCache and returns the logits"
-)
+_CACHE: Final = "the model returns its cache: set model.config.use_cache = False, or use lower-llm (delegatekit-llm)"
 #: The folder of PyTorch's own source.
 _TORCH: Final = str(Path(torch.__file__).parent)
 

@@ -133,6 +133,7 @@ class Lowering(Partitioning):
             and the reasons, before anything is compiled.
         compiling: How the backends' compilers run. In processes of their own, several at a time, with limits, with or
             without the cache of what was compiled before.
+        constant_methods: Methods without inputs by name, and what each returns. A bool, int, float, str, or a sequence.
     """
 
     external: External = False
@@ -141,6 +142,13 @@ class Lowering(Partitioning):
     budget: Budget | None = None
     min_delegated: Minimum | None = None
     compiling: Compiling | None = None
+    constant_methods: Mapping[str, Any] | None = None
+
+    def programs(self, stage: AbstractContextManager[Any] | None = None) -> dict[str, ExportedProgram]:
+        """The model's programs, and those of the constant methods. Raises LoweringError."""
+        from delegatekit_toolkit.constant_methods import with_constants
+
+        return with_constants(super().programs(stage), self.constant_methods)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,7 +82,7 @@ def wrong(value: Any, kind: Any, what: str) -> str | None:
 def _wrong_class(value: Any, kind: Any, what: str) -> str | None:
     number = kind in (int, float) and not isinstance(value, bool) and isinstance(value, int)
     if not number and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-        return _not(value, _name(kind), what)
+        return _not(value, named(kind), what)
     if kind is str:
         try:
             value.encode()
@@ -107,7 +107,7 @@ def _wrong_option(value: Any, options: Sequence[Any], what: str) -> str | None:
     if None in found:
         return None
     inside = [fault for fault in found if fault is not None and not fault.startswith(f"{what} is ")]
-    return inside[0] if inside else _not(value, " or ".join(map(_name, options)), what)
+    return inside[0] if inside else _not(value, " or ".join(map(named, options)), what)
 
 
 def _is_of_another_class(value: Any, kind: Any) -> bool:
@@ -138,7 +138,7 @@ def _not(value: Any, kind: str, what: str) -> str:
     return f"{what} is {shown(value)}, not {kind}"
 
 
-def _name(kind: Any) -> str:
+def named(kind: Any) -> str:
     """A type in words: "a str", "an Availability"."""
     bare = _bare_name(kind)
     return bare if bare == "None" else f"{'an' if bare[0] in 'AEIOUaeiou' else 'a'} {bare}"

@@ -1,0 +1,70 @@
+"""Caches of keys and values: buffers of fixed size that are exported with the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class CacheShape:
+    """The keys and values of one attention layer, for one token: their heads, and the sizes of each."""
+
+    heads: int
+    key_size: int
+    value_size: int
+    #: Tokens that a query sees, itself included; None for all before it.
+    window: int | None = None
+
+    def tokens(self, context: int, chunk: int) -> int:
+        """The tokens that the cache keeps, if `chunk` tokens at most are written before they are read.
+
+        Of a window, the first query of a chunk still sees `window - 1` tokens before it.
+        """
+        return context if self.window is None else min(context, self.window - 1 + chunk)
+
+
+class KeyValueCache(torch.nn.Module):
+    """The keys and values of one attention layer, (1, heads, tokens, size) each.
+
+    Token p is in place p, or, where there are fewer places than tokens of context, in place p modulo their number.
+    """
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def __init__(self, shape: CacheShape, context: int, chunk: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.window = shape.window
+        self.tokens = shape.tokens(context, chunk)
+        #: True if a place is used again for a later token.
+        self.is_ring = self.tokens < context
+        self.register_buffer("keys", torch.zeros(1, shape.heads, self.tokens, shape.key_size, dtype=dtype))
+        self.register_buffer("values", torch.zeros(1, shape.heads, self.tokens, shape.value_size, dtype=dtype))
+
+    def write(self, positions: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Put the keys and values of tokens, (1, heads, n, size), into their places; `positions` is (n,)."""
+        places = torch.remainder(positions, self.tokens) if self.is_ring else positions
+        self.keys.index_copy_(2, places, keys)
+        self.values.index_copy_(2, places, values)
+
+    def visible(self, positions: torch.Tensor) -> torch.Tensor:
+        """The places that queries at `positions`, the last that were written, may see: bool (n, tokens)."""
+        places = torch.arange(self.tokens)
+        held = places
+        if self.is_ring:
+            last = positions[-1:]
+            held = last - torch.remainder(last - places, self.tokens)
+        queries = positions[:, None]
+        seen = held <= queries
+        if self.is_ring:  # places that nothing was written to hold tokens before the first
+            seen = seen & (held >= 0)
+        if self.window is not None:
+            seen = seen & (held > queries - self.window)
+        return seen
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        self.keys.zero_()
+        self.values.zero_()

@@ -1,0 +1,1 @@
+"""The commands `delegatekit lower-llm` and `delegatekit generate`."""

@@ -1,0 +1,53 @@
+"""`delegatekit generate`: text from a lowered language model, as it comes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from delegatekit import cli
+
+
+def generate(
+    file: Annotated[Path, typer.Argument(help="A .pte file of `delegatekit lower-llm`.", callback=cli.given_file)],
+    prompt: Annotated[str, typer.Argument(help="The text to go on with; - reads it from stdin.")],
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="The model's tokenizer.json. By default the one beside the file.")
+    ] = None,
+    tokens: Annotated[int, typer.Option("--tokens", "-n", min=1, help="New tokens, at most.")] = 128,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token, more draws one.")] = 0.0,
+    top_p: Annotated[
+        float,
+        typer.Option(min=0.0, max=1.0, help="Draw from the likeliest tokens that have this probability together."),
+    ] = 1.0,
+    seed: cli.SeedOption = 0,
+    stop: Annotated[list[str], typer.Option(help="A token that ends the text, besides the model's own; repeat.")] = [],  # noqa: B006
+    chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
+    stock: Annotated[bool, typer.Option("--stock", help="Run it in ExecuTorch's own text runner.")] = False,
+) -> None:
+    """Generate text with a lowered language model; the speeds are told at the end, on stderr."""
+    from ..generation import Generator, Sampling
+    from ..stock import stream
+    from ..vocabulary import Vocabulary
+
+    if stock and (stop or top_p != 1.0 or seed):
+        cli.usage("ExecuTorch's runner has neither --stop, --top-p nor --seed", "leave them out, or leave --stock out")
+    place = file.with_name("tokenizer.json") if tokenizer is None else tokenizer
+    text = sys.stdin.read() if prompt == "-" else prompt
+    if chat:
+        text = Vocabulary(place).chat(text)
+    told: list[object] = []
+    if stock:
+        pieces = stream(file, place, text, tokens=tokens, temperature=temperature, told=told.append)
+    else:
+        sampling = Sampling(temperature, top_p, seed)
+        pieces = Generator(file, place).stream(text, tokens=tokens, sampling=sampling, stop=stop, told=told.append)
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+    for line in told:
+        cli.remark(str(line))

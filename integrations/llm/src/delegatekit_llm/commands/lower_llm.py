@@ -1,0 +1,102 @@
+"""`delegatekit lower-llm`: from a folder of Hugging Face transformers to a file for ExecuTorch's text runner."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from delegatekit import cli
+
+if TYPE_CHECKING:
+    from delegatekit.quantization import QuantizationReport
+
+
+@cli.results_alone
+def lower_llm(
+    folder: Annotated[Path, typer.Argument(help="A folder with config.json, *.safetensors and tokenizer.json.")],
+    backend: Annotated[
+        list[str],
+        typer.Option(
+            "--backend", "-b", help="A backend; repeat in priority order.", autocompletion=cli.installed_backends
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The .pte file; the tokenizer's files go beside it. By default NAME/NAME.pte."
+        ),
+    ] = None,
+    context: Annotated[
+        int, typer.Option(min=1, help="Tokens that the cache keeps: of prompt and answer together.")
+    ] = 2048,
+    chunk: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of one call, at most; by default 512, or the context.")
+    ] = None,
+    scheme: Annotated[
+        str | None,
+        typer.Option(help="Quantize the weights by this scheme of the first backend (`delegatekit schemes`)."),
+    ] = None,
+    group_size: Annotated[
+        int | None, typer.Option(min=1, help="Size of the weights' groups, if the scheme has some.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="What is computed with: float32, float16 or bfloat16.")] = "float32",
+    all_logits: Annotated[bool, typer.Option("--all-logits", help="Return the logits of all tokens.")] = False,
+    external: Annotated[
+        bool, typer.Option("--external", help="Weights in a data file (.ptd) beside the .pte.")
+    ] = False,
+    option: cli.SettingOption = [],  # noqa: B006
+    unknown_family: Annotated[
+        bool,
+        typer.Option("--unknown-family", help="Try a model type that is not known, and compare it with the model."),
+    ] = False,
+    as_json: cli.JsonOption = False,
+) -> None:
+    """Lower a language model to backends: a .pte file for `delegatekit generate` and ExecuTorch's text runner."""
+    from delegatekit import report
+    from delegatekit.files import PTE, check_outputs
+
+    name = folder.resolve().name
+    place = Path(name, f"{name}.pte") if output is None else output
+    if output is not None or place.parent.exists():
+        check_outputs(place, inputs=[folder / "config.json", *folder.glob("*.safetensors")])
+    cli.question_place("--output", place, PTE)
+    with cli.progress():
+        from ..lowering import lower
+
+        model = lower(
+            folder,
+            backend,
+            context=context,
+            chunk=chunk,
+            scheme=scheme,
+            group_size=group_size,
+            dtype=dtype,
+            all_logits=all_logits,
+            known_family=not unknown_family,
+            options=cli.settings(option, backend),
+            external=external,
+        )
+        if output is None:
+            place.parent.mkdir(exist_ok=True)
+        written = model.save(place)
+    found = report(model.program)
+    if as_json:
+        cli.print_json(found)
+        return
+    if model.quantization is not None:
+        cli.show(model.quantization, _quantized)
+    cli.show(found, str)
+    for path in written:
+        cli.say(f"wrote {path} ({path.stat().st_size:,} bytes)")
+    cli.say(f"try it: delegatekit generate {written[-1]} 'Once upon a time'")
+
+
+def _quantized(report: QuantizationReport) -> str:
+    """The number of quantized layers, and for those that are not, each reason once."""
+    lines = [f"{report.scheme}: {len(report.quantized)} of {len(report.layers)} layers are quantized"]
+    for reason, count in Counter(layer.reason for layer in report.kept).most_common():
+        lines.append(f"  {count} stay in float: {reason}")
+    return "\n".join(lines)

@@ -1,0 +1,122 @@
+"""A language model as a module that can be exported: tokens and their position in, logits out, caches as buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from delegatekit.errors.misuse import WrongArgumentError
+from delegatekit_api import UnsupportedError
+
+from .attention import IMPLEMENTATION, Probe, Step, within
+from .caches import CacheShape, KeyValueCache
+from .families import check_family
+from .rotary import exportable_frequencies
+
+
+class Decoder(torch.nn.Module):
+    """A model of transformers with caches for `context` tokens, of which at most `chunk` are new in a call.
+
+    `decoder(tokens, start_pos)`: tokens are int64 (1, n), n up to `chunk`; start_pos, int64 (1,), is the number of
+    tokens before them. Returns the logits of the last token, (1, 1, vocabulary), or of all, (1, n, vocabulary). The
+    tokens from `start_pos` on are forgotten. The model is not copied, but put into eval mode; it can be called by
+    itself as before.
+
+    Raises UnsupportedError for a family that is not known (unless `known_family` is False), and for attention that
+    cannot be done over these caches; WrongArgumentError for sizes that do not go together.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        context: int,
+        chunk: int | None = None,
+        *,
+        all_logits: bool = False,
+        known_family: bool = True,
+    ) -> None:
+        super().__init__()
+        self.config: Any = model.config
+        if known_family:
+            check_family(self.config)
+        self.context = context
+        self.chunk = min(context, 512) if chunk is None else chunk
+        self.all_logits = all_logits
+        _check_sizes(self.config, self.context, self.chunk)
+        self.model = model
+        dtype = next(model.parameters()).dtype
+        self.caches = torch.nn.ModuleList(
+            KeyValueCache(shape, self.context, self.chunk, dtype) for shape in self._cache_shapes()
+        )
+        self.eval()
+
+    def forward(self, tokens: torch.Tensor, start_pos: torch.Tensor) -> torch.Tensor:
+        """The logits of the last token, or of all: see the class."""
+        positions = start_pos + torch.arange(tokens.shape[1])
+        caches: Any = self.caches
+        return self._called(Step(caches, positions), tokens, positions)
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        for cache in self.caches:
+            cache.reset()  # type: ignore[operator]
+
+    def _called(self, step: Step | Probe, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        with within(step), _implementation(self.config), exportable_frequencies(self.model, self.context):
+            found: tuple[torch.Tensor, ...] = self.model(
+                input_ids=tokens,
+                position_ids=positions[None],
+                past_key_values=step,
+                use_cache=True,
+                logits_to_keep=0 if self.all_logits else 1,
+                return_dict=False,
+            )
+        return found[0]
+
+    def _cache_shapes(self) -> list[CacheShape]:
+        """The keys and values that each layer keeps, found by a call without any computation."""
+        probe = Probe()
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            self._called(probe, torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
+        if sorted(probe.shapes) != list(range(len(probe.shapes))) or not probe.shapes:
+            raise UnsupportedError(
+                f"its layers keep keys and values under the numbers {sorted(probe.shapes)}",
+                where=type(self.model).__name__,
+                hint="a decoder whose layers call past_key_values.update with their own numbers is needed",
+            )
+        return [probe.shapes[layer] for layer in range(len(probe.shapes))]
+
+
+@contextmanager
+def _implementation(config: Any) -> Iterator[None]:
+    """The model calls our attention meanwhile."""
+    before = config._attn_implementation
+    config._attn_implementation = IMPLEMENTATION
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def _check_sizes(config: Any, context: int, chunk: int) -> None:
+    limit = _positions(config)
+    for name, value, most, what in (
+        ("context", context, limit, "the positions that the model has"),
+        ("chunk", chunk, context, "the context"),
+    ):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise WrongArgumentError(f"{name} is {value!r}", where="decoder", hint="a number of tokens, from 1")
+        if most is not None and value > most:
+            raise WrongArgumentError(f"{name} is {value}, more than {what}: {most}", where="decoder")
+
+
+def _positions(config: Any) -> int | None:
+    """The positions that a model is made for; None if its configuration does not tell."""
+    found: int | None = getattr(config, "max_position_embeddings", None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    # These frequencies are made for texts that are longer by a factor; those of other kinds count it already.
+    return int(found * rope["factor"]) if found and rope.get("rope_type") == "dynamic" else found

@@ -1,0 +1,117 @@
+"""Folders as `save_pretrained` leaves them: the model, and the files that tell its tokens."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from delegatekit.errors.misuse import MissingFileError
+from delegatekit_api import FormatError, LoweringError
+
+from .families import check_family
+
+#: What a tokenizer and a chat need, as the folder has it; it is written beside the file.
+BESIDE: Final = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "generation_config.json",
+)
+CONFIG: Final = "config.json"
+_DTYPES: Final = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def load_model(folder: Path, dtype: str = "float32", *, known_family: bool = True) -> torch.nn.Module:
+    """The model of a folder, in eval mode. No code of the folder is run.
+
+    Raises MissingFileError for a folder without config.json or weights, FormatError for one that cannot be read, and
+    UnsupportedError for a family that is not known.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if not (folder / CONFIG).is_file():
+        raise MissingFileError(
+            f"has no {CONFIG}" if folder.is_dir() else "is not a folder",
+            where=str(folder),
+            hint="a folder with config.json, *.safetensors and tokenizer.json is needed, as save_pretrained writes it",
+        )
+    if not any(folder.glob("*.safetensors")):
+        raise MissingFileError(
+            "has no *.safetensors", where=str(folder), hint="model.save_pretrained(folder) writes them"
+        )
+    if dtype not in _DTYPES:
+        raise LoweringError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}", where=str(folder))
+    with _reading(folder):
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    if known_family:
+        check_family(config)
+    with _reading(folder):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder,
+            config=config,
+            dtype=_DTYPES[dtype],
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    model, told = loaded
+    if missing := sorted(told["missing_keys"]):
+        raise FormatError(
+            f"has no weights for {', '.join(missing[:4])}{' ...' if len(missing) > 4 else ''}",
+            where=str(folder),
+            hint="they would be random: config.json and the weights are of different models, or a shard is missing",
+        )
+    found: torch.nn.Module = model.eval()
+    return found
+
+
+def files_beside(folder: Path) -> dict[str, bytes]:
+    """The tokenizer's files and the chat template, by name."""
+    return {name: (folder / name).read_bytes() for name in BESIDE if (folder / name).is_file()}
+
+
+def token_ids(model: Any, files: Mapping[str, bytes]) -> dict[str, list[int]]:
+    """The numbers of the tokens that begin and end a text: "bos" and "eos", empty if the model has none.
+
+    generation_config.json comes first, as in transformers.
+    """
+    generation = json.loads(files["generation_config.json"]) if "generation_config.json" in files else {}
+    found = {}
+    for kind in ("bos", "eos"):
+        name = f"{kind}_token_id"
+        given = generation.get(name, getattr(model.config, name, None))
+        found[kind] = [] if given is None else [int(item) for item in (given if isinstance(given, list) else [given])]
+    return found
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """What transformers raises becomes a FormatError of the folder; nothing is downloaded, and no note is shown."""
+    from transformers.utils import logging as notes
+
+    told: Any = notes
+    before, bars, level = os.environ.get("HF_HUB_OFFLINE"), told.is_progress_bar_enabled(), told.get_verbosity()
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    told.set_verbosity(logging.CRITICAL)
+    told.disable_progress_bar()
+    try:
+        yield
+    except Exception as error:
+        text = (str(error).strip().splitlines() or [""])[0]
+        raise FormatError(f"cannot be read: {type(error).__name__}: {text}", where=str(folder)) from error
+    finally:
+        told.set_verbosity(level)
+        if bars:
+            told.enable_progress_bar()
+        if before is None:
+            del os.environ["HF_HUB_OFFLINE"]
+        else:
+            os.environ["HF_HUB_OFFLINE"] = before

@@ -1,0 +1,137 @@
+"""ExecuTorch's own text runner, in a process of its own: `python -m delegatekit_llm.stock` is that process.
+
+The runner prints the text that it generates, byte by byte, and then a line with its times. Its callback would fail
+within a character of several tokens.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any, Final
+
+from delegatekit_api import ExecutionError, RuntimeUnavailableError
+from delegatekit_toolkit.processes import ending, guarded, search_path, stop
+
+#: The begin of the line with the times, which follows the text.
+_TIMES: Final = b"\nPyTorchObserver "
+#: Bytes of the runner's log that an error shows the end of.
+_LOG: Final = 2000
+
+
+class StockGeneration:
+    """The times of ExecuTorch's runner, as it tells them; milliseconds since 1970, and numbers of tokens."""
+
+    def __init__(self, times: dict[str, Any]) -> None:
+        self.times = times
+
+    def __str__(self) -> str:
+        """The speeds, in a line."""
+        prompt = (self.times["prompt_eval_end_ms"] - self.times["inference_start_ms"]) / 1000
+        later = (self.times["inference_end_ms"] - self.times["prompt_eval_end_ms"]) / 1000
+        parts = ((self.times["prompt_tokens"], prompt, "prompt"), (self.times["generated_tokens"], later, "generation"))
+        return ", ".join(
+            f"{name}: {count} tokens in {seconds:.3f} s" + (f" ({count / seconds:.1f}/s)" if seconds else "")
+            for count, seconds, name in parts
+        )
+
+
+def stream(
+    file: Path,
+    tokenizer: Path,
+    prompt: str,
+    *,
+    tokens: int,
+    temperature: float = 0.0,
+    told: Callable[[StockGeneration], None] | None = None,
+) -> Iterator[str]:
+    """The text that ExecuTorch's runner generates, as it comes; `told` is called with its times at the end.
+
+    Backends whose delegates ExecuTorch's wheel does not have run by `delegatekit-executorch`, if that is installed.
+    Raises RuntimeUnavailableError without `executorch`, and ExecutionError with the end of the runner's log if it
+    fails.
+    """
+    if find_spec("executorch") is None:
+        raise RuntimeUnavailableError(
+            "ExecuTorch is not installed", where="--stock", hint="pip install 'delegatekit-llm[stock]'"
+        )
+    order: dict[str, Any] = {"file": str(file), "tokenizer": str(tokenizer), "prompt": prompt}
+    order |= {"tokens": tokens, "temperature": temperature, "data": _data_of(file)}
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            guarded([sys.executable, "-m", __name__]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=search_path(),
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(order).encode())
+            process.stdin.close()
+            times = yield from _until_times(process.stdout)
+            process.wait()
+        finally:
+            stop(process)
+        if process.returncode or times is None:
+            log.seek(0)
+            said = log.read().decode("utf-8", "replace")[-_LOG:].strip()
+            raise ExecutionError(
+                f"ExecuTorch's runner {ending(process.returncode)}; the end of its log:\n{said}", where=str(file)
+            )
+    if told is not None:
+        told(StockGeneration(times))
+
+
+def _until_times(output: IO[bytes] | None) -> Generator[str, None, dict[str, Any] | None]:
+    """The text before the line with the times; returns these, None if the output ends without."""
+    assert output is not None
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    held = b""
+    while data := output.read1(4096):  # type: ignore[attr-defined]
+        held += data
+        if _TIMES in held:
+            # The last one: a model may generate these words, too.
+            text, _, line = (held + output.read()).rpartition(_TIMES)
+            if piece := decoder.decode(text, final=True):
+                yield piece
+            times: dict[str, Any] = json.loads(line.partition(b"\n")[0])
+            return times
+        kept = next((count for count in range(len(_TIMES) - 1, 0, -1) if held.endswith(_TIMES[:count])), 0)
+        if piece := decoder.decode(held[: len(held) - kept]):
+            yield piece
+        held = held[len(held) - kept :]
+    if piece := decoder.decode(held, final=True):
+        yield piece
+    return None
+
+
+def _data_of(file: Path) -> str | None:
+    """The data file beside a program; None if it has none."""
+    beside = file.with_suffix(".ptd")
+    return str(beside) if beside.is_file() else None
+
+
+def main() -> None:
+    """Run one order of the parent process."""
+    order = json.loads(sys.stdin.read())
+    if find_spec("delegatekit_executorch") is not None:
+        from delegatekit_executorch import host
+
+        host.register()
+    from executorch.extension.llm.runner import GenerationConfig, TextLLMRunner
+
+    runner = TextLLMRunner(order["file"], order["tokenizer"], *([order["data"]] if order["data"] else []))
+    settings = GenerationConfig(max_new_tokens=order["tokens"], temperature=order["temperature"], echo=False)
+    runner.generate(order["prompt"], settings)
+
+
+if __name__ == "__main__":
+    main()

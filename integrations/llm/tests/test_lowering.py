@@ -1,0 +1,158 @@
+"""Lowered language models: the file's tokens are transformers', in our engine and in ExecuTorch's runtime."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_models import build, continued, prompt_of, text_of
+
+import delegatekit
+from delegatekit_api import DelegateKitError
+from delegatekit_llm import FAMILIES, lower
+
+COUNT = 64
+
+
+def in_stock(content: bytes) -> Any:
+    """The method `forward` of a file in ExecuTorch's runtime, called as a module."""
+    from executorch.runtime import Runtime
+
+    method = Runtime.get().load_program(content).load_method("forward")
+    return lambda tokens, start: method.execute([tokens, start])[0].clone()
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_the_file_generates_what_transformers_does(family: str) -> None:
+    model, prompt = build(family), prompt_of(40)
+    wanted = text_of(model, prompt, COUNT)
+    content = lower(model, ["xnnpack"], context=128, chunk=16).program.buffer
+    assert continued(delegatekit.load(content)["forward"], prompt, 16, COUNT) == wanted
+    assert continued(in_stock(content), prompt, 16, COUNT) == wanted
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("family", ["gemma3_text", "llama", "mistral"])
+@pytest.mark.parametrize("backend", ["coreml", "qnn", "reference", "vulkan"])
+def test_other_backends_generate_the_same(family: str, backend: str) -> None:
+    model, prompt = build(family), prompt_of(40)
+    program = lower(model, [backend], context=96, chunk=16).program
+    assert continued(delegatekit.load(program.buffer)["forward"], prompt, 16, 32) == text_of(model, prompt, 32)
+
+
+@pytest.mark.parametrize("scheme", ["int8-dynamic", "int8-dynamic-int4"])
+def test_quantized_weights_generate_what_the_quantized_module_does(scheme: str) -> None:
+    model = lower(build("llama"), ["xnnpack"], context=96, chunk=16, scheme=scheme)
+    told: Any = model.module
+    assert len(told.quantization.quantized) >= 7 * 3 + 1  # the layers' products, and the head
+    found = continued(delegatekit.load(model.program.buffer)["forward"], prompt_of(20), 16, COUNT)
+    assert found == continued(told, prompt_of(20), 16, COUNT) and len(set(found)) > 4
+
+
+def test_a_runner_is_told_what_it_asks(folder: Path) -> None:
+    model = lower(folder, ["reference"], context=96, chunk=16)
+    program = delegatekit.load(model.program.buffer)
+    tokenizer = json.loads(model.files["tokenizer.json"])
+    told = {name: program[name]() for name in program if name != "forward"}
+    assert told == {
+        "get_max_seq_len": 16,
+        "get_max_context_len": 96,
+        "get_vocab_size": len(tokenizer["model"]["vocab"]),
+        "get_bos_id": 1,
+        "get_eos_ids": [2],
+        "use_kv_cache": True,
+        "use_sdpa_with_kv_cache": False,
+        "enable_dynamic_shape": True,
+    }
+
+
+def test_beyond_the_context_nothing_is_written(file: Path) -> None:
+    forward = delegatekit.load(file)["forward"]
+    forward(torch.zeros(1, 16, dtype=torch.int64), torch.tensor([0]))
+    before = {name: value.clone() for name, value in forward.state.items()}
+    with pytest.raises(DelegateKitError):
+        forward(torch.ones(1, 1, dtype=torch.int64), torch.tensor([96]))
+    assert before and all(torch.equal(value, before[name]) for name, value in forward.state.items())
+
+
+def test_two_sessions_know_nothing_of_each_other(file: Path) -> None:
+    program = delegatekit.load(file)
+    one, other = program.new_session()["forward"], program.new_session()["forward"]
+    wanted = continued(one, prompt_of(20) % 40, 16, 8)
+    continued(other, prompt_of(30) % 40, 16, 8)
+    assert continued(program.new_session()["forward"], prompt_of(20) % 40, 16, 8) == wanted
+    one.reset()
+    assert continued(one, prompt_of(20) % 40, 16, 8) == wanted
+
+
+def test_calls_of_one_token_only() -> None:
+    model = build("llama")
+    content = lower(model, ["xnnpack"], context=64, chunk=1).program.buffer
+    assert continued(delegatekit.load(content)["forward"], prompt_of(5), 1, 8) == text_of(model, prompt_of(5), 8)
+
+
+def test_weights_in_a_data_file(folder: Path, tmp_path: Path) -> None:
+    written = lower(folder, ["xnnpack"], context=32, external=True).save(tmp_path / "net.pte")
+    names = {path.name for path in written}
+    assert {"net.pte", "net.ptd", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} <= names
+    assert (tmp_path / "net.ptd").stat().st_size > (tmp_path / "net.pte").stat().st_size
+    assert delegatekit.load(tmp_path / "net.pte")["forward"](
+        torch.zeros(1, 2, dtype=torch.int64), torch.tensor([0])
+    ).shape
+
+
+def test_another_models_tokenizer_is_not_replaced(folder: Path, tmp_path: Path) -> None:
+    model = lower(folder, ["reference"], context=32)
+    model.save(tmp_path / "one.pte")
+    model.save(tmp_path / "two.pte")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(DelegateKitError, match=r"tokenizer\.json: is there already, of another model"):
+        model.save(tmp_path / "three.pte")
+    assert not (tmp_path / "three.pte").exists()
+
+
+def _without_weights(folder: Path) -> None:
+    for file in folder.glob("*.safetensors"):
+        file.unlink()
+
+
+def _without_a_shard(folder: Path) -> None:
+    next(iter(sorted(folder.glob("*.safetensors")))).unlink()
+
+
+def _damaged(folder: Path) -> None:
+    file = next(iter(sorted(folder.glob("*.safetensors"))))
+    file.write_bytes(file.read_bytes()[:1000])
+
+
+def _of_another_family(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "mamba"}), "utf-8")
+
+
+def _no_json(folder: Path) -> None:
+    (folder / "config.json").write_text("{", "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_without_weights, "has no \\*.safetensors"),
+        (_without_a_shard, "cannot be read: |has no weights for "),
+        (_damaged, "cannot be read: "),
+        (_of_another_family, "model type 'mamba' is not one of the known families"),
+        (_no_json, "cannot be read: "),
+        (shutil.rmtree, "is not a folder"),
+    ],
+)
+def test_folders_that_are_no_model_are_refused(folder: Path, tmp_path: Path, damage: Any, said: str) -> None:
+    place = tmp_path / "copy"
+    shutil.copytree(folder, place)
+    damage(place)
+    with pytest.raises(DelegateKitError, match=said):
+        lower(place, ["reference"], context=32)
