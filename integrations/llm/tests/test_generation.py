@@ -12,7 +12,7 @@ import torch
 from small_models import TEXT, text_of
 
 from delegatekit_api import DelegateKitError
-from delegatekit_llm import FAMILIES, Generation, Generator, Sampling
+from delegatekit_llm import FAMILIES, Generation, Generator, Sampling, lower
 from delegatekit_llm.stock import stream
 from delegatekit_llm.vocabulary import GrowingText, Vocabulary
 
@@ -45,6 +45,14 @@ def test_executorch_generates_the_same_text(file: Path) -> None:
     assert text.replace("<s>", "") == Generator(file).generate(PROMPT, tokens=32) and len(text) > 16
     prompt = len(Vocabulary(file.with_name("tokenizer.json")).encode(PROMPT))
     assert str(told[0]).startswith(f"prompt: {prompt} tokens in ")
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("backend", "chunk"), [("coreml", 16), ("qnn", 1), ("vulkan", 16)])
+def test_our_delegates_generate_in_executorchs_runner(backend: str, chunk: int, folder: Path, tmp_path: Path) -> None:
+    file = lower(folder, [backend], context=96, chunk=chunk).save(tmp_path / "net.pte")[-1]
+    text = "".join(stream(file, tmp_path / "tokenizer.json", PROMPT, tokens=16))
+    assert re.sub("</?s>", "", text) == Generator(file).generate(PROMPT, tokens=16) and len(text) > 8
 
 
 def test_what_executorchs_runner_says_of_its_end_is_told(file: Path, tmp_path: Path) -> None:

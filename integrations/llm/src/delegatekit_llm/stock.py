@@ -12,11 +12,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Final
 
-from delegatekit_api import ExecutionError, RuntimeUnavailableError
+from delegatekit_api import ExecutionError, PluginError, RuntimeUnavailableError
 from delegatekit_toolkit.processes import ending, guarded, search_path, stop
 
 #: The begin of the line with the times, which follows the text.
@@ -119,13 +120,24 @@ def _data_of(file: Path) -> str | None:
     return str(beside) if beside.is_file() else None
 
 
+def _register_delegates(file: Path) -> None:
+    """Our delegates of a file: those that ExecuTorch has not, and the vendors' libraries that its own look for."""
+    from delegatekit.plugins import find_by_delegate_id
+    from delegatekit.reading import open_program
+    from delegatekit_executorch import host
+
+    for method in open_program(file).methods.values():
+        for delegate in method.delegates:
+            # Without a plugin that runs it, it must be one of ExecuTorch's own; else loading the file says which.
+            with suppress(PluginError):
+                host.register(find_by_delegate_id(delegate.id, delegate.owner.known).info.name)
+
+
 def main() -> None:
     """Run one order of the parent process."""
     order = json.loads(sys.stdin.read())
     if find_spec("delegatekit_executorch") is not None:
-        from delegatekit_executorch import host
-
-        host.register()
+        _register_delegates(Path(order["file"]))
     from executorch.extension.llm.runner import GenerationConfig, TextLLMRunner
 
     runner = TextLLMRunner(order["file"], order["tokenizer"], *([order["data"]] if order["data"] else []))
