@@ -44,7 +44,7 @@ class Step:
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the keys and values of new tokens, (1, heads, n, size); returns all that the layer's cache has."""
+        """Write keys and values of new tokens, (1, heads, n, size); returns the cache: (heads, tokens, size)."""
         cache = self.caches[layer]
         cache.write(self.positions, keys, values)
         return cache.keys, cache.values
@@ -107,30 +107,30 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """Attention of new tokens over all that a layer's cache has, after `Step.update` has written theirs.
 
-    `query` is (1, heads, n, size); `key` and `value` are (1, groups, tokens, size), of which each serves `heads /
+    `query` is (1, heads, n, size); `key` and `value` are (groups, tokens, size), of which each serves `heads /
     groups` heads. Returns (1, n, heads, size). Raises UnsupportedError for what an attention does otherwise.
     """
     layer: Any = module
     _check(attention_mask, more, type(module).__name__)
     step, index = _step.get(), int(layer.layer_idx)
     heads, new, size = query.shape[1:]
-    groups, tokens = key.shape[1:3]
-    shared = heads // groups
     if isinstance(step, Probe):
         known = step.shapes[index]
         step.shapes[index] = CacheShape(known.heads, known.key_size, known.value_size, sliding_window)
-        return query.new_empty(1, new, heads, value.shape[3]), None
+        return query.new_empty(1, new, heads, known.value_size), None
+    groups = key.shape[0]
+    shared = heads // groups
     # The queries of a group's heads follow one another, so that its keys are read once: they are never repeated.
     # Clones instead of `reshape`: whether that copies would depend on the number of new tokens.
     scale = size**-0.5 if scaling is None else scaling
     asked = query.clone(memory_format=torch.contiguous_format).view(groups, shared * new, size) * scale
-    scores = torch.bmm(asked, key.view(groups, tokens, size).transpose(1, 2))
+    scores = torch.bmm(asked, key.transpose(1, 2))
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     weights = torch.softmax(scores + step.mask(step.caches[index], scores.dtype).repeat(shared, 1), dim=-1)
-    found = torch.bmm(weights, value.view(groups, tokens, value.shape[3]))
-    by_token = found.view(groups, shared, new, value.shape[3]).permute(2, 0, 1, 3)
-    return by_token.clone(memory_format=torch.contiguous_format).view(1, new, heads, value.shape[3]), None
+    found = torch.bmm(weights, value)
+    by_token = found.view(groups, shared, new, value.shape[2]).permute(2, 0, 1, 3)
+    return by_token.clone(memory_format=torch.contiguous_format).view(1, new, heads, value.shape[2]), None
 
 
 def _check(mask: torch.Tensor | None, more: Mapping[str, Any], where: str) -> None:

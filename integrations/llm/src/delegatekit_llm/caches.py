@@ -26,7 +26,7 @@ class CacheShape:
 
 
 class KeyValueCache(torch.nn.Module):
-    """The keys and values of one attention layer, (1, heads, tokens, size) each.
+    """The keys and values of one attention layer, (heads, tokens, size) each, as products of matrices read them.
 
     Token p is in place p, or, where there are fewer places than tokens of context, in place p modulo their number.
     """
@@ -40,14 +40,14 @@ class KeyValueCache(torch.nn.Module):
         self.tokens = shape.tokens(context, chunk)
         #: True if a place is used again for a later token.
         self.is_ring = self.tokens < context
-        self.register_buffer("keys", torch.zeros(1, shape.heads, self.tokens, shape.key_size, dtype=dtype))
-        self.register_buffer("values", torch.zeros(1, shape.heads, self.tokens, shape.value_size, dtype=dtype))
+        self.register_buffer("keys", torch.zeros(shape.heads, self.tokens, shape.key_size, dtype=dtype))
+        self.register_buffer("values", torch.zeros(shape.heads, self.tokens, shape.value_size, dtype=dtype))
 
     def write(self, positions: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Put the keys and values of tokens, (1, heads, n, size), into their places; `positions` is (n,)."""
         places = torch.remainder(positions, self.tokens) if self.is_ring else positions
-        self.keys.index_copy_(2, places, keys)
-        self.values.index_copy_(2, places, values)
+        self.keys.index_copy_(1, places, keys[0])
+        self.values.index_copy_(1, places, values[0])
 
     def visible(self, positions: torch.Tensor) -> torch.Tensor:
         """The places that queries at `positions`, the last that were written, may see: bool (n, tokens)."""
