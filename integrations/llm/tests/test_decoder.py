@@ -90,6 +90,20 @@ def test_all_logits_are_those_of_the_model() -> None:
     torch.testing.assert_close(found, wanted, rtol=0, atol=3 * 96 * 2**-24 * float(wanted.abs().max()))
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda layer: setattr(layer, "is_causal", False), "has queries that see later tokens"),
+        (lambda layer: setattr(layer, "layer_idx", 0), "keep keys and values under the numbers \\[0, 2\\]"),
+    ],
+)
+def test_attention_that_a_cache_cannot_do_is_refused(change: Any, said: str) -> None:
+    model = build("llama")
+    change(model.model.layers[1].self_attn)
+    with pytest.raises(DelegateKitError, match=said):
+        Decoder(model, 64)
+
+
 def test_a_family_that_is_not_known_is_refused_or_compared() -> None:
     model = build("olmo3", sliding_window=8)
     with pytest.raises(DelegateKitError, match=r"model type 'olmo3' is not one of the known families: cohere, gemma"):

@@ -111,7 +111,7 @@ def attend(
     groups` heads. Returns (1, n, heads, size). Raises UnsupportedError for what an attention does otherwise.
     """
     layer: Any = module
-    _check(attention_mask, more, type(module).__name__)
+    _check(layer, attention_mask, more)
     step, index = _step.get(), int(layer.layer_idx)
     heads, new, size = query.shape[1:]
     if isinstance(step, Probe):
@@ -133,14 +133,16 @@ def attend(
     return by_token.clone(memory_format=torch.contiguous_format).view(1, new, heads, value.shape[2]), None
 
 
-def _check(mask: torch.Tensor | None, more: Mapping[str, Any], where: str) -> None:
+def _check(layer: Any, mask: torch.Tensor | None, more: Mapping[str, Any]) -> None:
     asked = [name for name in _UNSUPPORTED if more.get(name) is not None]
+    if not getattr(layer, "is_causal", True) or more.get("is_causal") is False:
+        asked.append("queries that see later tokens")
     if mask is not None:
         asked.append("a mask of its own")
     if asked:
         raise UnsupportedError(
             f"its attention has {', '.join(asked)}",
-            where=where,
+            where=type(layer).__name__,
             hint="attention over a cache is implemented with causal masks, windows, soft caps and groups of heads",
         )
 
