@@ -14,6 +14,7 @@ from delegatekit_api import UnsupportedError
 
 from .attention import IMPLEMENTATION, Probe, Step, within
 from .caches import CacheShape, KeyValueCache
+from .embeddings import QuantizedEmbedding, embedding_in
 from .families import check_family
 from .rotary import exportable_frequencies
 
@@ -24,7 +25,7 @@ class Decoder(torch.nn.Module):
     `decoder(tokens, start_pos)`: tokens are int64 (1, n), n up to `chunk`; start_pos, int64 (1,), is the number of
     tokens before them. Returns the logits of the last token, (1, 1, vocabulary), or of all, (1, n, vocabulary). The
     tokens from `start_pos` on are forgotten. The model is not copied, but put into eval mode; it can be called by
-    itself as before.
+    itself as before. With `embedding_bits` tokens are looked up in integers of 8 or 4 bits.
 
     Raises UnsupportedError for a family that is not known (unless `known_family` is False), and for attention that
     cannot be done over these caches; WrongArgumentError for sizes that do not go together.
@@ -37,6 +38,7 @@ class Decoder(torch.nn.Module):
         chunk: int | None = None,
         *,
         all_logits: bool = False,
+        embedding_bits: int | None = None,
         known_family: bool = True,
     ) -> None:
         super().__init__()
@@ -48,6 +50,11 @@ class Decoder(torch.nn.Module):
         self.all_logits = all_logits
         _check_sizes(self.config, self.context, self.chunk)
         self.model = model
+        #: The lookup of tokens, if it is not the model's own.
+        self.embedding: QuantizedEmbedding | None = None
+        if embedding_bits is not None:
+            owner: Any = model
+            self.embedding = QuantizedEmbedding(owner.get_input_embeddings(), embedding_bits)
         dtype = next(model.parameters()).dtype
         self.caches = torch.nn.ModuleList(
             KeyValueCache(shape, self.context, self.chunk, dtype) for shape in self._cache_shapes()
@@ -66,8 +73,14 @@ class Decoder(torch.nn.Module):
             cache.reset()  # type: ignore[operator]
 
     def _called(self, step: Step | Probe, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        with within(step), _implementation(self.config), exportable_frequencies(self.model, self.context):
-            found: tuple[torch.Tensor, ...] = self.model(
+        model = self.model
+        with (
+            within(step),
+            _implementation(self.config),
+            embedding_in(model, self.embedding),
+            exportable_frequencies(model, self.context),
+        ):
+            found: tuple[torch.Tensor, ...] = model(
                 input_ids=tokens,
                 position_ids=positions[None],
                 past_key_values=step,

@@ -64,6 +64,7 @@ def lower(
     scheme: str | None = None,
     group_size: int | None = None,
     dtype: str = "float32",
+    embedding_bits: int | None = None,
     all_logits: bool = False,
     known_family: bool = True,
     options: Mapping[str, Mapping[str, Any]] | None = None,
@@ -88,6 +89,7 @@ def lower(
         scheme: A quantization scheme of the first backend (`delegatekit schemes`). By default weights stay as they are.
         group_size: Size of the weights' groups. Where the scheme has groups.
         dtype: Type of the numbers that are computed with, if the model is a folder: float32, float16 or bfloat16.
+        embedding_bits: Bits of the embedding's numbers, 8 or 4. By default they stay as they are.
         all_logits: Return the logits of all tokens, (1, n, vocabulary).
         known_family: False tries a model type that is not known, and compares its results with the model's own.
         options: Options of backends, by the backends' names.
@@ -98,9 +100,11 @@ def lower(
         folder = Path(model)
         model = load_model(folder, dtype, known_family=known_family)
         files = files_beside(folder)
-    decoder = Decoder(model, context, chunk, all_logits=all_logits, known_family=known_family)
     if not known_family:
-        check_against_model(decoder)
+        check_against_model(Decoder(model, context, chunk, known_family=False))
+    decoder = Decoder(
+        model, context, chunk, all_logits=all_logits, embedding_bits=embedding_bits, known_family=known_family
+    )
     example, shapes = _example(decoder.chunk)
     module: torch.nn.Module = decoder
     if scheme is not None:

@@ -42,6 +42,9 @@ def lower_llm(
     group_size: Annotated[
         int | None, typer.Option(min=1, help="Size of the weights' groups, if the scheme has some.")
     ] = None,
+    embedding_bits: Annotated[
+        int | None, typer.Option(help="Bits of the embedding's numbers: 8 or 4. By default they stay as they are.")
+    ] = None,
     dtype: Annotated[str, typer.Option(help="What is computed with: float32, float16 or bfloat16.")] = "float32",
     all_logits: Annotated[bool, typer.Option("--all-logits", help="Return the logits of all tokens.")] = False,
     external: Annotated[
@@ -73,6 +76,7 @@ def lower_llm(
             chunk=chunk,
             scheme=scheme,
             group_size=group_size,
+            embedding_bits=embedding_bits,
             dtype=dtype,
             all_logits=all_logits,
             known_family=not unknown_family,

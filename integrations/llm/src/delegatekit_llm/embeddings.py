@@ -1,0 +1,87 @@
+"""Embeddings of 8 and 4 bits: integers and scales in the file, numbers of a call's tokens at run time.
+
+Only the runtime's own kernels are needed, and eager mode computes the same bits: rows are looked up as integers, and
+multiplied by their scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+
+from delegatekit.errors.misuse import WrongArgumentError
+from delegatekit_api import UnsupportedError
+
+#: Bits of an integer -> the largest of its values; the smallest is the same, negated.
+LARGEST: Final = {8: 127, 4: 7}
+#: Numbers of a row that share a scale, if they are of 4 bits and the row can be divided so.
+GROUP: Final = 32
+_NIBBLE: Final = 16
+
+
+class QuantizedEmbedding(torch.nn.Module):
+    """An embedding whose rows are integers of 8 bits, with a scale each, or of 4, with one for each 32 numbers.
+
+    Raises UnsupportedError for an embedding of another kind, and WrongArgumentError for another number of bits.
+    """
+
+    integers: torch.Tensor
+    scales: torch.Tensor
+
+    def __init__(self, embedding: torch.nn.Module, bits: int) -> None:
+        super().__init__()
+        if bits not in LARGEST:
+            raise WrongArgumentError(f"embeddings of {bits!r} bits are not made", where="embedding", hint="8 or 4 bits")
+        if not isinstance(embedding, torch.nn.Embedding) or embedding.max_norm is not None:
+            raise UnsupportedError("is not a plain lookup of rows", where=type(embedding).__name__)
+        #: Factor of the rows, as Gemma's embeddings have one.
+        self.factor: Any = getattr(embedding, "embed_scale", None)
+        self.bits = bits
+        weight = embedding.weight.detach()
+        self.dtype = weight.dtype
+        self.size = weight.shape[1]
+        if bits == 4 and self.size % 2:
+            raise UnsupportedError(f"has {self.size} numbers in a row, and 4 bits come in pairs", where="embedding")
+        group = GROUP if bits == 4 and self.size % GROUP == 0 else self.size
+        grouped = weight.float().view(len(weight), -1, group)
+        scales = (grouped.abs().amax(-1, keepdim=True) / LARGEST[bits]).clamp(min=torch.finfo(torch.float32).tiny)
+        scales = scales.to(self.dtype).float()
+        integers = (grouped / scales).round().clamp(-LARGEST[bits], LARGEST[bits]).flatten(1).to(torch.int8)
+        self.register_buffer("scales", scales.squeeze(-1).to(self.dtype))
+        self.register_buffer("integers", integers if bits == 8 else _packed(integers))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The rows of tokens: (..., size)."""
+        rows = torch.nn.functional.embedding(tokens, self.integers)
+        scales = torch.nn.functional.embedding(tokens, self.scales)
+        if self.bits == 4:
+            low, high = rows.remainder(_NIBBLE), rows.div(_NIBBLE, rounding_mode="floor")
+            rows = torch.cat((low - _NIBBLE // 2, high), -1)
+        groups = self.scales.shape[1]
+        numbers = rows.to(self.dtype).view(*tokens.shape, groups, self.size // groups) * scales.unsqueeze(-1)
+        found = numbers.view(*tokens.shape, self.size)
+        return found if self.factor is None else torch.mul(found, self.factor.to(self.dtype))
+
+
+def _packed(integers: torch.Tensor) -> torch.Tensor:
+    """Integers of 4 bits, two to a byte: a row's first half in the low bits, plus 8, the second in the high ones."""
+    low, high = integers.chunk(2, -1)
+    return (high * _NIBBLE + low + _NIBBLE // 2).to(torch.int8)
+
+
+@contextmanager
+def embedding_in(model: torch.nn.Module, embedding: torch.nn.Module | None) -> Iterator[None]:
+    """The model looks its tokens up in this embedding meanwhile; None leaves its own."""
+    if embedding is None:
+        yield
+        return
+    owner: Any = model
+    before = owner.get_input_embeddings()
+    owner.set_input_embeddings(embedding)
+    try:
+        yield
+    finally:
+        owner.set_input_embeddings(before)
