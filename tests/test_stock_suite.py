@@ -63,7 +63,8 @@ def test_some_operators_in_int8(suite: ModuleType, some: Any) -> None:
     assert some[static]["linear"].quantized == some[static]["linear"].counts["delegated"] == 5
     assert some[static]["convtranspose1d"].quantized == some[static]["convtranspose1d"].counts["delegated"] == 14
     assert some[dynamic]["linear"].quantized == 4  # of 5: one has a single input feature
-    assert 50 < some[static]["linear"].lowest < 100  # int8: within one step of the quantized model in eager
+    lowest = some[static]["linear"].lowest  # None: all results are those of the quantized model in eager, bit for bit
+    assert lowest is None or lowest > 50
 
 
 def test_what_the_suite_finds_is_counted(suite: ModuleType) -> None:
