@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.export import ExportedProgram
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 #: Converts errors inside PyTorch and torchao, and for arguments of a wrong type.
 _checked = as_ours(lambda fault: QuantizationError(fault, where="quantization", hint=UNEXPECTED))
+
+#: Reasons that the error of a model without quantized layers names.
+_SHOWN: Final = 4
 
 
 @_checked
@@ -273,10 +276,11 @@ def _weights(order: _Order) -> Any:
 def checked_report(report: QuantizationReport) -> QuantizationReport:
     """The report. Raises QuantizationError if nothing is quantized."""
     if not report.quantized:
-        reasons = "; ".join(dict.fromkeys(layer.reason for layer in report.kept))
+        reasons = list(dict.fromkeys(layer.reason for layer in report.kept))
+        more = [f"and {len(reasons) - _SHOWN} more"] if len(reasons) > _SHOWN else []
         raise QuantizationError(
             f"scheme {report.scheme} quantizes nothing of this model: "
-            + (reasons or "it has no operators on float32 tensors")
+            + ("; ".join(reasons[:_SHOWN] + more) or "it has no operators on float32 tensors")
         )
     return report
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def load(name: str) -> ModuleType:
     """A module of torchao by name ("quantization.pt2e.quantize_pt2e"). Raises QuantizationError if it is missing."""
     try:
-        with _quiet():
+        with quiet():
             return import_module(f"torchao.{name}")
     except ImportError as error:
         raise QuantizationError(
@@ -59,7 +59,7 @@ def _batch_norm(*arguments: Any) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence torchao's messages on the root logger about GPU extensions that it cannot load."""
     root = logging.getLogger()
     level, pytree = root.level, logging.getLogger("torch.utils._pytree")

@@ -13,11 +13,14 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 import torch
-from transformers import AttentionInterface
 
+from delegatekit.quantization.torchao import quiet
 from delegatekit_api import UnsupportedError
 
 from .caches import CacheShape, KeyValueCache
+
+with quiet():  # transformers imports torchao
+    from transformers import AttentionInterface
 
 #: The name of this attention in a model's configuration.
 IMPLEMENTATION: Final = "delegatekit"

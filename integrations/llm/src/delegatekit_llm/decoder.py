@@ -46,9 +46,9 @@ class Decoder(torch.nn.Module):
         if known_family:
             check_family(self.config)
         self.context = context
-        self.chunk = min(context, 512) if chunk is None else chunk
+        self.chunk = chunk_for(context) if chunk is None else chunk
         self.all_logits = all_logits
-        _check_sizes(self.config, self.context, self.chunk)
+        check_sizes(self.config, self.context, self.chunk)
         self.model = model
         #: The lookup of tokens, if it is not the model's own.
         self.embedding: QuantizedEmbedding | None = None
@@ -115,7 +115,13 @@ def _implementation(config: Any) -> Iterator[None]:
         config._attn_implementation = before
 
 
-def _check_sizes(config: Any, context: int, chunk: int) -> None:
+def chunk_for(context: int) -> int:
+    """The tokens of a call, at most, if nobody chose."""
+    return min(context, 512)
+
+
+def check_sizes(config: Any, context: int, chunk: int) -> None:
+    """Raise WrongArgumentError for a context that the model has no positions for, or a chunk that is larger."""
     limit = _positions(config)
     for name, value, most, what in (
         ("context", context, limit, "the positions that the model has"),

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import torch
 
-from delegatekit.errors.misuse import MissingFileError
-from delegatekit_api import FormatError, LoweringError
+from delegatekit.errors.misuse import MissingFileError, WrongArgumentError
+from delegatekit_api import FormatError
 
 from .families import check_family
 
@@ -29,13 +29,13 @@ CONFIG: Final = "config.json"
 _DTYPES: Final = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-def load_model(folder: Path, dtype: str = "float32", *, known_family: bool = True) -> torch.nn.Module:
-    """The model of a folder, in eval mode. No code of the folder is run.
+def load_config(folder: Path, *, known_family: bool = True) -> Any:
+    """The configuration of a folder's model.
 
     Raises MissingFileError for a folder without config.json or weights, FormatError for one that cannot be read, and
     UnsupportedError for a family that is not known.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     if not (folder / CONFIG).is_file():
         raise MissingFileError(
@@ -47,12 +47,22 @@ def load_model(folder: Path, dtype: str = "float32", *, known_family: bool = Tru
         raise MissingFileError(
             "has no *.safetensors", where=str(folder), hint="model.save_pretrained(folder) writes them"
         )
-    if dtype not in _DTYPES:
-        raise LoweringError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}", where=str(folder))
     with _reading(folder):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     if known_family:
         check_family(config)
+    return config
+
+
+def load_model(folder: Path, config: Any, dtype: str = "float32") -> torch.nn.Module:
+    """The model of a folder, in eval mode. No code of the folder is run.
+
+    Raises WrongArgumentError for an unknown dtype, and FormatError for weights that cannot be read.
+    """
+    from transformers import AutoModelForCausalLM
+
+    if dtype not in _DTYPES:
+        raise WrongArgumentError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}", where=str(folder))
     with _reading(folder):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,

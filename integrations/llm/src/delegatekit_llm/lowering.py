@@ -12,12 +12,13 @@ import torch
 
 import delegatekit
 from delegatekit.errors.misuse import OutputError
-from delegatekit.pipeline import LoweredProgram
+from delegatekit.pipeline import LoweredProgram, choose
 from delegatekit.quantization import QuantizationReport
+from delegatekit.quantization.schemes import choose_scheme
 from delegatekit_api import LoweringError
 
-from .decoder import Decoder
-from .folders import files_beside, load_model, token_ids
+from .decoder import Decoder, check_sizes, chunk_for
+from .folders import files_beside, load_config, load_model, token_ids
 
 #: Tokens of the example that is exported: torch.export takes sizes of 0 and 1 for constants.
 _EXAMPLE: Final = 2
@@ -95,10 +96,16 @@ def lower(
         options: Options of backends, by the backends' names.
         settings: More arguments of `delegatekit.lower`: external, only, skip, compiling and others.
     """
+    # What can be refused is, before anything large is read.
+    choose(backends, options or {})
+    if scheme is not None:
+        choose_scheme(backends[0], scheme, (options or {}).get(backends[0]), group_size)
     files: dict[str, bytes] = {}
     if not isinstance(model, torch.nn.Module):
         folder = Path(model)
-        model = load_model(folder, dtype, known_family=known_family)
+        config = load_config(folder, known_family=known_family)
+        check_sizes(config, context, chunk_for(context) if chunk is None else chunk)
+        model = load_model(folder, config, dtype)
         files = files_beside(folder)
     if not known_family:
         check_against_model(Decoder(model, context, chunk, known_family=False))

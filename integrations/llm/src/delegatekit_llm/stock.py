@@ -138,6 +138,8 @@ def main() -> None:
     order = json.loads(sys.stdin.read())
     if find_spec("delegatekit_executorch") is not None:
         _register_delegates(Path(order["file"]))
+    with suppress(ImportError):  # kernels of operators that ExecuTorch's own exporter uses
+        import executorch.extension.llm.custom_ops.custom_ops  # noqa: F401
     from executorch.extension.llm.runner import GenerationConfig, TextLLMRunner
 
     runner = TextLLMRunner(order["file"], order["tokenizer"], *([order["data"]] if order["data"] else []))
