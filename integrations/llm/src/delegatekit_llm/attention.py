@@ -29,15 +29,23 @@ _UNSUPPORTED: Final = ("s_aux", "position_bias", "head_mask", "indices")
 _step: ContextVar[Step | Probe] = ContextVar("step")
 
 
-class Step:
-    """One call of a decoder: the caches that its layers write, and the positions of its tokens.
+class _Cache:
+    """The answers to what transformers asks a cache, besides `update`, which its layers call."""
 
-    Layers take it for their cache, of which they use `update`; what else transformers asks a cache is answered, too.
-    """
-
-    #: transformers asks this to find the size of its masks, which are not made.
+    #: For the size of masks, which are not made.
     is_sliding: Sequence[bool] = ()
     is_compileable = False
+
+    def get_seq_length(self, *_: Any) -> int:
+        """Nothing: positions are given to the model."""
+        return 0
+
+
+class Step(_Cache):
+    """One call of a decoder: the caches that its layers write, and the positions of its tokens.
+
+    Layers take it for their cache.
+    """
 
     def __init__(self, caches: Sequence[KeyValueCache], positions: torch.Tensor) -> None:
         self.caches = caches
@@ -52,10 +60,6 @@ class Step:
         cache.write(self.positions, keys, values)
         return cache.keys, cache.values
 
-    def get_seq_length(self, *_: Any) -> int:
-        """Nothing: positions are given to the model."""
-        return 0
-
     def mask(self, cache: KeyValueCache, dtype: torch.dtype) -> torch.Tensor:
         """The addend to scores (n, tokens) that hides what queries must not see; one for all layers of a kind."""
         kind = (cache.tokens, cache.window, dtype)
@@ -65,11 +69,8 @@ class Step:
         return self._masks[kind]
 
 
-class Probe:
+class Probe(_Cache):
     """A stand-in for the caches, which finds what a model's layers would keep of one token."""
-
-    is_sliding: Sequence[bool] = ()
-    is_compileable = False
 
     def __init__(self) -> None:
         #: Layer -> what it keeps.
@@ -81,10 +82,6 @@ class Probe:
         """Note the sizes; returns what is given."""
         self.shapes[layer] = CacheShape(keys.shape[1], keys.shape[3], values.shape[3])
         return keys, values
-
-    def get_seq_length(self, *_: Any) -> int:
-        """Nothing: positions are given to the model."""
-        return 0
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from .attention import IMPLEMENTATION, Probe, Step, within
 from .caches import CacheShape, KeyValueCache
 from .embeddings import QuantizedEmbedding, embedding_in
 from .families import check_family
-from .rotary import exportable_frequencies
+from .rotary import changing_rotaries, exportable
 
 
 class Decoder(torch.nn.Module):
@@ -46,10 +46,11 @@ class Decoder(torch.nn.Module):
         if known_family:
             check_family(self.config)
         self.context = context
-        self.chunk = chunk_for(context) if chunk is None else chunk
+        self.chunk = checked_chunk(self.config, context, chunk)
         self.all_logits = all_logits
-        check_sizes(self.config, self.context, self.chunk)
         self.model = model
+        # In a tuple, so that they stay the model's alone.
+        self._rotaries = tuple(changing_rotaries(model, context))
         #: The lookup of tokens, if it is not the model's own.
         self.embedding: QuantizedEmbedding | None = None
         if embedding_bits is not None:
@@ -78,7 +79,7 @@ class Decoder(torch.nn.Module):
             within(step),
             _implementation(self.config),
             embedding_in(model, self.embedding),
-            exportable_frequencies(model, self.context),
+            exportable(self._rotaries),
         ):
             found: tuple[torch.Tensor, ...] = model(
                 input_ids=tokens,
@@ -115,22 +116,21 @@ def _implementation(config: Any) -> Iterator[None]:
         config._attn_implementation = before
 
 
-def chunk_for(context: int) -> int:
-    """The tokens of a call, at most, if nobody chose."""
-    return min(context, 512)
+def checked_chunk(config: Any, context: int, chunk: int | None) -> int:
+    """The tokens of a call, at most: 512, or the context if that is less, where none are given.
 
-
-def check_sizes(config: Any, context: int, chunk: int) -> None:
-    """Raise WrongArgumentError for a context that the model has no positions for, or a chunk that is larger."""
-    limit = _positions(config)
+    Raises WrongArgumentError for a context that the model has no positions for, and for a chunk that is larger.
+    """
+    chosen = min(context, 512) if chunk is None else chunk
     for name, value, most, what in (
-        ("context", context, limit, "the positions that the model has"),
-        ("chunk", chunk, context, "the context"),
+        ("context", context, _positions(config), "the positions that the model has"),
+        ("chunk", chosen, context, "the context"),
     ):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise WrongArgumentError(f"{name} is {value!r}", where="decoder", hint="a number of tokens, from 1")
         if most is not None and value > most:
             raise WrongArgumentError(f"{name} is {value}, more than {what}: {most}", where="decoder")
+    return chosen
 
 
 def _positions(config: Any) -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,12 +103,11 @@ def token_ids(model: Any, files: Mapping[str, bytes]) -> dict[str, list[int]]:
 
 @contextmanager
 def _reading(folder: Path) -> Iterator[None]:
-    """What transformers raises becomes a FormatError of the folder; nothing is downloaded, and no note is shown."""
+    """What transformers raises becomes a FormatError of the folder, and its notes are not shown."""
     from transformers.utils import logging as notes
 
     told: Any = notes
-    before, bars, level = os.environ.get("HF_HUB_OFFLINE"), told.is_progress_bar_enabled(), told.get_verbosity()
-    os.environ["HF_HUB_OFFLINE"] = "1"
+    bars, level = told.is_progress_bar_enabled(), told.get_verbosity()
     told.set_verbosity(logging.CRITICAL)
     told.disable_progress_bar()
     try:
@@ -121,7 +119,3 @@ def _reading(folder: Path) -> Iterator[None]:
         told.set_verbosity(level)
         if bars:
             told.enable_progress_bar()
-        if before is None:
-            del os.environ["HF_HUB_OFFLINE"]
-        else:
-            os.environ["HF_HUB_OFFLINE"] = before

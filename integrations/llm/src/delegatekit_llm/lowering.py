@@ -17,7 +17,7 @@ from delegatekit.quantization import QuantizationReport
 from delegatekit.quantization.schemes import choose_scheme
 from delegatekit_api import LoweringError
 
-from .decoder import Decoder, check_sizes, chunk_for
+from .decoder import Decoder, checked_chunk
 from .folders import files_beside, load_config, load_model, token_ids
 
 #: Tokens of the example that is exported: torch.export takes sizes of 0 and 1 for constants.
@@ -104,7 +104,7 @@ def lower(
     if not isinstance(model, torch.nn.Module):
         folder = Path(model)
         config = load_config(folder, known_family=known_family)
-        check_sizes(config, context, chunk_for(context) if chunk is None else chunk)
+        checked_chunk(config, context, chunk)
         model = load_model(folder, config, dtype)
         files = files_beside(folder)
     if not known_family:

@@ -8,7 +8,7 @@ model's code.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -29,21 +29,29 @@ class _Replaced:
         return getattr(self._module, name)
 
 
-@contextmanager
-def exportable_frequencies(model: torch.nn.Module, context: int) -> Iterator[None]:
-    """The model's rotary embeddings can be exported meanwhile.
+def changing_rotaries(model: torch.nn.Module, context: int) -> list[torch.nn.Module]:
+    """The model's rotary embeddings whose frequencies depend on the length.
 
     Raises UnsupportedError for frequencies that change within `context` tokens so that what is in a cache would have
     to be computed again.
     """
+    found = []
+    for name, module in model.named_modules():
+        given = getattr(module, "rope_type", None)
+        kinds = set(given.values() if isinstance(given, dict) else [given]) - {None}
+        if "longrope" in kinds:
+            _check_long(module, name, context)
+        if any(kind == "longrope" or "dynamic" in kind for kind in kinds):
+            found.append(module)
+    return found
+
+
+@contextmanager
+def exportable(rotaries: Iterable[torch.nn.Module]) -> Iterator[None]:
+    """These rotary embeddings can be exported meanwhile."""
     with ExitStack() as stack:
-        for name, module in model.named_modules():
-            kinds = getattr(module, "rope_type", None)
-            for kind in set(kinds.values() if isinstance(kinds, dict) else [kinds]) - {None}:
-                if kind == "longrope":
-                    _check_long(module, name, context)
-                if kind == "longrope" or "dynamic" in kind:
-                    stack.enter_context(_forward(module, _forward_of(module)))
+        for module in rotaries:
+            stack.enter_context(_forward(module, _forward_of(module)))
         yield
 
 

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Final
 
+from delegatekit.pte.writer import data_paths
 from delegatekit_api import ExecutionError, PluginError, RuntimeUnavailableError
 from delegatekit_toolkit.processes import ending, guarded, search_path, stop
 
@@ -116,7 +117,7 @@ def _until_times(output: IO[bytes] | None) -> Generator[str, None, dict[str, Any
 
 def _data_of(file: Path) -> str | None:
     """The data file beside a program; None if it has none."""
-    beside = file.with_suffix(".ptd")
+    (beside,) = data_paths(file, [""])
     return str(beside) if beside.is_file() else None
 
 
