@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,47 @@ def test_the_file_generates_what_transformers_does(family: str) -> None:
     content = lower(model, ["xnnpack"], context=128, chunk=16).program.buffer
     assert continued(delegatekit.load(content)["forward"], prompt, 16, COUNT) == wanted
     assert continued(in_stock(content), prompt, 16, COUNT) == wanted
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"gemma2", "mistral"}))
+def test_fused_attention_generates_what_transformers_does(family: str, tmp_path: Path) -> None:
+    model, prompt = build(family), prompt_of(40)
+    wanted = text_of(model, prompt, COUNT)
+    content = lower(model, ["xnnpack"], context=128, chunk=16, fused=True).program.buffer
+    assert continued(delegatekit.load(content)["forward"], prompt, 16, COUNT) == wanted
+    assert _in_stock_with_operators(content, prompt, tmp_path) == wanted
+
+
+def _in_stock_with_operators(content: bytes, prompt: torch.Tensor, place: Path) -> list[int]:
+    """The tokens that ExecuTorch's runtime generates, in a process with its operators for language models."""
+    (place / "model.pte").write_bytes(content)
+    torch.save(prompt, place / "prompt.pt")
+    code = (
+        "import torch\n"
+        "from executorch.extension.llm.custom_ops import custom_ops\n"
+        "from small_models import continued\n"
+        "from test_lowering import COUNT, in_stock\n"
+        "content = open('model.pte', 'rb').read()  # the runtime keeps no copy\n"
+        "print(continued(in_stock(content), torch.load('prompt.pt'), 16, COUNT))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=True, env=_with_tests()
+    ).stdout
+    found: list[int] = json.loads(said.splitlines()[-1])
+    return found
+
+
+def _with_tests() -> dict[str, str]:
+    """This process's environment, in which the tests' modules can be imported."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+
+
+def test_attention_that_cannot_be_fused_is_told() -> None:
+    with pytest.raises(DelegateKitError, match="Gemma2ForCausalLM: has no attention that the fused operator computes"):
+        lower(build("gemma2"), ["reference"], context=64, fused=True)
+    decoder = Decoder(build("gemma3_text"), context=64, chunk=16, fused=True)
+    assert {cache.fused for cache in decoder.caches} == {True, False}
 
 
 @pytest.mark.sweep

@@ -15,14 +15,15 @@ from ._runtime import Availability, TensorSpec
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Argument", "OperatorCall", "OperatorProgram", "OperatorRuntime", "RuntimeTensor"]
+__all__ = ["Argument", "OperatorCall", "OperatorProgram", "OperatorRuntime", "RuntimeNumber", "RuntimeTensor"]
 
 
 @dataclass(frozen=True, eq=False)
 class RuntimeTensor:
     """A tensor of an operator program: an input, a constant, a result of a call, or scratch memory of one.
 
-    Sizes are fixed. Two are the same tensor if they are the same object.
+    Sizes are fixed, except those of inputs and outputs: where these change from call to call, the spec has the largest,
+    and is `dynamic`. A kernel resizes its result. Two are the same tensor if they are the same object.
     """
 
     spec: TensorSpec
@@ -32,8 +33,15 @@ class RuntimeTensor:
     view_of: RuntimeTensor | None = None
 
 
+@dataclass(frozen=True)
+class RuntimeNumber:
+    """The number that an argument is in each call: the only element of an integer tensor."""
+
+    tensor: RuntimeTensor
+
+
 #: An argument of a call. A tuple has tensors or numbers of one type; a dtype is its number in ExecuTorch's ScalarType.
-Argument: TypeAlias = Union["RuntimeTensor", bool, int, float, str, tuple[Any, ...], None]
+Argument: TypeAlias = Union["RuntimeTensor", "RuntimeNumber", bool, int, float, str, tuple[Any, ...], None]
 
 
 @dataclass(frozen=True)

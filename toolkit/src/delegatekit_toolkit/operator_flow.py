@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from delegatekit_api import TensorSpec
-from delegatekit_api.operators import OperatorCall, OperatorProgram, RuntimeTensor
+from delegatekit_api.operators import OperatorCall, OperatorProgram, RuntimeNumber, RuntimeTensor
 
 from .dtypes import dtype_name
 
@@ -37,7 +37,8 @@ def faults(program: OperatorProgram, inputs: Sequence[TensorSpec], outputs: Sequ
 
 def _reading(call: OperatorCall, known: Collection[RuntimeTensor]) -> Iterator[str]:
     for value in call.arguments:
-        for tensor in value if isinstance(value, tuple) else (value,):
+        for item in value if isinstance(value, tuple) else (value,):
+            tensor = item.tensor if isinstance(item, RuntimeNumber) else item
             if isinstance(tensor, RuntimeTensor) and (fault := _unreadable(tensor, known, call.scratch)):
                 yield f"reads {tensor.spec}, {fault}"
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from delegatekit_api import TensorSpec
+from delegatekit_api import LoweringError, TensorSpec
+from delegatekit_api.nodes import describe_node, is_dynamic
 from delegatekit_api.operators import Argument, OperatorCall, OperatorProgram, RuntimeTensor
 
 from .content import storage_key
@@ -22,6 +23,24 @@ from .dtypes import dtype_name
 
 if TYPE_CHECKING:
     import torch
+    from torch.fx import Node
+
+
+def spec_of(node: Node) -> TensorSpec:
+    """The spec of a node's value: the largest sizes, where they change from call to call.
+
+    Raises LoweringError for a size without an upper bound.
+    """
+    value = node.meta["val"]
+    shape = tuple(value.shape)
+    if is_dynamic(value):
+        from .symbols import most
+
+        largest = tuple(map(most, shape))
+        if None in largest:
+            raise LoweringError(f"sizes {shape} have no upper bound", where=describe_node(node))
+        shape = largest
+    return TensorSpec(dtype_name(value.dtype), shape, is_dynamic(value))
 
 
 class OperatorCalls:

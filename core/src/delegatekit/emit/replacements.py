@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.fx import Node
 
-from delegatekit_api.operators import OperatorCall, RuntimeTensor
+from delegatekit_api.operators import OperatorCall, RuntimeNumber, RuntimeTensor
 
 from ..lowering import Replacement
 from ..lowering.replacements import table_kind
@@ -44,6 +45,10 @@ class _Work:
     def _argument(self, value: Any) -> int:
         if isinstance(value, RuntimeTensor):
             return self._used(value)
+        if isinstance(value, RuntimeNumber):
+            number = self._values.number(0)
+            self._code.kernel("aten::_local_scalar_dense", "", [self._used(value.tensor), number])
+            return number
         if not isinstance(value, tuple):
             return self._values.literal(value)
         kind = table_kind(value)
@@ -68,7 +73,8 @@ class _Work:
             assert shares is not None  # no view of a constant
         key = self._keys[tensor] = self._outputs.get(tensor, (self._place, tensor))
         spec = tensor.spec
-        value = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")
+        own = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")
+        value = key.meta["val"] if isinstance(key, Node) else own  # the sizes of an output may change
         index = self._values.planned(key, value, shares)
         if spec.dim_order:
             self._values.tensor(index).dim_order = bytes(spec.dim_order)

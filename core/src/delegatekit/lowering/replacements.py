@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from delegatekit_api import PartitionProgram, PluginError, TensorSpec
-from delegatekit_api.operators import OperatorCall, OperatorProgram, RuntimeTensor
-from delegatekit_toolkit.dtypes import dtype_name
+from delegatekit_api import PartitionProgram, PluginError
+from delegatekit_api.operators import OperatorCall, OperatorProgram, RuntimeNumber, RuntimeTensor
 from delegatekit_toolkit.operator_flow import faults
+from delegatekit_toolkit.operator_programs import spec_of
 
 from ..partition import Partition
 from ..plugins import check_answer
@@ -24,6 +24,7 @@ _ITEMS: Final = {
     float: schema.Double,
     str: schema.String,
     type(None): schema.Null,
+    RuntimeNumber: schema.Int,
     RuntimeTensor: schema.Tensor,
 }
 
@@ -71,7 +72,7 @@ def _faults(answer: OperatorProgram, program: PartitionProgram, operators: Mappi
     for number, call in enumerate(answer.calls):
         yield from (f"calls[{number}] ({call.operator}) {fault}" for fault in _call_faults(call, operators))
     view = program.view
-    yield from faults(answer, [*map(_spec, view.inputs)], [*map(_spec, view.outputs)])
+    yield from faults(answer, [*map(spec_of, view.inputs)], [*map(spec_of, filter(None, view.outputs))])
 
 
 def _call_faults(call: OperatorCall, operators: Mapping[str, Signature]) -> Iterator[str]:
@@ -86,8 +87,3 @@ def _call_faults(call: OperatorCall, operators: Mapping[str, Signature]) -> Iter
     for place, (value, kinds) in enumerate(zip(given, found.kinds, strict=False)):
         if table_kind(value) not in kinds:
             yield f"argument {place} is {value!r:.60}, not {' or '.join(kind.__name__ for kind in kinds)}"
-
-
-def _spec(node: Any) -> TensorSpec:
-    value = node.meta["val"]
-    return TensorSpec(dtype_name(value.dtype), tuple(value.shape))

@@ -16,6 +16,7 @@ import torch
 
 from delegatekit.quantization.torchao import quiet
 from delegatekit_api import UnsupportedError
+from delegatekit_llama import attention
 
 from .caches import CacheShape, KeyValueCache
 
@@ -116,8 +117,11 @@ def attend(
     heads, new, size = query.shape[1:]
     if isinstance(step, Probe):
         known = step.shapes[index]
-        step.shapes[index] = CacheShape(known.heads, known.key_size, known.value_size, sliding_window)
+        step.shapes[index] = CacheShape(known.heads, known.key_size, known.value_size, sliding_window, softcap)
         return query.new_empty(1, new, heads, known.value_size), None
+    cache = step.caches[index]
+    if cache.fused:
+        return attention(query.transpose(1, 2), key, value, step.positions[:1], scaling), None
     groups = key.shape[0]
     shared = heads // groups
     # The queries of a group's heads follow one another, so that its keys are read once: they are never repeated.
@@ -127,7 +131,7 @@ def attend(
     scores = torch.bmm(asked, key.transpose(1, 2))
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
-    weights = torch.softmax(scores + step.mask(step.caches[index], scores.dtype).repeat(shared, 1), dim=-1)
+    weights = torch.softmax(scores + step.mask(cache, scores.dtype).repeat(shared, 1), dim=-1)
     found = torch.bmm(weights, value)
     by_token = found.view(groups, shared, new, value.shape[2]).permute(2, 0, 1, 3)
     return by_token.clone(memory_format=torch.contiguous_format).view(1, new, heads, value.shape[2]), None

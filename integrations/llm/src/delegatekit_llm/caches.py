@@ -16,6 +16,13 @@ class CacheShape:
     value_size: int
     #: Tokens that a query sees, itself included; None for all before it.
     window: int | None = None
+    #: The bound of the scores' soft cap, if they have one.
+    softcap: float | None = None
+
+    def is_fusible(self, context: int, dtype: torch.dtype) -> bool:
+        """True if the runtime's fused operator computes this attention."""
+        windowed = self.window is not None and self.window < context
+        return not windowed and self.softcap is None and self.key_size == self.value_size and dtype == torch.float32
 
     def tokens(self, context: int, chunk: int) -> int:
         """The tokens that the cache keeps, if `chunk` tokens at most are written before they are read.
@@ -28,26 +35,32 @@ class CacheShape:
 class KeyValueCache(torch.nn.Module):
     """The keys and values of one attention layer, (heads, tokens, size) each, as products of matrices read them.
 
+    With `fused` they are (tokens, heads, size), as the runtime's fused operator reads them.
     Token p is in place p, or, where there are fewer places than tokens of context, in place p modulo their number.
     """
 
     keys: torch.Tensor
     values: torch.Tensor
 
-    def __init__(self, shape: CacheShape, context: int, chunk: int, dtype: torch.dtype) -> None:
+    def __init__(self, shape: CacheShape, context: int, chunk: int, dtype: torch.dtype, *, fused: bool = False) -> None:
         super().__init__()
         self.window = shape.window
         self.tokens = shape.tokens(context, chunk)
         #: True if a place is used again for a later token.
         self.is_ring = self.tokens < context
-        self.register_buffer("keys", torch.zeros(shape.heads, self.tokens, shape.key_size, dtype=dtype))
-        self.register_buffer("values", torch.zeros(shape.heads, self.tokens, shape.value_size, dtype=dtype))
+        self.fused = fused
+        sizes = (self.tokens, shape.heads) if fused else (shape.heads, self.tokens)
+        self.register_buffer("keys", torch.zeros(*sizes, shape.key_size, dtype=dtype))
+        self.register_buffer("values", torch.zeros(*sizes, shape.value_size, dtype=dtype))
 
     def write(self, positions: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Put the keys and values of tokens, (1, heads, n, size), into their places; `positions` is (n,)."""
         places = torch.remainder(positions, self.tokens) if self.is_ring else positions
-        self.keys.index_copy_(1, places, keys[0])
-        self.values.index_copy_(1, places, values[0])
+        for cache, new in ((self.keys, keys[0]), (self.values, values[0])):
+            if self.fused:
+                cache.index_copy_(0, places, new.transpose(0, 1))
+            else:
+                cache.index_copy_(1, places, new)
 
     def visible(self, positions: torch.Tensor) -> torch.Tensor:
         """The places that queries at `positions`, the last that were written, may see: bool (n, tokens)."""

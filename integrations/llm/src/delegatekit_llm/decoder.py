@@ -25,7 +25,8 @@ class Decoder(torch.nn.Module):
     `decoder(tokens, start_pos)`: tokens are int64 (1, n), n up to `chunk`; start_pos, int64 (1,), is the number of
     tokens before them. Returns the logits of the last token, (1, 1, vocabulary), or of all, (1, n, vocabulary). The
     tokens from `start_pos` on are forgotten. The model is not copied, but put into eval mode; it can be called by
-    itself as before. With `embedding_bits` tokens are looked up in integers of 8 or 4 bits.
+    itself as before. With `embedding_bits` tokens are looked up in integers of 8 or 4 bits. With `fused` attention is
+    `delegatekit_llama.attention`, except in layers with windows or soft caps.
 
     Raises UnsupportedError for a family that is not known (unless `known_family` is False), and for attention that
     cannot be done over these caches; WrongArgumentError for sizes that do not go together.
@@ -39,6 +40,7 @@ class Decoder(torch.nn.Module):
         *,
         all_logits: bool = False,
         embedding_bits: int | None = None,
+        fused: bool = False,
         known_family: bool = True,
     ) -> None:
         super().__init__()
@@ -56,9 +58,17 @@ class Decoder(torch.nn.Module):
         if embedding_bits is not None:
             owner: Any = model
             self.embedding = QuantizedEmbedding(owner.get_input_embeddings(), embedding_bits)
-        dtype = next(model.parameters()).dtype
+        dtype, shapes = next(model.parameters()).dtype, self._cache_shapes()
+        fusible = [fused and shape.is_fusible(self.context, dtype) for shape in shapes]
+        if fused and not any(fusible):
+            raise UnsupportedError(
+                "has no attention that the fused operator computes",
+                where=type(model).__name__,
+                hint="it computes float32, without windows and soft caps: leave --fused (fused=True) out",
+            )
         self.caches = torch.nn.ModuleList(
-            KeyValueCache(shape, self.context, self.chunk, dtype) for shape in self._cache_shapes()
+            KeyValueCache(shape, self.context, self.chunk, dtype, fused=can)
+            for shape, can in zip(shapes, fusible, strict=True)
         )
         self.eval()
 

@@ -22,6 +22,8 @@ from .folders import files_beside, load_config, load_model, token_ids
 
 #: Tokens of the example that is exported: torch.export takes sizes of 0 and 1 for constants.
 _EXAMPLE: Final = 2
+#: The backend of fused attention.
+_FUSING: Final = "llama"
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ def lower(
     group_size: int | None = None,
     dtype: str = "float32",
     embedding_bits: int | None = None,
+    fused: bool = False,
     all_logits: bool = False,
     known_family: bool = True,
     options: Mapping[str, Mapping[str, Any]] | None = None,
@@ -91,11 +94,15 @@ def lower(
         group_size: Size of the weights' groups. Where the scheme has groups.
         dtype: Type of the numbers that are computed with, if the model is a folder: float32, float16 or bfloat16.
         embedding_bits: Bits of the embedding's numbers, 8 or 4. By default they stay as they are.
+        fused: Attention by ExecuTorch's fused operator: only the places of the cache that are in use are read. The
+            runtime must have it. Layers with windows or soft caps keep their own.
         all_logits: Return the logits of all tokens, (1, n, vocabulary).
         known_family: False tries a model type that is not known, and compares its results with the model's own.
         options: Options of backends, by the backends' names.
         settings: More arguments of `delegatekit.lower`: external, only, skip, compiling and others.
     """
+    if fused and _FUSING not in backends:
+        backends = [*backends, _FUSING]
     # What can be refused is, before anything large is read.
     choose(backends, options or {})
     if scheme is not None:
@@ -110,7 +117,13 @@ def lower(
     if not known_family:
         check_against_model(Decoder(model, context, chunk, known_family=False))
     decoder = Decoder(
-        model, context, chunk, all_logits=all_logits, embedding_bits=embedding_bits, known_family=known_family
+        model,
+        context,
+        chunk,
+        all_logits=all_logits,
+        embedding_bits=embedding_bits,
+        fused=fused,
+        known_family=known_family,
     )
     example, shapes = _example(decoder.chunk)
     module: torch.nn.Module = decoder
@@ -151,7 +164,7 @@ def _told(decoder: Decoder, ids: Mapping[str, Sequence[int]]) -> dict[str, Any]:
         "get_max_context_len": decoder.context,
         "get_vocab_size": int(decoder.config.vocab_size),
         "use_kv_cache": True,
-        "use_sdpa_with_kv_cache": False,
+        "use_sdpa_with_kv_cache": any(cache.fused for cache in decoder.caches),
         "enable_dynamic_shape": decoder.chunk > 1,
     }
     if ids["bos"]:

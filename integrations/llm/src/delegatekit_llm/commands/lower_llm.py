@@ -46,6 +46,9 @@ def lower_llm(
         int | None, typer.Option(help="Bits of the embedding's numbers: 8 or 4. By default they stay as they are.")
     ] = None,
     dtype: Annotated[str, typer.Option(help="What is computed with: float32, float16 or bfloat16.")] = "float32",
+    fused: Annotated[
+        bool, typer.Option("--fused", help="Attention by ExecuTorch's fused operator, which the runtime must have.")
+    ] = False,
     all_logits: Annotated[bool, typer.Option("--all-logits", help="Return the logits of all tokens.")] = False,
     external: Annotated[
         bool, typer.Option("--external", help="Weights in a data file (.ptd) beside the .pte.")
@@ -77,6 +80,7 @@ def lower_llm(
             scheme=scheme,
             group_size=group_size,
             embedding_bits=embedding_bits,
+            fused=fused,
             dtype=dtype,
             all_logits=all_logits,
             known_family=not unknown_family,

@@ -1,0 +1,1 @@
+"""The operators that the backend takes, a file for each family."""

@@ -1,0 +1,1 @@
+"""The operators' kernels on the host."""
