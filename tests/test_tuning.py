@@ -150,6 +150,39 @@ def test_a_backend_that_is_best_everywhere_is_taken_alone(monkeypatch: pytest.Mo
     assert program.buffer == delegatekit.lower(MODEL, X, backends=tuned.chosen.backends).buffer
 
 
+def test_what_is_measured_is_told_and_a_backend_that_takes_nothing_is_not_lowered_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    lowered: list[int] = []
+    real = delegatekit.lower
+
+    def counted(*given: Any, **more: Any) -> Any:
+        lowered.append(1)
+        return real(*given, **more)
+
+    monkeypatch.setattr(sys.modules["delegatekit_tools.placement.tune"], "lower", counted)
+    expected = delegatekit.tune(MODEL, X, backends=BACKENDS, say=told.append)
+    assert (
+        "timing each operator on xnnpack (1 of 2)" in told and "timing operators joined on reference (2 of 2)" in told
+    )
+    assert any(line.startswith("lowering ") for line in told)
+    without, told[:], lowered[:] = len(lowered), [], []
+    found = delegatekit.tune(MODEL, X, backends=[*BACKENDS, "ethosu"], say=told.append)
+    assert not any("ethosu" in line for line in told)
+    # Its form of the program, it alone, and all in the given order; nothing for its operators, since it takes none.
+    assert len(lowered) - without <= 3
+    ((digest, tuned),) = found.programs.items()
+    assert tuned.chosen.placement == expected.programs[digest].chosen.placement
+
+
+def test_the_backends_that_auto_means_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(auto, "backends", lambda *, check: BACKENDS)
+    delegatekit.tune(MODEL, X, say=told.append)
+    assert told[0] == "tuning on all that run here: xnnpack, reference; it is quicker on fewer (-b auto,NAME,NAME)"
+
+
 def test_a_backend_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     real = delegatekit.lower
 

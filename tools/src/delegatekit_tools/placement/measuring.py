@@ -37,6 +37,8 @@ def measure(given: Measuring, lower: Lower) -> Measurements:
             hint=f"the clock is one of {', '.join(CLOCKS)}, runs 1 or more, warm_up 0 or more",
         )
     loaded = {name: get_backend(name) for name in names} if names else _running(options, cpu=clock == "CPU")
+    if not names and len(loaded) > 1:
+        given.say(f"tuning on all that run here: {', '.join(loaded)}; it is quicker on fewer (-b auto,NAME,NAME)")
     strangers = set(options) - set(loaded)
     if strangers:
         raise WrongArgumentError(f"options for {', '.join(sorted(strangers))}, not among {', '.join(loaded)}")

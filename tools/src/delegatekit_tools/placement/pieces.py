@@ -88,6 +88,11 @@ class Pieces:
             for units in [self._alone.units(method.edge)]
         }
 
+    @property
+    def takers(self) -> set[str]:
+        """The backends that take a unit; to lower for others would measure nothing."""
+        return {name for method in self.methods.values() for unit in method.units for name in unit.takers}
+
     def measure_units(self, runner: str) -> None:
         """The time of each unit on a backend, in a delegate of its own; or on the runtime's kernels."""
         apart, program = self._apart(runner) if runner else (self._alone, self._on_runtime)

@@ -132,10 +132,13 @@ class Tuning:
         self._say(f"timing each operator on the runtime{what}")
         if not self._tolerantly(_RUNTIME, partial(pieces.measure_units, "")):
             return False
-        for name in self._usable:
-            self._say(f"timing each operator on {name}{what}")
+        takers = [name for name in self._usable if name in pieces.takers]
+        for place, name in enumerate(takers, 1):
+            self._say(f"timing each operator on {name}{what}{_count(place, takers)}")
             self._tolerantly(name, partial(pieces.measure_units, name))
-        for name in self._usable:
+        takers = [name for name in takers if name in self._usable]
+        for place, name in enumerate(takers, 1):
+            self._say(f"timing operators joined on {name}{what}{_count(place, takers)}")
             self._tolerantly(name, partial(pieces.measure_borders, name))
         return True
 
@@ -152,6 +155,7 @@ class Tuning:
                 number += 1
                 placement = one.mixture(scale)
                 wanted.append(Candidate(f"mixture {number}", usable, 0.0, placement, one.keep))
+        self._say(f"lowering {len(wanted)} placements as a whole")
         found: dict[str, tuple[Candidate, LoweredProgram]] = {}
         for item in wanted:
 
@@ -189,6 +193,10 @@ class Tuning:
             self._left_out.setdefault(what, error.what)
             return False
         return True
+
+
+def _count(place: int, names: Sequence[str]) -> str:
+    return f" ({place} of {len(names)})" if len(names) > 1 else ""
 
 
 def _against(item: Candidate, other: Candidate, timed: Mapping[str, Timed]) -> Verification:
