@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -144,6 +145,22 @@ def test_logging_is_left_as_it_was(network: torch.nn.Module, image: torch.Tensor
     before = root.level, list(root.handlers)
     delegatekit.lower(network, (image,), backends=["executorch.xnnpack"])
     assert (root.level, root.handlers) == before
+
+
+def test_warnings_of_partitioners_are_not_shown(
+    network: torch.nn.Module, image: torch.Tensor, recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stock's Vulkan exports patterns while it partitions, for which PyTorch warns."""
+    partitioner = pytest.importorskip("executorch.backends.xnnpack.partition.xnnpack_partitioner").XnnpackPartitioner
+    real = partitioner.partition
+
+    def warning(self: object, program: object) -> object:
+        warnings.warn("isinstance(treespec, LeafSpec) is deprecated", FutureWarning, stacklevel=1)
+        return real(self, program)
+
+    monkeypatch.setattr(partitioner, "partition", warning)
+    assert delegatekit.lower(network, (image,), backends=["executorch.xnnpack"]).methods["forward"].delegates
+    assert not [item for item in recwarn if "LeafSpec" in str(item.message)]
 
 
 def test_one_partition_for_each_operator_with_what_is_fused_or_as_few_as_possible() -> None:

@@ -94,10 +94,11 @@ class StockPartitioner:
         partitioner = stock_compiler(self._system, self._options).partitioner
         # (Imports of ExecuTorch, which is there now.)
         from .compiler.listening import listening
+        from .compiler.loading import quietly
         from .ir.edge import edge_program
 
         edge = edge_program(program, self.keep_operators())
-        with listening() as reasons:
+        with quietly(), listening() as reasons:
             tagged = partitioner.partition(edge.program).tagged_exported_program
         by_name = {node.name: node for node in tagged.graph.nodes}
 
