@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from delegatekit_tools.text import short_source
+from delegatekit_toolkit.source_paths import short_source
 
 
 def test_a_path_begins_at_the_nearest_folder_that_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

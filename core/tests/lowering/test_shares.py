@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,7 +96,7 @@ def test_a_program_is_as_heavy_as_pytorch_counts_it() -> None:
     assert 2 * lower("none", model=Whole(), inputs=(x,)).shares.total.macs == counter.get_total_flops()
 
 
-def test_the_largest_left_out_come_first_with_module_or_line_and_reasons() -> None:
+def test_the_largest_left_out_come_first_with_module_or_line_and_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third = lower("narrow", "none").shares.largest
     assert (first.operator, first.count, first.macs, first.place) == ("aten.convolution.default", 1, LOOK, "look")
     assert first.reasons == dict.fromkeys(("narrow", "none"), "aten.convolution.default is not in the table")
@@ -103,6 +104,9 @@ def test_the_largest_left_out_come_first_with_module_or_line_and_reasons() -> No
     assert [second.operator, third.operator] == ["aten.relu.default", "aten.atan.default"]
     assert (second.elements, third.elements) == (800, 800)
     assert "test_shares.py" in second.place and "torch.relu" in second.place
+    # As text, from the folder that one works in.
+    monkeypatch.chdir(Path(__file__).parent)
+    assert str(second).startswith("aten.relu.default x1 in test_shares.py:")
     assert str(first) == (
         "aten.convolution.default x1, 21,600 MACs in look: narrow: aten.convolution.default is not in the table; "
         "none: aten.convolution.default is not in the table"

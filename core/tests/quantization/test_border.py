@@ -127,3 +127,22 @@ def test_the_command_tells_the_numbers(command_with: Callable[..., Any]) -> None
     assert "type int8" in call("run", "image.pte").out
     refused = call("lower", "models:image", "-b", "xnnpack", "--integer-io", code=1).err
     assert "no input is quantized first" in refused
+
+
+class Best(nn.Module):
+    """The greatest elements and their places, and numbers of places as an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, x: torch.Tensor, offset: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        best, index = self.net(x).flatten(1).topk(2)
+        return best, index + offset
+
+
+def test_what_made_a_float_is_named_and_whole_numbers_are_integers_anyway() -> None:
+    module = dk.quantize(Best().eval(), [(X, torch.tensor(3))], backend="xnnpack", progress=False)
+    found = integer_io(torch.export.export(module, (X, torch.tensor(3)), strict=False))
+    assert [(item.kind, item.index) for item in found.arguments] == [("input", 0)]
+    assert found.left == ("forward, output 0 is made by aten.topk.default",)

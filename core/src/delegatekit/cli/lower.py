@@ -145,7 +145,7 @@ def _with_integers(model: Source, *, silent: bool) -> Source:
     for item in () if silent else found.arguments:
         say(str(item))
     for text in found.left:
-        warn(f"--integer-io leaves it as it is: {text}")
+        warn(f"--integer-io leaves floats: {text}")
     return Source(found.programs)
 
 

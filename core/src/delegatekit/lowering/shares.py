@@ -15,6 +15,7 @@ from torch.fx import Node
 from delegatekit_api import Call, LoweringError, Verdict
 from delegatekit_api.nodes import is_dynamic, operator_name, source_line
 from delegatekit_toolkit.macs import elements, macs
+from delegatekit_toolkit.source_paths import short_source
 
 from ..edge import EdgeMethod, called_module, is_precompiled
 from ..errors.misuse import WrongArgumentError
@@ -56,9 +57,9 @@ class LeftOut:
     reasons: Mapping[str, str]
 
     def __str__(self) -> str:
-        size = f", {self.macs:,} MACs" if self.macs else ""
+        size = f", {self.macs:,} MACs" * bool(self.macs) + f" in {short_source(self.place)}" * bool(self.place)
         why = "; ".join(f"{backend}: {reason}" for backend, reason in self.reasons.items())
-        return f"{self.operator} x{self.count}{size}" + f" in {self.place}" * bool(self.place) + f": {why}" * bool(why)
+        return f"{self.operator} x{self.count}{size}" + f": {why}" * bool(why)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ from torch.export.graph_signature import OutputSpec, TensorArgument
 from torch.fx import GraphModule, Node
 
 from delegatekit_api import QuantizationError
+from delegatekit_api.nodes import operator_name
 
+from ..edge import producer
 from ..pte import scalar_type
 
 _QUANTIZE: Final = "quantized_decomposed.quantize_per_tensor.default"
@@ -61,7 +63,7 @@ def integer_io(programs: Mapping[str, ExportedProgram] | ExportedProgram) -> Int
 
     `programs` are those of a quantized model by method name, or one; they are not changed, and share their weights with
     the new ones. Inputs that anything but a quantization reads, and outputs of anything but a dequantization, stay as
-    they are. Raises QuantizationError if all of them do. `delegatekit.lower` takes what
+    they are; `left` has those of floats. Raises QuantizationError if all stay. `delegatekit.lower` takes what
     `programs` of the result has.
     """
     given = {"forward": programs} if isinstance(programs, ExportedProgram) else programs
@@ -89,7 +91,7 @@ class _Border:
             node.name = before.name  # a copy gets another name where this one is a builtin's: "input"
         nodes = {node.name: node for node in self._graph.graph.nodes}
         for index, name in enumerate(program.graph_signature.user_inputs):
-            if isinstance(name, str) and isinstance(nodes[name].meta.get("val"), torch.Tensor):
+            if isinstance(name, str) and _is_float(nodes[name]):
                 self._input(index, nodes[name])
         specs = self._outputs(program.graph_signature.output_specs)
         self._graph.graph.eliminate_dead_code()
@@ -127,8 +129,10 @@ class _Border:
             if spec.kind.name != "USER_OUTPUT":
                 continue
             index += 1
-            if not isinstance(result, Node) or str(result.target) != _DEQUANTIZE:
-                self.left.append(f"{self._method}, output {index} is made by {getattr(result, 'target', result)}")
+            if not isinstance(result, Node) or not _is_float(result):
+                continue
+            if str(result.target) != _DEQUANTIZE:
+                self.left.append(f"{self._method}, output {index} is made by {operator_name(producer(result))}")
                 continue
             integers = result.args[0]
             assert isinstance(integers, Node)
@@ -144,6 +148,11 @@ class _Border:
         self.arguments.append(
             IntegerArgument(self._method, kind, index, name, float(scale), int(zero_point), int(lowest), int(highest))
         )
+
+
+def _is_float(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 class _Number(torch.nn.Module):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from delegatekit.partition import PartitionedMethod
+from delegatekit_toolkit.source_paths import short_source
 
 from ..page import framed
 from ..page.cards import Card, warnings
@@ -14,7 +15,6 @@ from ..page.graph import Drawing, draw
 from ..page.measures import Measure, sizes_of
 from ..page.shell import text
 from ..page.tables import Cell, Number, table
-from ..text import short_source
 from .result import Divergence, Measured, Operator, Output
 from .text import decibels, words
 

@@ -13,10 +13,10 @@ from delegatekit.engine import LoadedProgram
 from delegatekit.files import Source
 from delegatekit.reading import FileDelegate, FileMethod, FileProgram, open_program
 from delegatekit_api import DelegateKitError
+from delegatekit_toolkit.source_paths import short_source
 
 from ..page.contents import Contents, Part, Step, contents
 from ..profile import Origin, Origins, Times, call_times, instruction_times
-from ..text import short_source
 from .differences import Differences
 from .figures import ABSENT, BYTES, COUNT, SECONDS, Figure, Moved
 

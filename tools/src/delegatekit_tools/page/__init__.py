@@ -20,10 +20,11 @@ from delegatekit.pipeline import LoweredProgram
 from delegatekit.pte import write_to
 from delegatekit.version import __version__
 from delegatekit_toolkit.number_text import human_size
+from delegatekit_toolkit.source_paths import short_source
 
 from ..report import DelegateReport, MethodReport, Report, report
 from ..report.rows import decomposed_row
-from ..text import short_source, summary
+from ..text import summary
 from . import cards, tables
 from .drawing import graph_data
 from .graph import Drawing, draw, weight_kinds

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from delegatekit.reading import FileMethod
+from delegatekit_toolkit.source_paths import short_source
 
 from ..report.rows import ExplainRow
-from ..text import short_source
 from .graph import DELEGATE, Box, Drawing, Item, Leaf, Operator, nested
 
 

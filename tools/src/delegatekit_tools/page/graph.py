@@ -20,9 +20,9 @@ from delegatekit.partition import Partition, PartitionedMethod, PartitionPlan
 from delegatekit_api import Call
 from delegatekit_toolkit.dtypes import dtype_name
 from delegatekit_toolkit.macs import macs
+from delegatekit_toolkit.source_paths import short_source
 
 from ..report.rows import ExplainRow, rows_of
-from ..text import short_source
 
 #: A box with more items than this gets boxes of neighbors.
 _MOST: Final = 100

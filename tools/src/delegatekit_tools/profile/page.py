@@ -8,6 +8,7 @@ from typing import Protocol
 
 from delegatekit.reading import FileMethod
 from delegatekit_toolkit.number_text import human_size, human_time
+from delegatekit_toolkit.source_paths import short_source
 
 from ..page import framed
 from ..page.cards import Card, takers_of
@@ -17,7 +18,7 @@ from ..page.graph import Drawing
 from ..page.measures import Measure
 from ..page.shell import text
 from ..page.tables import Cell, Number, table
-from ..text import short_source, summary
+from ..text import summary
 from .measured import InstructionProfile, Origin, Times
 from .text import times_of
 

@@ -54,6 +54,11 @@ class MethodReport:
     operators: int = 0
 
     @property
+    def is_constant(self) -> bool:
+        """True if nothing is computed, and no memory planned: the numbers of integer inputs and outputs."""
+        return not (self.operators or self.delegates or self.fallback or self.arena_size)
+
+    @property
     def delegated_nodes(self) -> int:
         """Operators of the edge program that delegates compute."""
         return sum(delegate.nodes for delegate in self.delegates)
@@ -98,6 +103,8 @@ class Report:
         """The report as text; without `idle`, it leaves out the backends that took nothing, and so for `shares`."""
         lines = self.shares.lines() if shares else []
         for method in self.methods:
+            if method.is_constant:
+                continue
             lines.append(
                 f"method {method.name}: {_who(method.delegates)} {method.delegated_nodes} of {method.operators} "
                 f"operators, arena {human_size(method.arena_size)}"
@@ -117,6 +124,10 @@ class Report:
             if method.fallback:
                 calls = ", ".join(f"{name} x{count}" for name, count in method.fallback.items())
                 lines.append(f"  runtime operators: {calls}")
+        constant = [method.name for method in self.methods if method.is_constant]
+        if constant:
+            more = f" and {len(constant) - _CONSTANT} more" if len(constant) > _CONSTANT else ""
+            lines.append(f"methods that return constants: {', '.join(constant[:_CONSTANT])}{more}")
         if idle:
             lines.extend(f"backend {name} took nothing: {reason}" for name, reason in self.idle.items())
         lines.extend(special_value_lines(self.special_values))
@@ -185,6 +196,8 @@ def _why_idle(backend: str, plans: Sequence[PartitionPlan]) -> str:
     return reason if not others else f"{reason} ({count} of {len(answers)} operators)"
 
 
+#: The number of methods that return constants that are named.
+_CONSTANT = 3
 #: The number of values of a peak that are written out.
 _SHOWN = 12
 #: Characters of the bar of the largest value.

@@ -12,6 +12,7 @@ from delegatekit.fallback import kernel_of, refusal
 from delegatekit.lowering import is_work, reasons_left
 from delegatekit.partition import Decomposition, PartitionPlan
 from delegatekit_api.nodes import operator_name, source_line
+from delegatekit_toolkit.source_paths import short_source
 
 #: The runtime's own operators, among the reasons.
 RUNTIME = "runtime"
@@ -49,7 +50,7 @@ class ExplainRow:
         who = self.backend or (f"runtime ({self.kernel})" if self.kernel else "NOTHING RUNS IT")
         if self.round:
             who = f"decomposed into {', '.join(self.became) or 'existing operators'}"
-        place = ", ".join(part for part in (self.module, self.source) if part)
+        place = ", ".join(part for part in (self.module, short_source(self.source)) if part)
         yield f"{self.method}: {self.operator} ({self.node}): {who}" + (f"   [{place}]" if place else "")
         if self.backend is None:
             yield from (f"    {backend}: {reason}" for backend, reason in self.reasons.items())

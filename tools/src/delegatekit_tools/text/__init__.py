@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from .estimates import layer_lines, summary
-from .paths import short_source
 from .policy import content_policy
 from .table import aligned
 
-__all__ = ["aligned", "content_policy", "layer_lines", "short_source", "summary"]
+__all__ = ["aligned", "content_policy", "layer_lines", "summary"]
