@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .bounds import ROUNDOFF, Accuracy, Comparison, compare, rounded, shaken, slack, tolerance, widened
 from .roundings import estimate, inner_roundings, longest_way, roundings
-from .selections import Chosen, Operand, Selection, selection_of
+from .selections import Chosen, Operand, Order, Selection, selection_of
 
 __all__ = [
     "ROUNDOFF",
@@ -12,6 +12,7 @@ __all__ = [
     "Chosen",
     "Comparison",
     "Operand",
+    "Order",
     "Selection",
     "compare",
     "estimate",

@@ -16,6 +16,8 @@ TAKES_NOTHING: Final = "takes nothing"
 REFUSED: Final = "refused"
 FAILED: Final = "failed"
 _OUTCOMES: Final = (COMPILES, TAKES_NOTHING, REFUSED, FAILED)
+#: The signal to noise in dB below which outputs may follow another choice; rounding alone, to float16, stays above.
+_OTHERWISE: Final = 40.0
 #: The scheme of programs that were not quantized for the row.
 FLOAT: Final = "float"
 
@@ -87,6 +89,8 @@ class Row:
     not_run: str = ""
     #: The errors of each output against eager.
     outputs: tuple[OutputErrors, ...] = ()
+    #: Operators of the model that choose elements by their numbers, the most frequent first: "aten.topk.default".
+    selecting: tuple[str, ...] = ()
     #: CPU seconds of quantizing and lowering.
     lowering_seconds: float | None = None
 
@@ -97,6 +101,12 @@ class Row:
         if found.outcome not in _OUTCOMES:
             raise FormatError(f"is no row: outcome is {said(found.outcome)}", where=where)
         return found
+
+    @property
+    def may_have_chosen_otherwise(self) -> bool:
+        """True if outputs differ much, as they do where one of two nearly equal elements is chosen for the other."""
+        differ = self.different is not None and self.different[0] > 0
+        return bool(self.selecting) and (differ or (self.sqnr is not None and self.sqnr < _OTHERWISE))
 
     @property
     def sqnr(self) -> float | None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from delegatekit_toolkit.number_text import human_size, human_time
 
-from .row import OutputErrors, Row
+from .row import FLOAT, OutputErrors, Row
 
 #: Headers of the columns; numbers sort as numbers in the page.
 HEADERS: Final = (
@@ -94,9 +94,14 @@ def said_of(item: OutputErrors) -> str:
 
 
 def notes(row: Row) -> list[str]:
-    """Sentences about a row: why it does not compile, the operators left out and why, why it was not run, and the
-    errors of each output where there are several."""
+    """Sentences about a row: why it does not compile, whether another choice may explain its errors, the operators left
+    out and why, why it was not run, and the errors of each output where there are several."""
     found = [f"{row.outcome}: {row.reason}"] if row.reason else []
+    if row.may_have_chosen_otherwise:
+        names = ", ".join(operator.split(".")[1] for operator in row.selecting[:_NAMED])
+        scheme = "" if row.scheme == FLOAT else f" --scheme {row.scheme}"
+        judge = f"`delegatekit compare -b {row.backend}{scheme}` tells if that is right"
+        found.append(f"{names} may choose another of two nearly equal elements: {judge}")
     left = [f"{item.operator} x{item.count} ({item.reason})" for item in row.left_out[:_NAMED]]
     more = f" and {len(row.left_out) - _NAMED} more" if len(row.left_out) > _NAMED else ""
     if left and not row.reason:

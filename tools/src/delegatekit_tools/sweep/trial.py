@@ -18,6 +18,8 @@ from delegatekit.pipeline import LoweredProgram, lower
 from delegatekit.plugins import get_backend
 from delegatekit.quantization import quantize
 from delegatekit_api import DelegateKitError
+from delegatekit_api.nodes import operator_name
+from delegatekit_toolkit.accuracy import Order, selection_of
 
 from ..profile import Times, call_times
 from ..report import Report, report
@@ -163,4 +165,12 @@ def _run(
         cpu_seconds=None if isolated else slowest.median_cpu,
         runs=len(slowest.wall),
         outputs=compared.outputs,
+        selecting=_selecting(programs),
     )
+
+
+def _selecting(programs: Mapping[str, ExportedProgram]) -> tuple[str, ...]:
+    """The operators that choose elements by their numbers, the most frequent first."""
+    nodes = (node for program in programs.values() for node in program.graph.nodes)
+    counts = Counter(operator_name(node) for node in nodes if isinstance(selection_of(node), Order))
+    return tuple(name for name, _ in counts.most_common())
