@@ -122,6 +122,16 @@ def test_a_wrong_call_gets_one_clear_message(arguments: list[str], code: int, me
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    "command", [["lower", "-o", "m.pte"], ["explain"], ["compare"], ["tune"], ["sweep"], ["quantize", "--random", "1"]]
+)
+def test_options_are_checked_before_a_model_is_loaded(command: list[str], cli: Any) -> None:
+    name, *rest = command
+    found = cli(name, "models:raises", "-b", "nothing", "--option", "nothing.depth=1", *rest, code=2)
+    assert "unknown option 'depth'" in found.stderr and "known options: level" in found.stderr
+    assert "the user's own fault" not in found.stderr
+
+
 def test_a_file_that_is_no_exported_program_is_refused(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "odd.pt2").write_bytes(b"not a zip")
     assert "is no .pt2 file" in cli("lower", "odd.pt2", "-b", "nothing", "-o", "m.pte", code=1).stderr

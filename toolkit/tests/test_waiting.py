@@ -92,6 +92,24 @@ def test_a_stage_that_reports_nothing_is_told_all_the_same() -> None:
     assert len(told) == count and {text.split(",")[0] for text in told} == {"export forward"}
 
 
+def test_stages_that_are_over_at_once_are_not_told() -> None:
+    told: list[str] = []
+    first, second = threading.Event(), threading.Event()
+
+    def tell(text: str) -> None:
+        told.append(text.split(",", maxsplit=1)[0])
+        (first if len(told) == 1 else second).set()
+
+    with Waiting(tell, after=0.0, every=60.0, brief=0.5) as found:
+        found.begin("export forward")
+        assert first.wait(20)
+        for number in range(20):
+            found.begin(f"lower part {number}")
+        found.begin("lower forward")
+        assert second.wait(20)
+    assert told == ["export forward", "lower forward"]
+
+
 def test_the_thread_ends_with_the_work() -> None:
     before = threading.active_count()
     with pytest.raises(KeyError), Waiting(print, after=5.0, every=5.0) as found:

@@ -17,8 +17,8 @@ class Waiting:
     """Tells the stage of long work, from a thread of its own, so that a stage that reports nothing is told as well.
 
     `tell` is called with a text like "partition forward, 12 s" or "lower forward 30/90, 20 s, about 40 s left": once
-    `after` seconds have passed, then at each stage, and within a stage every `every` seconds, and where more of it is
-    done, but not within `pause` seconds. It must not raise.
+    `after` seconds have passed, then at each stage that has lasted `brief` seconds, and within a stage every `every`
+    seconds, and where more of it is done, but not within `pause` seconds. It must not raise.
 
     >>> told = []
     >>> with Waiting(told.append, after=0.0, every=9.0) as waiting:
@@ -35,9 +35,11 @@ class Waiting:
         after: float,
         every: float,
         pause: float = 0.0,
+        brief: float = 0.0,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._tell, self._after, self._every, self._pause, self._clock = tell, after, every, pause, clock
+        self._brief, self._is_new = brief, False
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._stage, self._done, self._total = "", 0, 0
         self._start = self._stage_start = self._told = clock()
@@ -47,7 +49,9 @@ class Waiting:
         """A stage begins."""
         with self._lock:
             self._stage, self._done, self._total, self._stage_start = stage, 0, 0, self._clock()
-            self._say()
+            self._is_new = True
+            if not self._brief:
+                self._say()
 
     def moved(self, done: int, total: int) -> None:
         """So much of so much of the stage is done."""
@@ -79,18 +83,21 @@ class Waiting:
         """Tell the stage, if it is time for it; the lock is held."""
         now = self._clock()
         if now - self._start >= self._after and self._stage:
-            self._told = now
+            self._told, self._is_new = now, False
             self._tell(self.text())
 
     def _watch(self) -> None:
         wait = self._after
         while not self._ended.wait(wait):
             with self._lock:
-                since = self._clock() - self._told
-                if since >= self._every or self._told == self._start:
+                now = self._clock()
+                since, lasting = now - self._told, self._is_new and now - self._stage_start >= self._brief
+                if since >= self._every or self._told == self._start or lasting:
                     self._say()
                     since = 0.0
             wait = max(0.05, self._every - since)
+            if self._brief:
+                wait = min(wait, self._brief)
 
 
 def duration(seconds: float) -> str:

@@ -114,6 +114,7 @@ def test_methods_of_other_inputs_are_not_timed() -> None:
 def test_measured_times_within_their_spread_are_the_same() -> None:
     assert Figure("", "a call", "seconds", 1.0, 1.1, spread=0.2).change == "the same"
     assert Figure("", "a call", "seconds", 1.0, 1.5, spread=0.2).change == "+50.0 %"
+    assert Figure("", "a call", "seconds", 0.002, 0.066).change == "33 times"
     assert Figure("", "blobs", "bytes", None, 1.0).change == "new"
     assert Figure("", "blobs", "bytes", 1.0, None).change == "gone"
 

@@ -126,11 +126,11 @@ def settings(options: Sequence[str], backends: Sequence[str]) -> dict[str, dict[
         backend, dot, name = key.rpartition(".")
         if not equals or not name or (not dot and len(backends) != 1):
             form = "KEY=VALUE or NAME.KEY=VALUE" if len(backends) == 1 else "NAME.KEY=VALUE"
-            usage(
-                f"--option {text!r} is not of the form {form}",
-                f"NAME is a backend: {', '.join(backends)}" if backends else None,
-            )
+            hint = f"NAME is a backend: {', '.join(backends)}" if backends else None
+            usage(f"--option {text!r} is not of the form {form}", hint)
         found.setdefault(backend or backends[0], {})[name] = value
+    for backend in filter(backends.__contains__, found):  # before a model is loaded
+        get_backend(backend).make_options(found[backend])
     return found
 
 

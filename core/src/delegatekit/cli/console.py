@@ -32,7 +32,7 @@ _SEVERAL_LINES: Final = frozenset({"snippet"})
 _NARROW: Final = 60
 #: Seconds from which on, and after which again, progress is told: a line that changes, and lines.
 _CHANGING: Final[dict[str, Any]] = {"after": 2.0, "every": 0.5, "pause": 0.1}
-_LINES: Final[dict[str, Any]] = {"after": 10.0, "every": 60.0, "pause": 60.0}
+_LINES: Final[dict[str, Any]] = {"after": 10.0, "every": 60.0, "pause": 60.0, "brief": 2.0}
 
 out = Terminal()
 err = Terminal(stderr=True)

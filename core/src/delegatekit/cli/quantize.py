@@ -69,9 +69,10 @@ def quantize(
     place = default_place(said.model, "-quantized.pt2") if output is None else output
     check_outputs(place, inputs=[*said.files, calibration])
     question_place("--output", place, PT2)
+    given = said.settings()
     with progress("quantize"):
         found = quantize_model(
-            said.source(), trust=said.trust, calibration=calibration, random=random, output=place, **said.settings()
+            said.source(), trust=said.trust, calibration=calibration, random=random, output=place, **given
         )
     if as_json:
         print_json(found)

@@ -28,8 +28,9 @@ def explain(
 
     check_outputs(html, inputs=said.files)
     cli.question_place("--html", html, HTML)
+    settings = said.settings()
     with cli.progress():
-        explanation = explain_model(**vars(said.source()), **said.settings())
+        explanation = explain_model(**settings, **vars(said.source()))
     backends = ", ".join(said.backends)
     if html is not None:
         write_text(html, explanation.html(f"{said.model} for {backends}"))

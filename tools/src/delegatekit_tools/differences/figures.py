@@ -8,6 +8,8 @@ from typing import Final
 from delegatekit_toolkit.number_text import human_size, human_time
 
 BYTES, SECONDS, COUNT = "bytes", "seconds", "count"
+#: The factor from which on a change is told as one.
+_MANY: Final = 10
 #: Places of an operator that are named.
 _NAMED: Final = 3
 #: The place of an operator that a file does not have.
@@ -36,14 +38,17 @@ class Figure:
 
     @property
     def change(self) -> str:
-        """The change in words: "+12.5 %", "new", "gone", "the same"."""
+        """The change in words: "+12.5 %", "33 times", "new", "gone", "the same"."""
         if self.before is None or self.after is None:
             return "new" if self.before is None else "gone"
         if not self.changed:
             return "the same"
         if self.unit == COUNT:
             return f"{self.after - self.before:+,.0f}"
-        return f"{100 * (self.after / self.before - 1):+.1f} %" if self.before else "new"
+        if not self.before:
+            return "new"
+        ratio = self.after / self.before
+        return f"{ratio:,.0f} times" if ratio >= _MANY else f"{100 * (ratio - 1):+.1f} %"
 
     def shown(self, value: float | None) -> str:
         """One of the figures as text."""

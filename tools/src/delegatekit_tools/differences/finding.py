@@ -24,6 +24,10 @@ RUNTIME: Final = "the runtime"
 #: Seconds after which calls are no longer repeated.
 _PATIENCE: Final = 60.0
 
+_WITHOUT_MAPS: Final = (
+    "without debug maps it is not known which operators moved: `lower --debug-map` writes them, --debug-maps reads them"
+)
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -73,7 +77,7 @@ def diff(
                 graphs[f"{word}: {name}"] = side.contents, side.others
     if timing is not None:
         figures += _times(timing, *programs)
-    remarks = () if debug_maps is not None else ("without debug maps it is not known which operators moved",)
+    remarks = () if debug_maps is not None else (_WITHOUT_MAPS,)
     names = [Path(source).name if isinstance(source, str | Path) else word for word, source in _named(before, after)]
     return Differences(names[0], names[1], tuple(figures), tuple(moved), tuple(kernels), remarks, graphs)
 
