@@ -163,6 +163,23 @@ def test_warnings_of_partitioners_are_not_shown(
     assert not [item for item in recwarn if "LeafSpec" in str(item.message)]
 
 
+def test_vulkans_patterns_are_exported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    _works("executorch.vulkan")
+    registry = pytest.importorskip("executorch.backends.vulkan.patterns.pattern_registry")
+    made: list[int] = []
+
+    def graphs() -> list[torch.fx.GraphModule]:
+        made.append(1)
+        return []
+
+    entry = registry.PatternEntry(get_graphs_fn=graphs, create_replacement_fn=lambda *given: None)
+    monkeypatch.setitem(registry.fusable_patterns, "counted", entry)
+    for _ in range(2):
+        program = delegatekit.lower(torch.nn.Linear(4, 4).eval(), (torch.ones(1, 4),), backends=["executorch.vulkan"])
+        assert program.methods["forward"].delegates
+    assert len(made) == 1
+
+
 def test_one_partition_for_each_operator_with_what_is_fused_or_as_few_as_possible() -> None:
     def delegates(**options: bool) -> int:
         model, x = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
@@ -58,7 +59,19 @@ def _vulkan(kind: Any, options: VulkanOptions) -> Any:
     if options.storage:
         schema = import_module("executorch.backends.vulkan.serialization.vulkan_graph_schema")
         chosen["storage_type_override"] = schema.VkStorageType[options.storage.upper()]
+    _keep_vulkan_patterns()
     return kind(chosen)
+
+
+def _keep_vulkan_patterns() -> None:
+    """Let the graphs of Vulkan's patterns be made once.
+
+    ExecuTorch gives their makers a cache, but registers them without it: each partition would export them anew.
+    """
+    registry = import_module("executorch.backends.vulkan.patterns.pattern_registry")
+    for entry in registry.fusable_patterns.values():
+        if entry.get_graphs_fn is not None and not hasattr(entry.get_graphs_fn, "cache_info"):
+            entry.get_graphs_fn = cache(entry.get_graphs_fn)
 
 
 def _coreml(kind: Any, options: CoreMLOptions) -> Any:
