@@ -22,6 +22,7 @@ from delegatekit.compiling.result import CheckedResult
 from delegatekit.edge.constants import Constants
 from delegatekit.plugins import COMPILED, remembered
 from delegatekit_api import CompileSpec, LoweringError, NamedData, PluginError, UnsupportedError
+from delegatekit_toolkit import later
 
 #: A backend whose compiler runs `BODY`, and records each call in a file.
 _SOURCE = """
@@ -112,6 +113,41 @@ def test_files_are_the_same_wherever_partitions_are_compiled(compiling: Compilin
     assert len(set(calls())) == 1
     assert lower(compiling).buffer == here
     assert len(set(calls())) == 3, "each in a process of its own"
+
+
+class Wide(nn.Module):
+    """A product with a constant that is converted, and too large to be held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0, 1, 1 << 20).bfloat16())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x[0] * self.weight.float())
+
+
+def test_data_of_computed_constants_are_made_again_when_they_are_written(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = make()
+    monkeypatch.setattr(later, "_ROOM", 0)
+    program = lower(module=Wide())
+    (item,) = (item for item in program.image.named_data if item.key == "weight0")
+    assert isinstance(item.data, later.Later) and item.data.nbytes == 4
+    assert len(calls()) == 1
+    written = program.buffer
+    assert len(calls()) == 2
+    monkeypatch.setattr(later, "_ROOM", 4)
+    assert lower(module=Wide()).buffer == written
+    assert len(calls()) == 3
+
+
+def test_a_compiler_that_makes_other_data_each_time_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    make("constants = [torch.rand(4) for _ in constants]")
+    monkeypatch.setattr(later, "_ROOM", 0)
+    program = lower(module=Wide())
+    with pytest.raises(PluginError, match="backend maker, named data weight0: is not the same each time"):
+        program.buffer  # noqa: B018
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:

@@ -117,3 +117,24 @@ def test_a_layer_with_its_norm_folded_in_is_computed_when_it_is_read() -> None:
         * torch.nn.functional.conv2d(x.double().abs(), edge.constants[weight].double().abs(), bias.double().abs())
     )
     assert bool(((result - model.double()(x.double())).abs() <= bound).all())
+
+
+class Converted(torch.nn.Module):
+    """Products with constants of another type, and a view of one."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.linspace(0, 1, count).bfloat16())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight.float().view(2, -1)
+
+
+def test_a_large_folded_constant_is_computed_when_it_is_read_and_a_small_one_held() -> None:
+    for count, held in ((1 << 10, True), (1 << 20, False)):
+        model = Converted(count).eval()
+        method = build_edge(torch.export.export(model, (torch.ones(2, count // 2),), strict=False))
+        (folded,) = method.constants
+        assert method.constants.is_held(folded) == held
+        assert torch.equal(method.constants[folded], model.weight.float().view(2, -1))
+        assert [node.op for node in method.graph.nodes].count("call_function") == 1

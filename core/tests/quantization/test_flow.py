@@ -497,3 +497,37 @@ def test_a_batch_norm_that_stays_costs_no_search_for_what_training_makes(monkeyp
     assert targets.count("aten.batch_norm.default") == 1
     assert [layer.reason for layer in quantized.quantization.kept] == ["scheme static has no rule for batch_norm"]
     assert (quantized(*data[0]) - model(*data[0])).abs().max() < 0.1
+
+
+# -- deferred ----------------------------------------------------------------------------------------------------------
+
+
+class Narrow(nn.Module):
+    """Layers whose weights are stored in another type, and converted at each use."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (nn.Parameter(torch.randn(24, 24).bfloat16()) for _ in range(2))
+
+    def forward(self, x):
+        return nn.functional.linear(nn.functional.linear(x, self.first.float()), self.second.float())
+
+
+@pytest.mark.parametrize("scheme", ["dynamic", "dynamic-int4", "short-scales", "weights"])
+def test_deferred_integers_are_the_same(scheme):
+    torch.manual_seed(0)
+    model, x = Narrow().eval(), torch.randn(3, 24)
+    now, later = (quantize(model, [(x,)], scheme=scheme, deferred=deferred) for deferred in (False, True))
+    assert torch.equal(now(x), later(x))
+    assert later.quantization == now.quantization and len(now.quantization.quantized) == 2
+    assert {name for name, _ in later.named_parameters()} == {"first", "second"}
+    assert [any("quantized" in name for name, _ in found.named_buffers()) for found in (now, later)] == [True, False]
+    one, other = (delegatekit.lower(found, (x,), backends=[BACKEND], external=True) for found in (now, later))
+    assert one.data_files == other.data_files
+    loaded = delegatekit.load(other.buffer, data=list(other.data_files.values()))
+    torch.testing.assert_close(loaded["forward"](x), now(x))
+
+
+def test_deferred_integers_of_scales_that_must_be_found_first_are_refused(model, data):
+    with pytest.raises(QuantizationError, match="deferred: scheme static calibrates activations"):
+        quantize(model, data, scheme="static", deferred=True)

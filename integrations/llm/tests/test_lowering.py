@@ -17,6 +17,7 @@ from small_models import build, continued, prompt_of, text_of
 import delegatekit
 from delegatekit_api import DelegateKitError
 from delegatekit_llm import FAMILIES, Decoder, lower
+from delegatekit_llm.folders import load_config, load_model
 
 COUNT = 64
 
@@ -217,3 +218,39 @@ def test_folders_that_are_no_model_are_refused(folder: Path, tmp_path: Path, dam
     damage(place)
     with pytest.raises(DelegateKitError, match=said):
         lower(place, ["reference"], context=32)
+
+
+@pytest.fixture
+def mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models of any size stay in their files."""
+    monkeypatch.setattr("delegatekit_llm.folders.LARGE", 0)
+    monkeypatch.setattr("delegatekit_llm.mapped._MAPPED", 64)
+
+
+@pytest.mark.parametrize("family", ["gemma", "llama", "phi"])
+def test_a_large_model_computes_what_it_does_in_memory(family: str, tmp_path: Path, request: Any) -> None:
+    build(family).bfloat16().save_pretrained(tmp_path)
+    tokens = prompt_of(12)
+    loaded = [load_model(tmp_path, load_config(tmp_path))]
+    request.getfixturevalue("mapped")
+    loaded.append(load_model(tmp_path, load_config(tmp_path)))
+    small, large = ({item.dtype for item in model.parameters() if item.numel() > 64} for model in loaded)
+    assert small == {torch.float32} and torch.bfloat16 in large
+    for bits in (None, 8):
+        one, other = (Decoder(model, 48, embedding_bits=bits)(tokens, torch.tensor([0])) for model in loaded)
+        assert torch.equal(one, other)
+
+
+def test_a_large_model_gives_the_same_data_file(tmp_path: Path, request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    build("llama").bfloat16().save_pretrained(tmp_path / "model")
+    monkeypatch.setattr("delegatekit_toolkit.later._ROOM", 0)
+    settings: dict[str, Any] = {"context": 48, "scheme": "int8-dynamic-int4", "embedding_bits": 8, "external": True}
+    one = lower(tmp_path / "model", ["xnnpack"], **settings)
+    request.getfixturevalue("mapped")
+    other = lower(tmp_path / "model", ["xnnpack"], **settings)
+    assert one.program.data_files == other.program.data_files
+    assert other.module.quantization == one.module.quantization
+    other.save(tmp_path / "large.pte")
+    assert (tmp_path / "large.ptd").read_bytes() == one.program.data_files[""]
+    with torch.no_grad():
+        assert torch.equal(other.module(prompt_of(3), torch.tensor([0])), one.module(prompt_of(3), torch.tensor([0])))

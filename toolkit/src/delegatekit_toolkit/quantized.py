@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from delegatekit_api.schemes import Quantization
 
+#: Integers that are packed at a time.
+_AT_ONCE = 1 << 19
+
 # -- constants ---------------------------------------------------------------------------------------------------------
 
 
@@ -86,9 +89,15 @@ def pack_nibbles(integers: torch.Tensor, multiple: int = 2) -> torch.Tensor:
     """
     import torch
 
-    nibbles = (integers.to(torch.int16) + 8).to(torch.uint8)
-    nibbles = torch.nn.functional.pad(nibbles, (0, -nibbles.shape[1] % multiple), value=8)
-    return nibbles[:, 0::2] | (nibbles[:, 1::2] << 4)
+    rows, columns = integers.shape
+    width = columns + -columns % multiple
+    found = torch.empty(rows, width // 2, dtype=torch.uint8)
+    step = max(1, _AT_ONCE // max(1, width))  # rows at a time: all nibbles of a large weight would take much memory
+    for start in range(0, rows, step):
+        nibbles = (integers[start : start + step].to(torch.int16) + 8).to(torch.uint8)
+        nibbles = torch.nn.functional.pad(nibbles, (0, width - columns), value=8)
+        found[start : start + step] = nibbles[:, 0::2] | (nibbles[:, 1::2] << 4)
+    return found
 
 
 # -- scales that are computed in each call -----------------------------------------------------------------------------

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from delegatekit_toolkit.later import Shelf
+
 from ..errors.misuse import WrongArgumentError
 from .cache import Cache, keys_of
 from .isolation import Isolation
@@ -54,12 +56,13 @@ class Compiler:
         """
         cache = Cache.of_user() if self.settings.cache else None
         isolation = Isolation(self.settings.seconds, self.settings.memory)
+        shelf = Shelf()
         apart = [self._isolated(task, len(tasks)) for task in tasks]
         threads = ThreadPoolExecutor(self.settings.jobs, thread_name_prefix="compile")
         try:
             waiting: list[Callable[[], list[CheckedResult]]] = []
             for task, isolated in zip(tasks, apart, strict=True):
-                waiting.append(self._start(task, isolation if isolated else None, cache, threads))
+                waiting.append(self._start(task, isolation if isolated else None, cache, threads, shelf))
             for result in waiting:
                 yield result()
         finally:
@@ -67,7 +70,7 @@ class Compiler:
             threads.shutdown(cancel_futures=True)
 
     def _start(
-        self, task: Task, isolation: Isolation | None, cache: Cache | None, threads: ThreadPoolExecutor
+        self, task: Task, isolation: Isolation | None, cache: Cache | None, threads: ThreadPoolExecutor, shelf: Shelf
     ) -> Callable[[], list[CheckedResult]]:
         """Start a task, if it needs a process; the returned future has its results."""
         keys = None if cache is None else keys_of(task)
@@ -85,7 +88,7 @@ class Compiler:
             if cache is not None and keys is not None:
                 for (key, constants), result in zip(keys, results, strict=True):
                     cache.keep(key, result, constants)
-            return results
+            return results if future is not None else task.released(results, shelf)
 
         return finish
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from delegatekit_api import BackendOptions, PartitionProgram
+from delegatekit_api import BackendOptions, NamedData, PartitionProgram
+from delegatekit_toolkit.later import Shelf
 
 from ..plugins import LoadedBackend
 from .hooks import compile_here
@@ -31,3 +32,22 @@ class Task:
     def compile_here(self) -> list[CheckedResult]:
         """The results of compiling in this process. Raises whatever the backend raises."""
         return compile_here(self.backend, self.programs, self.options, self.places)
+
+    def released(self, results: Sequence[CheckedResult], shelf: Shelf) -> list[CheckedResult]:
+        """Results of this process, after which no computed constant stays in memory.
+
+        Those may be more than memory holds, and so may what is made of them: named data for which the shelf has no room
+        are made again when they are written.
+        """
+        computed = [view.release(node) for view in (item.view for item in self.programs) for node in view.constants]
+        if not any(computed):
+            return list(results)
+
+        def again() -> list[NamedData]:
+            made = self.compile_here()
+            self.released([], shelf)
+            return [item for result in made for item in result.named_data]
+
+        items = [item for result in results for item in result.named_data]
+        named = shelf.put_off(items, again, f"backend {self.backend.name}")
+        return [replace(result, named_data=tuple(named[item.key] for item in result.named_data)) for result in results]

@@ -54,6 +54,8 @@ PLACE: Final = ("source_operator", "stack_trace", "nn_module_stack", "custom")
 
 #: Limit of a folded constant's size relative to its inputs (a mask from an arange, say).
 FOLD_LIMIT_BYTES = 4 << 20
+#: Size from which on a folded constant is computed when it is read: weights of another type may not fit into memory.
+_HELD_BYTES: Final = 1 << 20
 
 aten = torch.ops.aten
 
@@ -326,15 +328,19 @@ class EdgeBuilder:
         value = self._propagate(target, args, kwargs)
         if not isinstance(value, torch.Tensor):
             return None
-        budget = FOLD_LIMIT_BYTES + sum(_bytes(self.constants[node]) for node in inputs)
+        budget = FOLD_LIMIT_BYTES + 2 * sum(_bytes(node.meta["val"]) for node in inputs)
         if _bytes(value) > budget:
             return None
-        view = _VIEWS.get(target)
+        view = _VIEWS.get(target)  # of a weight it stays a view: no second copy of it in memory
+        known = self.constants.renamed({node: node for node in inputs})
+
+        def compute() -> Any:
+            return _computed(view or target, *substitute((args, kwargs), known))
+
+        if _bytes(value) > _HELD_BYTES and not (view and all(map(self.constants.is_held, inputs))):
+            return self.computed(value, compute, "_folded")
         with torch.no_grad():
-            # A view of a weight stays a view: no second copy of it in memory.
-            real_args, real_kwargs = substitute((args, kwargs), self.constants)
-            result = _computed(view or target, real_args, real_kwargs)
-        return self.constant(result, "_folded")
+            return self.constant(compute(), "_folded")
 
 
 #: Integer types that PyTorch's decompositions compute in (`eye` does from 256 rows on), but not all eager kernels.

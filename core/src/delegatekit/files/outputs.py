@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias, cast
 
 from delegatekit_api import FormatError
+from delegatekit_toolkit.locks import lock, unlocked
 
 from ..errors.misuse import OutputError
-from .locks import lock, unlocked
 from .sources import kind_fault
 
 #: Writes a file's content, front to back.

@@ -213,6 +213,7 @@ class Quantizing(_Scheme):
         correct_bias: Take the layers' mean errors out of their biases. Those of convolutions and linear layers, over
             the calibration inputs.
         group_size: Size of the weights' groups. Where the scheme has groups.
+        deferred: Keep the float weights, and compute their integers where they are read. For models larger than memory.
         progress: Show a bar on stderr. None: on a terminal.
     """
 
@@ -223,6 +224,7 @@ class Quantizing(_Scheme):
     measure: bool = False
     correct_bias: bool = False
     group_size: int | None = None
+    deferred: bool = False
     progress: bool | None = None
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, TypeGuard, Union
 
 from delegatekit_api import FormatError
+from delegatekit_toolkit.later import Later
 
 if TYPE_CHECKING:
     import torch
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 #: Segments start at multiples of this many bytes.
 SEGMENT_ALIGNMENT = 128
 
-#: Bytes, a tensor (written from its own storage), or pieces that are written one after the other.
-Data: TypeAlias = Union[bytes, bytearray, memoryview, "torch.Tensor", Sequence[bytes | bytearray | memoryview]]
+#: Bytes, a tensor (written from its own storage), what is made when it is written, or pieces one after the other.
+Data: TypeAlias = Union[bytes, bytearray, memoryview, "torch.Tensor", Later, Sequence[bytes | bytearray | memoryview]]
 
 
 class SegmentTable(Protocol):
@@ -109,6 +110,8 @@ def contents(items: Sequence[Data]) -> list[Hashable]:
 
 def digest(data: Data) -> bytes:
     """SHA-256 of the bytes."""
+    if isinstance(data, Later):
+        return data.digest
     found = hashlib.sha256()
     for part in _parts(data):
         found.update(part)
@@ -121,7 +124,7 @@ def data_size(data: Data) -> int:
         return int(data.numel() * data.element_size())
     if isinstance(data, bytes | bytearray):
         return len(data)
-    if isinstance(data, memoryview):
+    if isinstance(data, memoryview | Later):
         return data.nbytes
     return sum(data_size(part) for part in data)
 
@@ -155,6 +158,8 @@ def _parts(data: Data) -> Iterator[memoryview]:
     elif isinstance(data, bytes | bytearray | memoryview):
         if len(data):
             yield memoryview(data).cast("B")
+    elif isinstance(data, Later):
+        yield from _parts(data.read())
     else:
         for part in data:
             yield from _parts(part)

@@ -6,12 +6,13 @@ Weight-only schemes, and dynamic ones with a scale for each row, sample or group
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import torch
 from torch.fx import GraphModule, Node
 
+from delegatekit_api.nodes import operator_name
 from delegatekit_api.schemes import TensorQuantization
 
 from . import torchao
@@ -20,6 +21,11 @@ from .patterns import ROLES, Layer
 
 #: The types that store values of fewer bits.
 _STORAGE: Final = {"int4": torch.int8, "uint4": torch.uint8}
+
+#: Numbers of a weight that are converted at a time: few enough for a processor's cache.
+_AT_ONCE: Final = 1 << 19
+#: Operators that change the type of a tensor.
+_CONVERSIONS: Final = ("aten.to.dtype", "aten._to_copy.default")
 
 #: Adds a call of an operator to a graph, and returns its value there.
 WriteCall: TypeAlias = Callable[[Any, tuple[Any, ...]], Any]
@@ -57,44 +63,103 @@ def block_size(shape: Sequence[int], given: TensorQuantization, channels: int, i
 
 
 class Weights:
-    """The weights of a module as integers, cached."""
+    """The weights of a module as integers, cached; `deferred`: only their scales, and integers when they are read."""
 
-    def __init__(self, module: GraphModule) -> None:
+    def __init__(self, module: GraphModule, *, deferred: bool = False) -> None:
         torchao.load("quantization.quant_primitives")  # registers the operators
+        self.deferred = deferred
         self._module = module
         self._known: dict[Any, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
 
     def of(self, layer: Layer) -> tuple[list[int], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """The blocks of a layer's weight; and integers, scales and zero points."""
+        """The blocks of a layer's weight; and integers, scales and zero points. Deferred integers are all zero."""
         weight, given = layer.weight, layer.weight_quantization
         assert weight is not None and given is not None
         blocks = block_size(weight.meta["val"].shape, given, channel_axis(layer), input_axis(layer))
         key = (weight, given, tuple(blocks))
         if key not in self._known:
-            self._known[key] = self._quantized(weight, given, tuple(blocks))
+            self._known[key] = self._quantized(weight, given, blocks)
         return blocks, self._known[key]
 
     def _quantized(
-        self, weight: Node, given: TensorQuantization, blocks: tuple[int, ...]
+        self, weight: Node, given: TensorQuantization, blocks: list[int]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        primitives = torchao.load("quantization.quant_primitives")
-        values = evaluate(self._module, weight).detach()
-        dtype, (low, high) = storage(given), given.range
+        values = evaluate(self._module, unconverted(weight)).detach()
+        scale, zero_point = _parameters(values, given, blocks)
+        if not self.deferred:
+            return quantize_weight(values, blocks, scale, zero_point, storage(given), *given.range), scale, zero_point
+        zero = torch.zeros((), dtype=storage(given))
+        return zero.expand(values.shape), scale, zero_point if zero_point.any() else zero.expand(zero_point.shape)
+
+
+def unconverted(weight: Node) -> Node:
+    """The value that a weight is converted from to float32, without a loss; the weight itself if it is not."""
+    source = weight.args[0] if operator_name(weight) in _CONVERSIONS and weight.args else None
+    value = source.meta.get("val") if isinstance(source, Node) else None
+    lossless = isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
+    return source if lossless and weight.meta["val"].dtype is torch.float32 else weight  # type: ignore[return-value]
+
+
+@torch.library.custom_op(
+    "delegatekit::quantize_weight",
+    mutates_args=(),
+    schema="(Tensor values, int[] blocks, Tensor scale, Tensor zero_point, ScalarType dtype, int low, int high) "
+    "-> Tensor",
+)
+def quantize_weight(
+    values: torch.Tensor,
+    blocks: Sequence[int],
+    scale: torch.Tensor,
+    zero_point: torch.Tensor,
+    dtype: torch.dtype,
+    low: int,
+    high: int,
+) -> torch.Tensor:
+    """The integers of a weight, a few rows at a time: the float numbers of a large one would take much memory."""
+    primitives = torchao.load("quantization.quant_primitives")
+    found = torch.empty(values.shape, dtype=dtype)
+    for rows, into, scales, zeros in _by_rows(blocks, values, found, scale, zero_point):
+        into.copy_(primitives.quantize_affine(rows.float(), list(blocks), scales.float(), zeros, dtype, low, high))
+    return found
+
+
+@quantize_weight.register_fake
+def _(values: torch.Tensor, blocks: Any, scale: Any, zero_point: Any, dtype: torch.dtype, *_: Any) -> torch.Tensor:
+    return torch.empty(values.shape, dtype=dtype)
+
+
+def _parameters(
+    values: torch.Tensor, given: TensorQuantization, blocks: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The scales and zero points of a weight."""
+    primitives = torchao.load("quantization.quant_primitives")
+    low, high = given.range
+    held, found = getattr(torch, given.scale_dtype), []
+    for (rows,) in _by_rows(blocks, values):
         scale, zero_point = primitives.choose_qparams_affine(
-            values,
+            rows.float(),
             primitives.MappingType.SYMMETRIC if given.symmetric else primitives.MappingType.ASYMMETRIC,
-            blocks,
-            target_dtype=dtype,
+            tuple(blocks),
+            target_dtype=storage(given),
             quant_min=low,
             quant_max=high,
             eps=given.eps,
-            zero_point_dtype=dtype,
+            zero_point_dtype=storage(given),
         )
         if zero_point is None:
-            zero_point = torch.zeros_like(scale, dtype=dtype)
-        held = getattr(torch, given.scale_dtype)
-        scale = scale.clamp(max=torch.finfo(held).max).to(held).to(scale.dtype)  # before the weight is rounded with it
-        return primitives.quantize_affine(values, blocks, scale, zero_point, dtype, low, high), scale, zero_point
+            zero_point = torch.zeros_like(scale, dtype=storage(given))
+        scale = scale.clamp(max=torch.finfo(held).max).to(held).to(scale.dtype)  # before a weight is rounded with it
+        found.append((scale, zero_point))
+    scales, zeros = zip(*found, strict=True)
+    return (scales[0], zeros[0]) if len(found) == 1 else (torch.cat(scales), torch.cat(zeros))
+
+
+def _by_rows(blocks: Sequence[int], *tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
+    """The same rows of a weight, the first tensor, and of what belongs to it; all at once if some share a block."""
+    rows = len(tensors[0])
+    step = max(1, _AT_ONCE * rows // max(1, tensors[0].numel())) if blocks[0] == 1 else max(1, rows)
+    for start in range(0, max(1, rows), step):
+        yield [item[start : start + step] for item in tensors]
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------------

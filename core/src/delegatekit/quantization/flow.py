@@ -61,8 +61,10 @@ def quantize(given: Quantizing) -> torch.nn.Module:
     data = Calibration(given.calibration, repeatable=measured or given.correct_bias, progress=given.progress)
     program = _export(given.model, data.example, given.dynamic_shapes)
     kept = KeptInFloat(given.keep_float)
-    order = _Order(program, data, loaded, chosen, kept, given.options, measured, given.correct_bias)
+    order = _Order(program, data, loaded, chosen, kept, given.options, measured, given.correct_bias, given.deferred)
     run = _weights if chosen.rules and is_weight_scheme(chosen) else _static
+    if given.deferred and run is _static:
+        raise QuantizationError(f"deferred: scheme {chosen.name} calibrates activations, which needs all integers")
     result: Any = run(order)
     if worst:
         kept = kept.with_nodes(_worst(result.quantization, worst), f"one of the {worst} worst layers")
@@ -91,6 +93,8 @@ class _Order:
     #: True if the report gets signal to noise ratios.
     measured: bool
     correct_bias: bool
+    #: True if integers of weights are computed where they are read.
+    deferred: bool
 
     @property
     def compares(self) -> bool:
@@ -263,7 +267,9 @@ def _weights(order: _Order) -> Any:
     if order.compares:
         original = copied(captured)
         give_own_state(original)
-    result, layers = quantize_weights(captured, order.scheme, order.kept, make_trial(order.backend, options))
+    result, layers = quantize_weights(
+        captured, order.scheme, order.kept, make_trial(order.backend, options), deferred=order.deferred
+    )
     order.kept.check()
     if order.correct_bias:
         correct_biases(original, result, order.data, [layer.anchor for layer in layers if layer.quantized])

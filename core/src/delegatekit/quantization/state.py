@@ -10,6 +10,8 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
+from delegatekit_toolkit.later import zeros
+
 from .graph import attribute, is_written, set_attribute
 
 
@@ -18,7 +20,11 @@ def give_own_state(module: GraphModule) -> None:
     copies: dict[int, torch.Tensor] = {}
     for name in _written(module):
         buffer = attribute(module, name)
-        set_attribute(module, name, copies.setdefault(id(buffer), buffer.detach().clone()))
+        set_attribute(module, name, copies.setdefault(id(buffer), _copy(buffer.detach())))
+
+
+def _copy(buffer: torch.Tensor) -> torch.Tensor:
+    return buffer.clone() if buffer.any() or not buffer.is_contiguous() else zeros(buffer.shape, buffer.dtype)
 
 
 @contextmanager

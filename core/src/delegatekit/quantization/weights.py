@@ -14,7 +14,16 @@ from torch.fx import GraphModule, Node
 
 from delegatekit_api.schemes import QuantizationScheme, TensorQuantization
 
-from .affine import Weights, channel_axis, dequantize, input_axis, quantize_in_each_call, shared_axes
+from .affine import (
+    Weights,
+    channel_axis,
+    dequantize,
+    input_axis,
+    quantize_in_each_call,
+    shared_axes,
+    storage,
+    unconverted,
+)
 from .annotator import described
 from .graph import constant_name, free_name, short_name
 from .patterns import ROLES, Layer, Refusals, channel_dimension, find_layers
@@ -23,13 +32,19 @@ from .trial import Trial
 
 
 def quantize_weights(
-    module: GraphModule, scheme: QuantizationScheme, kept: Callable[[Node], str | None], trial: Trial | None = None
+    module: GraphModule,
+    scheme: QuantizationScheme,
+    kept: Callable[[Node], str | None],
+    trial: Trial | None = None,
+    *,
+    deferred: bool = False,
 ) -> tuple[GraphModule, tuple[LayerReport, ...]]:
     """Rewrite a normalized graph by the scheme, as far as the backend supports it: `trial` asks it.
 
-    Returns the new module, and the layers that have weights.
+    Returns the new module, and the layers that have weights. With `deferred` it keeps the float weights, and computes
+    their integers where they are read.
     """
-    weights = Weights(module)
+    weights = Weights(module, deferred=deferred)
     layers, reasons = _settled(module, scheme, kept, trial, weights)
     order = list(module.graph.nodes)
     writer = _Writer(module, weights)
@@ -129,6 +144,8 @@ class _Writer:
         parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     ) -> Node:
         name = constant_name(weight).replace(".", "_")
+        if self._known.deferred:
+            return self._deferred(name, weight, given, blocks, parts)
         with self._module.graph.inserting_after(weight):
             constants = [
                 self._buffer(f"{name}_{part}", tensor)
@@ -137,6 +154,25 @@ class _Writer:
         integers, scale, zero_point = constants
         # Each was inserted right after the weight, so the first is the last.
         found: Node = dequantize(_Calls(self._module, integers), integers, blocks, scale, zero_point, given)
+        return found
+
+    def _deferred(
+        self,
+        name: str,
+        weight: Node,
+        given: TensorQuantization,
+        blocks: list[int],
+        parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    ) -> Node:
+        """The dequantized integers, computed from the weight at each use."""
+        _, scale, zero_point = parts
+        held = scale.to(getattr(torch, given.scale_dtype))
+        with self._module.graph.inserting_after(weight):
+            scales, zeros = self._buffer(f"{name}_scale", held), self._buffer(f"{name}_zero_point", zero_point)
+        call = _Calls(self._module, scales)
+        arguments = (unconverted(weight), blocks, scales, zeros, storage(given), *given.range)
+        integers = call(torch.ops.delegatekit.quantize_weight.default, arguments)
+        found: Node = dequantize(call, integers, blocks, scales, zeros, given)
         return found
 
     def _buffer(self, name: str, tensor: torch.Tensor) -> Node:

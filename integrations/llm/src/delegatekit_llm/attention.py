@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -81,7 +82,7 @@ class Probe(_Cache):
         self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Note the sizes; returns what is given."""
-        self.shapes[layer] = CacheShape(keys.shape[1], keys.shape[3], values.shape[3])
+        self.shapes[layer] = CacheShape(keys.shape[1], keys.shape[3], values.shape[3], keys.dtype)
         return keys, values
 
 
@@ -117,7 +118,7 @@ def attend(
     heads, new, size = query.shape[1:]
     if isinstance(step, Probe):
         known = step.shapes[index]
-        step.shapes[index] = CacheShape(known.heads, known.key_size, known.value_size, sliding_window, softcap)
+        step.shapes[index] = replace(known, window=sliding_window, softcap=softcap)
         return query.new_empty(1, new, heads, known.value_size), None
     cache = step.caches[index]
     if cache.fused:

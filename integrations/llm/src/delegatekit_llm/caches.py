@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from delegatekit_toolkit.later import zeros
+
 
 @dataclass(frozen=True)
 class CacheShape:
@@ -14,15 +16,16 @@ class CacheShape:
     heads: int
     key_size: int
     value_size: int
+    dtype: torch.dtype
     #: Tokens that a query sees, itself included; None for all before it.
     window: int | None = None
     #: The bound of the scores' soft cap, if they have one.
     softcap: float | None = None
 
-    def is_fusible(self, context: int, dtype: torch.dtype) -> bool:
+    def is_fusible(self, context: int) -> bool:
         """True if the runtime's fused operator computes this attention."""
         windowed = self.window is not None and self.window < context
-        return not windowed and self.softcap is None and self.key_size == self.value_size and dtype == torch.float32
+        return not windowed and self.softcap is None and self.key_size == self.value_size and self.dtype == torch.float32
 
     def tokens(self, context: int, chunk: int) -> int:
         """The tokens that the cache keeps, if `chunk` tokens at most are written before they are read.
@@ -42,16 +45,16 @@ class KeyValueCache(torch.nn.Module):
     keys: torch.Tensor
     values: torch.Tensor
 
-    def __init__(self, shape: CacheShape, context: int, chunk: int, dtype: torch.dtype, *, fused: bool = False) -> None:
+    def __init__(self, shape: CacheShape, context: int, chunk: int, *, fused: bool = False) -> None:
         super().__init__()
         self.window = shape.window
         self.tokens = shape.tokens(context, chunk)
         #: True if a place is used again for a later token.
         self.is_ring = self.tokens < context
         self.fused = fused
-        sizes = (self.tokens, shape.heads) if fused else (shape.heads, self.tokens)
-        self.register_buffer("keys", torch.zeros(*sizes, shape.key_size, dtype=dtype))
-        self.register_buffer("values", torch.zeros(*sizes, shape.value_size, dtype=dtype))
+        places = (self.tokens, shape.heads) if fused else (shape.heads, self.tokens)
+        for name, size in (("keys", shape.key_size), ("values", shape.value_size)):
+            self.register_buffer(name, zeros((*places, size), shape.dtype))
 
     def write(self, positions: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Put the keys and values of tokens, (1, heads, n, size), into their places; `positions` is (n,)."""

@@ -58,8 +58,8 @@ class Decoder(torch.nn.Module):
         if embedding_bits is not None:
             owner: Any = model
             self.embedding = QuantizedEmbedding(owner.get_input_embeddings(), embedding_bits)
-        dtype, shapes = next(model.parameters()).dtype, self._cache_shapes()
-        fusible = [fused and shape.is_fusible(self.context, dtype) for shape in shapes]
+        shapes = self._cache_shapes()
+        fusible = [fused and shape.is_fusible(self.context) for shape in shapes]
         if fused and not any(fusible):
             raise UnsupportedError(
                 "has no attention that the fused operator computes",
@@ -67,7 +67,7 @@ class Decoder(torch.nn.Module):
                 hint="it computes float32, without windows and soft caps: leave --fused (fused=True) out",
             )
         self.caches = torch.nn.ModuleList(
-            KeyValueCache(shape, self.context, self.chunk, dtype, fused=can)
+            KeyValueCache(shape, self.context, self.chunk, fused=can)
             for shape, can in zip(shapes, fusible, strict=True)
         )
         self.eval()

@@ -15,11 +15,15 @@ import torch
 from delegatekit.errors.misuse import WrongArgumentError
 from delegatekit_api import UnsupportedError
 
+from .mapped import computing_dtype, stored
+
 #: Bits of an integer -> the largest of its values; the smallest is the same, negated.
 LARGEST: Final = {8: 127, 4: 7}
 #: Numbers of a row that share a scale, if they are of 4 bits and the row can be divided so.
 GROUP: Final = 32
 _NIBBLE: Final = 16
+#: Rows that are rounded at a time: float numbers of all of them would take much memory.
+_ROWS: Final = 1024
 
 
 class QuantizedEmbedding(torch.nn.Module):
@@ -40,18 +44,22 @@ class QuantizedEmbedding(torch.nn.Module):
         #: Factor of the rows, as Gemma's embeddings have one.
         self.factor: Any = getattr(embedding, "embed_scale", None)
         self.bits = bits
-        weight = embedding.weight.detach()
-        self.dtype = weight.dtype
+        weight = stored(embedding)
+        self.dtype = computing_dtype(embedding)
         self.size = weight.shape[1]
         if bits == 4 and self.size % 2:
             raise UnsupportedError(f"has {self.size} numbers in a row, and 4 bits come in pairs", where="embedding")
         group = GROUP if bits == 4 and self.size % GROUP == 0 else self.size
-        grouped = weight.float().view(len(weight), -1, group)
-        scales = (grouped.abs().amax(-1, keepdim=True) / LARGEST[bits]).clamp(min=torch.finfo(torch.float32).tiny)
-        scales = scales.to(self.dtype).float()
-        integers = (grouped / scales).round().clamp(-LARGEST[bits], LARGEST[bits]).flatten(1).to(torch.int8)
-        self.register_buffer("scales", scales.squeeze(-1).to(self.dtype))
-        self.register_buffer("integers", integers if bits == 8 else _packed(integers))
+        self.register_buffer("scales", torch.empty(len(weight), self.size // group, dtype=self.dtype))
+        self.register_buffer("integers", torch.empty(len(weight), self.size * bits // 8, dtype=torch.int8))
+        for start in range(0, len(weight), _ROWS):
+            rows = slice(start, start + _ROWS)
+            grouped = weight[rows].to(self.dtype).float().view(-1, self.size // group, group)
+            scales = (grouped.abs().amax(-1, keepdim=True) / LARGEST[bits]).clamp(min=torch.finfo(torch.float32).tiny)
+            scales = scales.to(self.dtype)
+            integers = (grouped / scales.float()).round().clamp(-LARGEST[bits], LARGEST[bits]).flatten(1).to(torch.int8)
+            self.scales[rows] = scales.squeeze(-1)
+            self.integers[rows] = integers if bits == 8 else _packed(integers)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """The rows of tokens: (..., size)."""

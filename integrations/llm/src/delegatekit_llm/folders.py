@@ -15,6 +15,7 @@ from delegatekit.errors.misuse import MissingFileError, WrongArgumentError
 from delegatekit_api import FormatError
 
 from .families import check_family
+from .mapped import LARGE, convert_at_use
 
 #: What a tokenizer and a chat need, as the folder has it; it is written beside the file.
 BESIDE: Final = (
@@ -53,8 +54,13 @@ def load_config(folder: Path, *, known_family: bool = True) -> Any:
     return config
 
 
+def is_large(folder: Path) -> bool:
+    """True if the weights of a folder's model stay in their files."""
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) > LARGE
+
+
 def load_model(folder: Path, config: Any, dtype: str = "float32") -> torch.nn.Module:
-    """The model of a folder, in eval mode. No code of the folder is run.
+    """The model of a folder, in eval mode; the weights of a large one stay in their files. No code of it is run.
 
     Raises WrongArgumentError for an unknown dtype, and FormatError for weights that cannot be read.
     """
@@ -62,11 +68,13 @@ def load_model(folder: Path, config: Any, dtype: str = "float32") -> torch.nn.Mo
 
     if dtype not in _DTYPES:
         raise WrongArgumentError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}", where=str(folder))
+    large = is_large(folder)
     with _reading(folder):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
-            dtype=_DTYPES[dtype],
+            # Tensors of the type that they are stored in are not read, but mapped.
+            dtype="auto" if large else _DTYPES[dtype],
             local_files_only=True,
             use_safetensors=True,
             output_loading_info=True,
@@ -79,6 +87,8 @@ def load_model(folder: Path, config: Any, dtype: str = "float32") -> torch.nn.Mo
             hint="they would be random: config.json and the weights are of different models, or a shard is missing",
         )
     found: torch.nn.Module = model.eval()
+    if large:
+        convert_at_use(found, _DTYPES[dtype])
     return found
 
 

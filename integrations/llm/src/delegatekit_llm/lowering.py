@@ -18,7 +18,7 @@ from delegatekit.quantization.schemes import choose_scheme
 from delegatekit_api import LoweringError
 
 from .decoder import Decoder, checked_chunk
-from .folders import files_beside, load_config, load_model, token_ids
+from .folders import files_beside, is_large, load_config, load_model, token_ids
 
 #: Tokens of the example that is exported: torch.export takes sizes of 0 and 1 for constants.
 _EXAMPLE: Final = 2
@@ -108,10 +108,12 @@ def lower(
     if scheme is not None:
         choose_scheme(backends[0], scheme, (options or {}).get(backends[0]), group_size)
     files: dict[str, bytes] = {}
+    large = False
     if not isinstance(model, torch.nn.Module):
         folder = Path(model)
         config = load_config(folder, known_family=known_family)
         checked_chunk(config, context, chunk)
+        large = is_large(folder)
         model = load_model(folder, config, dtype)
         files = files_beside(folder)
     if not known_family:
@@ -136,6 +138,7 @@ def lower(
             group_size=group_size,
             options=(options or {}).get(backends[0]),
             dynamic_shapes=shapes,
+            deferred=large,
             progress=False,
         )
     program = delegatekit.lower(

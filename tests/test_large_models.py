@@ -1,0 +1,21 @@
+"""Models larger than memory: what lowering needs does not grow with the number of layers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("large_model.py")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory in use is read from /proc")
+def test_a_stack_of_many_layers_takes_the_memory_of_a_few(tmp_path: Path) -> None:
+    layers, size = 24, 2048
+    command = [sys.executable, str(SCRIPT), str(layers), str(size), str(tmp_path / "model.pte")]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert int(found) < 3 * 4 * size * size  # the float numbers of three layers; the integers of all would be more
+    rows, groups = size // 2, size // 32 * 2
+    assert (tmp_path / "model.ptd").stat().st_size > layers * size * (rows + groups)

@@ -1,0 +1,114 @@
+"""Memory that is needed later: results of long work that are made when they are written, and zeros.
+
+Of the results only size and hash stay in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from delegatekit_api import NamedData, PluginError
+
+if TYPE_CHECKING:
+    import torch
+
+#: Bytes of the data of all makers that stay in memory.
+_ROOM: Final = 256 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Later:
+    """Bytes that are made at each read; their number and SHA-256 are known before.
+
+    >>> data = Later(4, b"", lambda: bytes(4))
+    >>> data.nbytes, data.read()
+    (4, b'\\x00\\x00\\x00\\x00')
+    """
+
+    nbytes: int
+    digest: bytes
+    #: Returns bytes, or a tensor.
+    read: Callable[[], Any]
+
+
+class Shelf:
+    """Large named data of several makers: of what has no room, that of one maker at a time is in memory.
+
+    A file that is written maker by maker makes everything once more. `room` is the number of bytes of all makers
+    together that stay in memory, by default 256 MiB.
+
+    >>> shelf = Shelf(room=4)
+    >>> def made():
+    ...     print("made")
+    ...     return [NamedData("key", b"data")]
+    >>> first, second = (shelf.put_off(made(), made, "here")["key"].data for _ in range(2))
+    made
+    made
+    >>> first, second.read(), second.read()
+    made
+    (b'data', b'data', b'data')
+    """
+
+    def __init__(self, room: int | None = None) -> None:
+        self._room = _ROOM if room is None else room
+        self._maker: object = None
+        self._made: dict[str, NamedData] = {}
+
+    def put_off(
+        self, items: Sequence[NamedData], make: Callable[[], Sequence[NamedData]], where: str
+    ) -> dict[str, NamedData]:
+        """The items by key; those that have no room are made again, by `make`, when they are written.
+
+        Writing raises PluginError, with `where`, if they are other data then.
+        """
+        named = {item.key: item for item in items}
+        sizes = {key: _size(item) for key, item in named.items()}
+        if sum(sizes.values()) <= self._room:
+            self._room -= sum(sizes.values())
+            return named
+
+        def read(key: str, known: bytes) -> Any:
+            if self._maker is not make:
+                self._maker, self._made = None, {}  # freed before others are made
+                self._made = {item.key: item for item in make()}
+                self._maker = make
+            found = self._made.get(key)
+            if found is None or _digest(found) != known:
+                raise PluginError("is not the same each time it is made", where=f"{where}, named data {key}")
+            return found.data
+
+        for key, item in named.items():
+            known = _digest(item)
+            later: Any = Later(sizes[key], known, partial(read, key, known))
+            named[key] = replace(item, data=later)
+        return named
+
+
+def zeros(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Zeros that take no memory before they are written to, as `torch.zeros` does: the state of a large model.
+
+    >>> import torch
+    >>> zeros((2, 2), torch.bfloat16)
+    tensor([[0., 0.],
+            [0., 0.]], dtype=torch.bfloat16)
+    """
+    import numpy as np
+    import torch
+
+    if not math.prod(shape):
+        return torch.zeros(tuple(shape), dtype=dtype)
+    return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(tuple(shape))
+
+
+def _size(item: NamedData) -> int:
+    return len(item.data) if isinstance(item.data, bytes | bytearray) else int(item.data.nbytes)
+
+
+def _digest(item: NamedData) -> bytes:
+    from .content import content_key  # with torch, which files are read without
+
+    return bytes.fromhex(content_key(item.data))
