@@ -148,7 +148,7 @@ class BackendSpec:
 class StageEvent:
     """An event of lowering: a stage began, moved on, or ended."""
 
-    #: "export", "edge", "partition", "lower", "emit"; "calibrate" of quantization.
+    #: "export", "edge", "partition", "lower", "emit"; "calibrate" and "quantize" of quantization.
     stage: str
     #: "start", "progress" or "finish".
     kind: str

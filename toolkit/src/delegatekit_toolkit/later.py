@@ -6,7 +6,9 @@ Of the results only size and hash stay in memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 #: Bytes of the data of all makers that stay in memory.
-_ROOM: Final = 256 << 20
+_ROOM: Final = 64 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +37,29 @@ class Later:
     read: Callable[[], Any]
 
 
+#: Is told the size of what was made again.
+_told: ContextVar[Callable[[int], None] | None] = ContextVar("told", default=None)
+
+
+@contextmanager
+def telling(told: Callable[[int], None]) -> Iterator[None]:
+    """A block in which `told` is called with the number of bytes of data that are made again.
+
+    >>> with telling(print):
+    ...     _ = Shelf(room=0).put_off((), lambda: (), "here")
+    """
+    token = _told.set(told)
+    try:
+        yield
+    finally:
+        _told.reset(token)
+
+
 class Shelf:
     """Large named data of several makers: of what has no room, that of one maker at a time is in memory.
 
     A file that is written maker by maker makes everything once more. `room` is the number of bytes of all makers
-    together that stay in memory, by default 256 MiB.
+    together that stay in memory, by default 64 MiB.
 
     >>> shelf = Shelf(room=4)
     >>> def made():
@@ -79,6 +99,8 @@ class Shelf:
             found = self._made.get(key)
             if found is None or _digest(found) != known:
                 raise PluginError("is not the same each time it is made", where=f"{where}, named data {key}")
+            if told := _told.get():
+                told(sizes[key])
             return found.data
 
         for key, item in named.items():

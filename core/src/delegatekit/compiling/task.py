@@ -36,8 +36,7 @@ class Task:
     def released(self, results: Sequence[CheckedResult], shelf: Shelf) -> list[CheckedResult]:
         """Results of this process, after which no computed constant stays in memory.
 
-        Those may be more than memory holds, and so may what is made of them: named data for which the shelf has no room
-        are made again when they are written.
+        Those may be more than memory holds, and so may what is made of them: that is made again when it is written.
         """
         computed = [view.release(node) for view in (item.view for item in self.programs) for node in view.constants]
         if not any(computed):
@@ -48,6 +47,6 @@ class Task:
             self.released([], shelf)
             return [item for result in made for item in result.named_data]
 
-        items = [item for result in results for item in result.named_data]
-        named = shelf.put_off(items, again, f"backend {self.backend.name}")
+        items = (item for result in results for item in result.named_data)
+        named = shelf.put_off(tuple(items), again, f"backend {self.backend.name}")
         return [replace(result, named_data=tuple(named[item.key] for item in result.named_data)) for result in results]

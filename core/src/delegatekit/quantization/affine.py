@@ -65,20 +65,33 @@ def block_size(shape: Sequence[int], given: TensorQuantization, channels: int, i
 class Weights:
     """The weights of a module as integers, cached; `deferred`: only their scales, and integers when they are read."""
 
-    def __init__(self, module: GraphModule, *, deferred: bool = False) -> None:
+    def __init__(
+        self,
+        module: GraphModule,
+        *,
+        deferred: bool = False,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> None:
         torchao.load("quantization.quant_primitives")  # registers the operators
         self.deferred = deferred
+        #: The number of layers, as far as it is known.
+        self.total = 0
+        self._progress = progress
         self._module = module
         self._known: dict[Any, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
 
     def of(self, layer: Layer) -> tuple[list[int], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """The blocks of a layer's weight; and integers, scales and zero points. Deferred integers are all zero."""
+        """The blocks of a layer's weight; and integers, scales and zero points.
+
+        Deferred integers are all zero, and their scales of the type that they are kept in.
+        """
         weight, given = layer.weight, layer.weight_quantization
         assert weight is not None and given is not None
         blocks = block_size(weight.meta["val"].shape, given, channel_axis(layer), input_axis(layer))
         key = (weight, given, tuple(blocks))
         if key not in self._known:
             self._known[key] = self._quantized(weight, given, blocks)
+            self._progress(len(self._known), max(self.total, len(self._known)))
         return blocks, self._known[key]
 
     def _quantized(
@@ -88,7 +101,7 @@ class Weights:
         scale, zero_point = _parameters(values, given, blocks)
         if not self.deferred:
             return quantize_weight(values, blocks, scale, zero_point, storage(given), *given.range), scale, zero_point
-        zero = torch.zeros((), dtype=storage(given))
+        zero, scale = torch.zeros((), dtype=storage(given)), scale.to(getattr(torch, given.scale_dtype))
         return zero.expand(values.shape), scale, zero_point if zero_point.any() else zero.expand(zero_point.shape)
 
 

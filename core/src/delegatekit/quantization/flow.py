@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from time import process_time
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -14,11 +15,12 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from delegatekit_api import BackendOptions, LoweringError, OptionError, PluginError, QuantizationError
+from delegatekit_api.observers import StageEvent
 from delegatekit_api.schemes import QuantizationScheme
 
 from ..errors.foreign import UNEXPECTED, as_ours
 from ..pipeline import Quantizing, Source, Training, takes
-from ..plugins import LoadedBackend, blaming, warn
+from ..plugins import LoadedBackend, blaming, notify, warn
 from . import torchao
 from .bias import correct_biases
 from .calibration import Calibration
@@ -59,7 +61,8 @@ def quantize(given: Quantizing) -> torch.nn.Module:
     _check_model(given.model)
     measured = given.measure or worst > 0
     data = Calibration(given.calibration, repeatable=measured or given.correct_bias, progress=given.progress)
-    program = _export(given.model, data.example, given.dynamic_shapes)
+    with _stage("export"):
+        program = _export(given.model, data.example, given.dynamic_shapes)
     kept = KeptInFloat(given.keep_float)
     order = _Order(program, data, loaded, chosen, kept, given.options, measured, given.correct_bias, given.deferred)
     run = _weights if chosen.rules and is_weight_scheme(chosen) else _static
@@ -71,6 +74,17 @@ def quantize(given: Quantizing) -> torch.nn.Module:
         result = run(replace(order, kept=kept))
     quantized: torch.nn.Module = result
     return quantized
+
+
+@contextmanager
+def _stage(name: str) -> Iterator[Callable[[int, int], None]]:
+    """A stage that observers hear of; gives a function that is told how much of how much is done."""
+    start = process_time()
+    notify(StageEvent(name, "start"))
+    try:
+        yield lambda done, total: notify(StageEvent(name, "progress", done=done, total=total))
+    finally:
+        notify(StageEvent(name, "finish", cpu_seconds=process_time() - start))
 
 
 def _warn_without_compiler(backend: LoadedBackend, options: Mapping[str, Any] | None) -> None:
@@ -256,6 +270,7 @@ def _static(order: _Order) -> Any:
 def _weights(order: _Order) -> Any:
     """Quantize weights; nothing is calibrated, and the inputs are only for measuring."""
     torchao.load("quantization")
+    from .affine import Weights
     from .weights import quantize_weights
 
     options = order.backend.make_options(order.options or {})
@@ -267,9 +282,10 @@ def _weights(order: _Order) -> Any:
     if order.compares:
         original = copied(captured)
         give_own_state(original)
-    result, layers = quantize_weights(
-        captured, order.scheme, order.kept, make_trial(order.backend, options), deferred=order.deferred
-    )
+    with _stage("quantize") as progress:
+        weights = Weights(captured, deferred=order.deferred, progress=progress)
+        trial = make_trial(order.backend, options)
+        result, layers = quantize_weights(captured, order.scheme, order.kept, trial, weights)
     order.kept.check()
     if order.correct_bias:
         correct_biases(original, result, order.data, [layer.anchor for layer in layers if layer.quantized])

@@ -36,15 +36,14 @@ def quantize_weights(
     scheme: QuantizationScheme,
     kept: Callable[[Node], str | None],
     trial: Trial | None = None,
-    *,
-    deferred: bool = False,
+    weights: Weights | None = None,
 ) -> tuple[GraphModule, tuple[LayerReport, ...]]:
     """Rewrite a normalized graph by the scheme, as far as the backend supports it: `trial` asks it.
 
-    Returns the new module, and the layers that have weights. With `deferred` it keeps the float weights, and computes
-    their integers where they are read.
+    Returns the new module, and the layers that have weights. With deferred `weights` it keeps the float ones, and
+    computes their integers where they are read.
     """
-    weights = Weights(module, deferred=deferred)
+    weights = weights or Weights(module)
     layers, reasons = _settled(module, scheme, kept, trial, weights)
     order = list(module.graph.nodes)
     writer = _Writer(module, weights)
@@ -70,6 +69,7 @@ def _settled(
     while True:
         layers, reasons = find_layers(module, scheme, kept, refused)
         found = {(layer.anchor, layer.rule): reason for layer in layers if (reason := _obstacle(layer)) is not None}
+        weights.total = len(layers)
         if not found and trial is not None:
             found = trial.refusals(module, layers, weights)
         if not found:
@@ -166,9 +166,8 @@ class _Writer:
     ) -> Node:
         """The dequantized integers, computed from the weight at each use."""
         _, scale, zero_point = parts
-        held = scale.to(getattr(torch, given.scale_dtype))
         with self._module.graph.inserting_after(weight):
-            scales, zeros = self._buffer(f"{name}_scale", held), self._buffer(f"{name}_zero_point", zero_point)
+            scales, zeros = self._buffer(f"{name}_scale", scale), self._buffer(f"{name}_zero_point", zero_point)
         call = _Calls(self._module, scales)
         arguments = (unconverted(weight), blocks, scales, zeros, storage(given), *given.range)
         integers = call(torch.ops.delegatekit.quantize_weight.default, arguments)

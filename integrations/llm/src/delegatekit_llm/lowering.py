@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from delegatekit.pipeline import LoweredProgram, choose
 from delegatekit.quantization import QuantizationReport
 from delegatekit.quantization.schemes import choose_scheme
 from delegatekit_api import LoweringError
+from delegatekit_toolkit.later import Later, telling
 
 from .decoder import Decoder, checked_chunk
 from .folders import files_beside, is_large, load_config, load_model, token_ids
@@ -42,10 +43,11 @@ class LanguageModel:
         found: QuantizationReport | None = getattr(self.module, "quantization", None)
         return found
 
-    def save(self, path: str | Path) -> tuple[Path, ...]:
+    def save(self, path: str | Path, progress: Callable[[int, int], None] | None = None) -> tuple[Path, ...]:
         """Write the .pte file, its data files, and the tokenizer's files beside it; all appear, or none.
 
-        Returns the paths, that of the .pte last. Raises OutputError if the folder has another tokenizer, and
+        Weights of a large model are made again meanwhile, layer by layer; `progress` is told how many MiB of them, and of
+        how many. Returns the paths, that of the .pte last. Raises OutputError if the folder has another tokenizer, and
         FormatError as `LoweredProgram.save`.
         """
         place = Path(path)
@@ -55,7 +57,20 @@ class LanguageModel:
                 raise OutputError(
                     "is there already, of another model", where=str(file), hint="choose a folder of its own"
                 )
-        return self.program.save(place, beside={file: data for file, data in beside.items() if not file.is_file()})
+        image = self.program.image
+        data: list[Any] = [item.data for item in image.named_data]
+        data += [item.data for file in image.data_files.values() for item in file.data]
+        total = sum(item.nbytes for item in data if isinstance(item, Later))
+        done = 0
+
+        def told(nbytes: int) -> None:
+            nonlocal done
+            done += nbytes
+            if progress is not None:
+                progress(done >> 20, total >> 20)
+
+        with telling(told):
+            return self.program.save(place, beside={file: data for file, data in beside.items() if not file.is_file()})
 
 
 def lower(

@@ -69,7 +69,7 @@ def lower_llm(
     if output is not None or place.parent.exists():
         check_outputs(place, inputs=[folder / "config.json", *folder.glob("*.safetensors")])
     cli.question_place("--output", place, PTE)
-    with cli.progress():
+    with cli.progress() as waiting:
         from ..lowering import lower
 
         model = lower(
@@ -89,7 +89,8 @@ def lower_llm(
         )
         if output is None:
             place.parent.mkdir(exist_ok=True)
-        written = model.save(place)
+        waiting.begin(f"write {place.name}, MiB")
+        written = model.save(place, waiting.moved)
     found = report(model.program)
     if as_json:
         cli.print_json(found)
