@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).with_name("large_model.py")
+SCRIPT = Path(__file__).with_name("many_layers.py")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory in use is read from /proc")

@@ -46,7 +46,7 @@ class LanguageModel:
     def save(self, path: str | Path, progress: Callable[[int, int], None] | None = None) -> tuple[Path, ...]:
         """Write the .pte file, its data files, and the tokenizer's files beside it; all appear, or none.
 
-        Weights of a large model are made again meanwhile, layer by layer; `progress` is told how many MiB of them, and of
+        Weights of a large model are made again meanwhile, layer by layer; `progress` is told how many MiB of them, of
         how many. Returns the paths, that of the .pte last. Raises OutputError if the folder has another tokenizer, and
         FormatError as `LoweredProgram.save`.
         """
@@ -58,9 +58,9 @@ class LanguageModel:
                     "is there already, of another model", where=str(file), hint="choose a folder of its own"
                 )
         image = self.program.image
-        data: list[Any] = [item.data for item in image.named_data]
-        data += [item.data for file in image.data_files.values() for item in file.data]
-        total = sum(item.nbytes for item in data if isinstance(item, Later))
+        written: list[Any] = [item.data for item in image.named_data]
+        written += [item.data for content in image.data_files.values() for item in content.data]
+        total = sum(item.nbytes for item in written if isinstance(item, Later))
         done = 0
 
         def told(nbytes: int) -> None:

@@ -1,6 +1,6 @@
 """Lowers a stack of many layers whose weights are converted at use, and prints the memory that this takes, in bytes.
 
-`large_model.py LAYERS SIZE FILE`: the peak over what is in use before; weights are not counted.
+`many_layers.py LAYERS SIZE FILE`: the peak over what is in use before; weights are not counted.
 """
 
 from __future__ import annotations
