@@ -25,7 +25,9 @@ class CacheShape:
     def is_fusible(self, context: int) -> bool:
         """True if the runtime's fused operator computes this attention."""
         windowed = self.window is not None and self.window < context
-        return not windowed and self.softcap is None and self.key_size == self.value_size and self.dtype == torch.float32
+        return (
+            not windowed and self.softcap is None and self.key_size == self.value_size and self.dtype == torch.float32
+        )
 
     def tokens(self, context: int, chunk: int) -> int:
         """The tokens that the cache keeps, if `chunk` tokens at most are written before they are read.
