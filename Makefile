@@ -17,7 +17,7 @@ export HF_HUB_OFFLINE := 1
 packages:
 	@echo $(PACKAGES)
 
-.PHONY: help packages setup demo generate test test-all fuzz conform stock-suite faults mutants found stock-blobs stock-conformance lint format bench runtime choosing accuracy wheels clean
+.PHONY: help packages setup demo generate test test-all fuzz conform stock-suite faults mutants found stock-blobs stock-conformance lint format bench runtime language-models choosing accuracy wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -118,6 +118,9 @@ runtime: $(STAMP) ## our XNNPACK delegate against other engines, in time and mem
 	$(PIP) -r requirements-benchmarks.txt
 	$(BIN)/python benchmarks/runtime.py
 	$(BIN)/python benchmarks/runtime.py --int8
+
+language-models: $(STAMP) ## language models against stock's recipe and other products, and write docs/benchmarks.md
+	$(BIN)/python benchmarks/language_models.py --write $(LANGUAGE_MODELS)
 
 choosing: $(STAMP) ## -b auto against each backend alone, in ExecuTorch's runtime: never slower than 1.05
 	$(BIN)/python benchmarks/choosing.py

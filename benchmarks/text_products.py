@@ -196,8 +196,8 @@ class Stock(_InStockRunner):
     """ExecuTorch's own recipe for Llamas, `export_llama`, in its runner."""
 
     title, precisions, file_of = "ExecuTorch's export_llama", ("float32", "int4"), None
-    packages = ("executorch", "omegaconf")
-    install = "pip install -r requirements-benchmarks.txt"
+    packages = ("executorch",)
+    install = "pip install executorch==1.5.1"
 
     def make(self, order: Order) -> None:
         """Export with the settings of its llama_xnnpack.yaml, but groups of 32 and an embedding of 8 bits, as ours."""

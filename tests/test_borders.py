@@ -63,8 +63,8 @@ UNDECLARED = {
 }
 #: Packages that must stay usable without a backend and without a vendor's tools.
 NEUTRAL = frozenset(BELOW)
-#: Backends that they still name: the suite's partner in programs of two backends, which may be missing; fused attention,
-#: which one has.
+#: Backends that they still name: the suite's partner in programs of two backends, which may be missing, and the one
+#: that has fused attention.
 NAMED = {"delegatekit-conformance": frozenset({"reference"}), "delegatekit-llm": frozenset({"llama"})}
 #: Names of backends and vendors that must not occur in those.
 VENDORS = re.compile(r"xnnpack|core ?ml|vulkan|ethos.?u|vela|qnn|openvino|hexagon|cadence", re.IGNORECASE)
