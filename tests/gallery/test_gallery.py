@@ -48,7 +48,7 @@ def test_a_notebook_runs(
 
 def test_there_is_a_notebook_for_each_page_of_the_gallery() -> None:
     page = (GALLERY.parents[1] / "docs" / "gallery.md").read_text("utf-8")
-    assert len(NOTEBOOKS) == 5
+    assert len(NOTEBOOKS) == 6
     assert all(f"(../examples/gallery/{path.name})" in page for path in NOTEBOOKS)
 
 
