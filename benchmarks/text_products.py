@@ -147,6 +147,7 @@ class Ours(_InStockRunner):
     title, precisions, file_of = "DelegateKit in ExecuTorch's runner", ("float32", "int4"), None
     packages = ("delegatekit-llm", "executorch")
     install = "pip install delegatekit-llm[stock] delegatekit-xnnpack[runtime]"
+    fused = False
 
     def make(self, order: Order) -> None:
         """Lower: float32, or int8-dynamic-int4 with an embedding of 8 bits."""
@@ -155,8 +156,14 @@ class Ours(_InStockRunner):
         more: dict[str, Any] = {}
         if order.precision == "int4":
             more = {"scheme": "int8-dynamic-int4", "embedding_bits": 8}
-        model = delegatekit_llm.lower(order.model, ["xnnpack"], context=order.context, **more)
+        model = delegatekit_llm.lower(order.model, ["xnnpack"], context=order.context, fused=self.fused, **more)
         model.save(_file(order))
+
+
+class OursFused(Ours):
+    """The same with attention by ExecuTorch's fused operator."""
+
+    title, fused = f"{Ours.title}, --fused", True
 
 
 class OurEngine:
@@ -372,6 +379,7 @@ class LlamaCpp:
 PRODUCTS: Final[Mapping[str, Product]] = MappingProxyType(
     {
         "ours": Ours(),
+        "fused": OursFused(),
         "engine": OurEngine(),
         "stock": Stock(),
         "eager": Eager(),

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+import delegatekit
 from delegatekit_conformance.testkit import refusals
 from delegatekit_qnn.options import QnnOptions
 from delegatekit_qnn.support import QnnPartitioner
@@ -26,6 +27,17 @@ def test_rows_of_a_cache_are_written(agree: Callable[..., Any]) -> None:
         return first * 2, second * 2, third * 2, torch.select_scatter(cache, row[:, :, 0], 2, -1) * 2
 
     agree(write, CACHE, ROW, torch.tensor([5]))
+
+
+def test_a_place_beyond_the_end_is_in_no_other_row() -> None:
+    class Cache(torch.nn.Module):
+        def forward(self, cache: torch.Tensor, row: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+            return cache.index_copy(2, place, row) * 2
+
+    program = delegatekit.lower(Cache(), (CACHE, ROW, torch.tensor([5])), backends=["qnn"])
+    found = delegatekit.load(program.buffer)["forward"](CACHE, ROW, torch.tensor([6]))
+    # The processor computes in float16.
+    torch.testing.assert_close(found[:, :, :5], 2 * CACHE[:, :, :5], rtol=2**-10, atol=0)
 
 
 def test_elements_at_places_of_several_axes_are_written(agree: Callable[..., Any]) -> None:

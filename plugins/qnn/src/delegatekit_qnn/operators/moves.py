@@ -14,7 +14,7 @@ from ..ir.encodings import activation_fault, activation_type
 from ..ir.graph import Scalar, Tensor
 from ..ir.types import DataType, half
 from ..ir.values import Value
-from .common import add, as_numbers, as_type, broadcast, compared, mul, tile, where
+from .common import add, as_numbers, as_type, broadcast, compared, lesser, mul, tile, where
 from .program import ProgramBuilder
 
 
@@ -195,13 +195,13 @@ def something_indexed(call: Call) -> str | None:
 
 
 def from_front(b: ProgramBuilder, operand: Operand, size: int) -> Value:
-    """Indices counted from the front."""
+    """Indices counted from the front. One beyond the end is that of the last element: the processor checks none."""
     known = operand.constant
     if known is not None:
         array = known.numpy()
         return Value(b.constant(np.where(array < 0, array + size, array).astype(np.int32)), identity(operand.rank))
     indices = b.value(operand)
-    return where(b, compared(b, "Less", indices, 0), add(b, indices, size), indices)
+    return lesser(b, where(b, compared(b, "Less", indices, 0), add(b, indices, size), indices), size - 1)
 
 
 def rows_of(b: ProgramBuilder, x: Value, found: dict[int, Operand]) -> Value:
