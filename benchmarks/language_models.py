@@ -33,6 +33,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,22 +44,42 @@ PAGE: Final = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 _BEGIN: Final = "<!-- python benchmarks/language_models.py --write: from here -->\n"
 _END: Final = "<!-- to here -->\n"
 _FOLDER: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "delegatekit-benchmarks")
-_MODELS: Final = ("smollm2-135m", "llama-3.2-1b")
 _PRECISIONS: Final = {"float32": "float32", "int4": "int4 weights"}
 #: GiB of memory that must stay free on the machine; a process that takes them is ended.
 _FREE: Final = 1.5
 
 
+@dataclass(frozen=True)
+class Case:
+    """A model, and what it is asked: new tokens after a prompt, with a cache for so many."""
+
+    shape: str
+    context: int
+    prompt: int
+    new: int = 64
+    precisions: tuple[str, ...] = tuple(_PRECISIONS)
+
+    @property
+    def title(self) -> str:
+        """The heading of its table."""
+        return f"{SHAPES[self.shape].title}: a prompt of {self.prompt} tokens, context {self.context}"
+
+
+CASES: Final = {
+    "tiny": Case("tiny", 256, 128),
+    "smollm2-135m": Case("smollm2-135m", 1024, 128),
+    "smollm2-135m-long": Case("smollm2-135m", 2048, 1024, precisions=("int4",)),
+    "llama-3.2-1b": Case("llama-3.2-1b", 1024, 128),
+}
+
+
 def main() -> None:
     """Measure, then print or write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="*", choices=list(SHAPES), default=list(_MODELS))
+    parser.add_argument("--models", nargs="*", choices=list(CASES), default=[name for name in CASES if name != "tiny"])
     parser.add_argument("--products", nargs="*", choices=list(PRODUCTS), default=list(PRODUCTS))
     parser.add_argument("--precisions", nargs="*", choices=list(_PRECISIONS), default=list(_PRECISIONS))
     parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
-    parser.add_argument("--context", type=int, default=1024)
-    parser.add_argument("--prompt", type=int, default=128, help="tokens of the prompt")
-    parser.add_argument("--tokens", type=int, default=64, help="new tokens")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=2, help="generations in a process")
     parser.add_argument("--folder", type=Path, default=_FOLDER)
@@ -70,10 +91,8 @@ def main() -> None:
     pythons = dict(item.partition("=")[::2] for item in arguments.python)
     if unknown := set(pythons) - set(PRODUCTS):
         parser.error(f"--python: there is no product {', '.join(sorted(unknown))}")
-    if arguments.prompt + arguments.tokens > arguments.context:
-        parser.error("--context is less than --prompt and --tokens together")
     bench = Bench(arguments, pythons)
-    parts = [bench.section(model) for model in arguments.models]
+    parts = [bench.section(CASES[name]) for name in arguments.models]
     parts.append(bench.remarks())
     text = "\n\n".join(part for part in parts if part) + "\n"
     if not arguments.write:
@@ -101,33 +120,32 @@ class Bench:
         self._versions: dict[str, str] = {}
         #: Products that are left out, and why.
         self._left_out: list[str] = []
+        #: Places of files that could not be made.
+        self._refused: set[str] = set()
         self._products = [name for name in arguments.products if self._is_there(name)]
 
-    def section(self, model: str) -> str:
-        """A model's table, after what is missing was made and measured."""
-        folder = self._arguments.folder / model
-        self._make_model(model, folder / "model")
+    def section(self, case: Case) -> str:
+        """A case's table, after what is missing was made and measured."""
+        self._make_model(case)
         cells = [
             (name, precision)
-            for precision in self._arguments.precisions
+            for precision in case.precisions
+            if precision in self._arguments.precisions
             for name in self._products
             if precision in PRODUCTS[name].precisions
         ]
-        made = {cell: found for cell in cells if (found := self._made(folder, *cell)) is not None}
+        made = {cell: found for cell in cells if (found := self._made(case, *cell)) is not None}
         for number in range(self._arguments.rounds):
             for threads in self._arguments.threads:
                 for cell in made:
-                    self._measure(folder, *cell, threads, number)
-        return f"### {SHAPES[model].title}\n\n{self._table(folder, made)}"
+                    self._measure(case, *cell, threads, number)
+        return f"### {case.title}\n\n{self._table(case, made)}"
 
     def remarks(self) -> str:
         """Versions, sizes of the run, and reasons for products that are left out."""
-        given = self._arguments
+        runs = f"{self._arguments.rounds} x {self._arguments.repeats}"
         versions = ", ".join(f"{package} {version}" for package, version in self._versions.items())
-        lines = [
-            f"Context {given.context}, a prompt of {given.prompt} tokens, {given.tokens} new ones; the least of "
-            f"{given.rounds} x {given.repeats} runs. {versions}."
-        ]
+        lines = [f"The least of {runs} runs. {versions}."]
         return "\n".join([*lines, *(["", *self._left_out] if self._left_out else [])])
 
     def _failed(self, why: str) -> None:
@@ -145,89 +163,98 @@ class Bench:
             _say(f"{product.title} is left out: {product.install}, and --python {name}=PATH")
         return not done.returncode
 
-    def _make_model(self, model: str, place: Path) -> None:
+    def _make_model(self, case: Case) -> None:
+        model, place = case.shape, self._folder(case) / "model"
         if not (place / "config.json").is_file():
             _say(f"{model}: weights ...")
             shutil.rmtree(place, ignore_errors=True)
             _checked([sys.executable, str(Path(__file__).with_name("random_language_models.py")), model, str(place)])
 
-    def _made(self, folder: Path, name: str, precision: str) -> dict[str, Any] | None:
+    def _made(self, case: Case, name: str, precision: str) -> dict[str, Any] | None:
         """What making the file of a product took; None, with the reason, if it fails."""
         product = PRODUCTS[name]
-        order = self._order(folder, name, precision)
+        order = self._order(case, name, precision)
         note = Path(order.place, "made.json")
         if product.file_of is not None:
-            found = json.loads(note.read_text()) if note.is_file() else self._made(folder, product.file_of, precision)
+            found = json.loads(note.read_text()) if note.is_file() else self._made(case, product.file_of, precision)
             return None if found is None else {"bytes": found["bytes"]}
         if note.is_file() and not self._arguments.make_again:
             return dict(json.loads(note.read_text()))
         if name == "eager":
             return {}
-        _say(f"{folder.name}: {product.title}, {precision}: making its file ...")
-        for times in self._times(folder, name, precision).parent.glob(f"{precision}-*.json"):
-            times.unlink()
+        if order.place in self._refused:
+            return None
+        _say(f"{case.shape}: {product.title}, {precision}: making its file ...")
+        for user in (user for user, product in PRODUCTS.items() if name in (user, product.file_of)):
+            for times in self._times(case, user, precision).parent.glob(f"{precision}-*.json"):
+                times.unlink()
         shutil.rmtree(order.place, ignore_errors=True)
         Path(order.place).mkdir(parents=True)
         try:
             found = _result(command(self._python(name), "make", order))
         except _FailedError as error:
             shutil.rmtree(order.place)
-            self._failed(f"{product.title}, {precision}, {folder.name}: no file: {error}")
+            self._refused.add(order.place)
+            self._failed(f"{product.title}, {precision}, {case.shape}: no file: {error}")
             return None
         note.write_text(json.dumps(found))
         return found
 
-    def _order(self, folder: Path, name: str, precision: str, **more: Any) -> Order:
-        owner = PRODUCTS[name].file_of or name
-        place = folder / f"{owner}-{precision}-{self._arguments.context}"
-        return Order(name, precision, str(folder / "model"), str(place), self._arguments.context, **more)
+    def _order(self, case: Case, name: str, precision: str, **more: Any) -> Order:
+        owner, folder = PRODUCTS[name].file_of or name, self._folder(case)
+        place = folder / f"{owner}-{precision}-{case.context}"
+        return Order(name, precision, str(folder / "model"), str(place), case.context, **more)
+
+    def _folder(self, case: Case) -> Path:
+        found: Path = self._arguments.folder / case.shape
+        return found
 
     def _python(self, name: str) -> str:
         return self._pythons.get(name, sys.executable)
 
     # -- times ---------------------------------------------------------------------------------------------------
 
-    def _times(self, folder: Path, name: str, precision: str, threads: int | str = "", number: int | str = "") -> Path:
-        given = self._arguments
-        sizes = f"{given.context}-{given.prompt}-{given.tokens}"
-        return folder / f"times-{sizes}" / name / f"{precision}-{threads}-{number}.json"
+    def _times(self, case: Case, name: str, precision: str, threads: int | str = "", number: int | str = "") -> Path:
+        sizes = f"{case.context}-{case.prompt}-{case.new}"
+        return self._folder(case) / f"times-{sizes}" / name / f"{precision}-{threads}-{number}.json"
 
-    def _measure(self, folder: Path, name: str, precision: str, threads: int, number: int) -> None:
+    def _measure(self, case: Case, name: str, precision: str, threads: int, number: int) -> None:
         """One process' times, if they are not there."""
-        note = self._times(folder, name, precision, threads, number)
+        note = self._times(case, name, precision, threads, number)
         if note.is_file() and not self._arguments.measure_again:
             return
         note.parent.mkdir(parents=True, exist_ok=True)
-        prompt, tokens = self._prompt(folder)
+        prompt, tokens = self._prompt(case)
         order = self._order(
-            folder,
+            case,
             name,
             precision,
             prompt=prompt,
             tokens=tokens,
-            count=self._arguments.tokens,
+            count=case.new,
             threads=threads,
             repeats=self._arguments.repeats,
         )
-        _say(f"{folder.name}: {name}, {precision}, {threads} threads, round {number + 1} ...")
+        _say(f"{case.shape}: {name}, {precision}, {threads} threads, round {number + 1} ...")
         try:
             note.write_text(json.dumps(_result(command(self._python(name), "run", order))))
         except _FailedError as error:
-            self._failed(f"{PRODUCTS[name].title}, {precision}, {folder.name}: does not run: {error}")
+            self._failed(f"{PRODUCTS[name].title}, {precision}, {case.shape}: does not run: {error}")
 
-    def _prompt(self, folder: Path) -> tuple[str, tuple[int, ...]]:
-        tokenizer = _tokenizer(folder)
-        prompt = prompt_of(tokenizer, self._arguments.prompt)
+    def _prompt(self, case: Case) -> tuple[str, tuple[int, ...]]:
+        tokenizer = _tokenizer(self._folder(case))
+        prompt = prompt_of(tokenizer, case.prompt)
         return prompt, tuple(tokenizer.encode(prompt).ids)
 
-    def _found(self, folder: Path, name: str, precision: str, threads: int) -> list[dict[str, Any]]:
+    def _found(self, case: Case, name: str, precision: str, threads: int) -> list[dict[str, Any]]:
         """What the rounds' processes found."""
-        notes = (self._times(folder, name, precision, threads, number) for number in range(self._arguments.rounds))
+        notes = (self._times(case, name, precision, threads, number) for number in range(self._arguments.rounds))
         return [json.loads(note.read_text()) for note in notes if note.is_file()]
 
     # -- the table -----------------------------------------------------------------------------------------------
 
-    def _table(self, folder: Path, made: Mapping[tuple[str, str], Mapping[str, Any]]) -> str:
+    def _table(self, case: Case, made: Mapping[tuple[str, str], Mapping[str, Any]]) -> str:
+        folder = self._folder(case)
         tokenizer = _tokenizer(folder)
         threads = self._arguments.threads
         columns = [f"{what}: {count} thread{'s' * (count > 1)}" for what in _SPEEDS for count in threads]
@@ -235,14 +262,14 @@ class Bench:
         eager = [
             _text(tokenizer, found[0]["tokens"])
             for count in threads
-            if (found := self._found(folder, "eager", "float32", count))
+            if (found := self._found(case, "eager", "float32", count))
         ]
         rows = []
         for (name, precision), about in made.items():
-            found = {count: self._found(folder, name, precision, count) for count in threads}
+            found = {count: self._found(case, name, precision, count) for count in threads}
             if not any(found.values()):
                 continue
-            speeds = {count: figures(items, count, self._arguments.prompt) for count, items in found.items() if items}
+            speeds = {count: figures(items, count, case.prompt) for count, items in found.items() if items}
             cells = [f"{PRODUCTS[name].title}, {_PRECISIONS[precision]}"]
             cells += [
                 _cell(speeds.get(count, {}).get(what), form) for what, form in _SPEEDS.items() for count in threads

@@ -110,7 +110,7 @@ def test_a_table_of_stock_and_ours(tmp_path: Path) -> None:
     import subprocess
 
     command = [sys.executable, str(FOLDER / "language_models.py"), "--models", "tiny", "--folder", str(tmp_path)]
-    command += ["--products", "ours", "stock", "eager", "--context", "256", "--rounds", "1", "--threads", "1"]
+    command += ["--products", "ours", "stock", "eager", "--rounds", "1", "--threads", "1"]
     for _ in range(2):  # the second time from what is kept
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=580)
         assert not done.returncode, done.stderr
