@@ -15,9 +15,9 @@ import torch
 from small_models import build, continued, prompt_of, text_of
 
 import delegatekit
-from delegatekit_api import DelegateKitError
+from delegatekit_api import DelegateKitError, FormatError
 from delegatekit_llm import FAMILIES, Decoder, lower
-from delegatekit_llm.folders import load_config, load_model
+from delegatekit_llm.folders import load_config, load_model, mapped_dtype
 
 COUNT = 64
 
@@ -254,3 +254,23 @@ def test_a_large_model_gives_the_same_data_file(tmp_path: Path, request: Any, mo
     assert (tmp_path / "large.ptd").read_bytes() == one.program.data_files[""]
     with torch.no_grad():
         assert torch.equal(other.module(prompt_of(3), torch.tensor([0])), one.module(prompt_of(3), torch.tensor([0])))
+
+
+@pytest.mark.usefixtures("mapped")
+def test_weights_of_several_types_are_loaded(tmp_path: Path) -> None:
+    model: Any = build("llama").bfloat16()
+    model.model.norm.float()
+    model.save_pretrained(tmp_path)
+    assert mapped_dtype(tmp_path) is None
+    assert {item.dtype for item in load_model(tmp_path, load_config(tmp_path)).parameters()} == {torch.float32}
+    model.model.norm.bfloat16()
+    model.save_pretrained(tmp_path)
+    assert mapped_dtype(tmp_path) is torch.bfloat16
+
+
+@pytest.mark.usefixtures("mapped")
+def test_a_large_model_with_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    build("llama").bfloat16().save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"not one")
+    with pytest.raises(FormatError, match="cannot be read"):
+        load_model(tmp_path, load_config(tmp_path))

@@ -26,6 +26,10 @@ BESIDE: Final = (
     "generation_config.json",
 )
 CONFIG: Final = "config.json"
+#: Bytes of the header of a safetensors file, at most, after the 8 that tell them.
+_HEADER: Final = 100_000_000
+#: The names of types in these files.
+_STORED: Final = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _DTYPES: Final = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -54,9 +58,21 @@ def load_config(folder: Path, *, known_family: bool = True) -> Any:
     return config
 
 
-def is_large(folder: Path) -> bool:
-    """True if the weights of a folder's model stay in their files."""
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) > LARGE
+def mapped_dtype(folder: Path) -> torch.dtype | None:
+    """The type of a large model's weights, which stay in their files; None for a small one, and for weights of several.
+
+    Raises FormatError for a file that cannot be read.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if sum(file.stat().st_size for file in files) <= LARGE:
+        return None
+    found: set[str] = set()
+    for file in files:
+        with _reading(folder), file.open("rb") as opened:
+            size = min(int.from_bytes(opened.read(8), "little"), _HEADER)
+            entries = json.loads(opened.read(size))
+            found |= {entry["dtype"] for name, entry in entries.items() if name != "__metadata__"}
+    return _STORED.get(found.pop()) if len(found) == 1 else None
 
 
 def load_model(folder: Path, config: Any, dtype: str = "float32") -> torch.nn.Module:
@@ -68,13 +84,13 @@ def load_model(folder: Path, config: Any, dtype: str = "float32") -> torch.nn.Mo
 
     if dtype not in _DTYPES:
         raise WrongArgumentError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}", where=str(folder))
-    large = is_large(folder)
+    mapped = mapped_dtype(folder)
     with _reading(folder):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
-            # Tensors of the type that they are stored in are not read, but mapped.
-            dtype="auto" if large else _DTYPES[dtype],
+            # Weights of the type that they are stored in are not read, but mapped.
+            dtype=mapped or _DTYPES[dtype],
             local_files_only=True,
             use_safetensors=True,
             output_loading_info=True,
@@ -87,7 +103,7 @@ def load_model(folder: Path, config: Any, dtype: str = "float32") -> torch.nn.Mo
             hint="they would be random: config.json and the weights are of different models, or a shard is missing",
         )
     found: torch.nn.Module = model.eval()
-    if large:
+    if mapped is not None:
         convert_at_use(found, _DTYPES[dtype])
     return found
 

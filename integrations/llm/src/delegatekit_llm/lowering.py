@@ -19,7 +19,7 @@ from delegatekit_api import LoweringError
 from delegatekit_toolkit.later import Later, telling
 
 from .decoder import Decoder, checked_chunk
-from .folders import files_beside, is_large, load_config, load_model, token_ids
+from .folders import files_beside, load_config, load_model, mapped_dtype, token_ids
 
 #: Tokens of the example that is exported: torch.export takes sizes of 0 and 1 for constants.
 _EXAMPLE: Final = 2
@@ -128,7 +128,7 @@ def lower(
         folder = Path(model)
         config = load_config(folder, known_family=known_family)
         checked_chunk(config, context, chunk)
-        large = is_large(folder)
+        large = mapped_dtype(folder) is not None
         model = load_model(folder, config, dtype)
         files = files_beside(folder)
     if not known_family:
