@@ -5,6 +5,7 @@ Of the results only size and hash stay in memory.
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ class Later:
     read: Callable[[], Any]
 
 
+#: Bytes that were made, after which what was needed to make them is looked for: graphs with cycles keep it alive.
+_WASTE: Final = 64 << 20
 #: Is told the size of what was made again.
 _told: ContextVar[Callable[[int], None] | None] = ContextVar("told", default=None)
 
@@ -77,6 +80,7 @@ class Shelf:
         self._room = _ROOM if room is None else room
         self._maker: object = None
         self._made: dict[str, NamedData] = {}
+        self._waste = 0
 
     def put_off(
         self, items: Sequence[NamedData], make: Callable[[], Sequence[NamedData]], where: str
@@ -90,12 +94,14 @@ class Shelf:
         if sum(sizes.values()) <= self._room:
             self._room -= sum(sizes.values())
             return named
+        self._clean(sum(sizes.values()))
 
         def read(key: str, known: bytes) -> Any:
             if self._maker is not make:
                 self._maker, self._made = None, {}  # freed before others are made
                 self._made = {item.key: item for item in make()}
                 self._maker = make
+                self._clean(sum(sizes.values()))
             found = self._made.get(key)
             if found is None or _digest(found) != known:
                 raise PluginError("is not the same each time it is made", where=f"{where}, named data {key}")
@@ -108,6 +114,12 @@ class Shelf:
             later: Any = Later(sizes[key], known, partial(read, key, known))
             named[key] = replace(item, data=later)
         return named
+
+    def _clean(self, made: int) -> None:
+        self._waste += made
+        if self._waste > _WASTE:
+            gc.collect()
+            self._waste = 0
 
 
 def zeros(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

@@ -14,7 +14,7 @@ from torch._guards import active_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor
 
 #: Bytes of a model's files from which on its weights are mapped; those of smaller ones are loaded.
-LARGE: Final = 2 << 30
+LARGE: Final = 512 << 20
 #: Numbers of a parameter from which on it stays mapped.
 _MAPPED: Final = 1 << 16
 
