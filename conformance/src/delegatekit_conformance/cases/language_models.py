@@ -45,7 +45,7 @@ def decoder(kind: str, *, single: bool = False) -> Built:
             self.keys = nn.Buffer(torch.zeros(groups, places, size))
             self.values = nn.Buffer(torch.zeros(groups, places, size))
 
-        def turned(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        def turned(self, x: torch.Tensor, positions: torch.Tensor) -> Any:
             angles = positions[:, None] * 10000 ** (-torch.arange(0, size, 2) / size)
             cos, sin = angles.cos(), angles.sin()
             if kind == "rotation of neighbors":
@@ -54,7 +54,7 @@ def decoder(kind: str, *, single: bool = False) -> Built:
             low, high = x.chunk(2, -1)
             return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
 
-        def forward(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor, positions: torch.Tensor) -> Any:
             new = x.shape[0]
             query, key, value = (
                 part(x).view(new, -1, size).transpose(0, 1) for part in (self.query, self.key, self.value)
@@ -93,7 +93,7 @@ def decoder(kind: str, *, single: bool = False) -> Built:
             self.gate, self.up = nn.Linear(width, 48, bias=False), nn.Linear(width, 48, bias=False)
             self.down = nn.Linear(48, width, bias=False)
 
-        def forward(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor, positions: torch.Tensor) -> Any:
             x = x + self.attention(self.norms[0](x), positions)
             y = self.norms[1](x)
             return x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))
@@ -106,7 +106,7 @@ def decoder(kind: str, *, single: bool = False) -> Built:
             self.norm = nn.RMSNorm(heads * size, 1e-5)
             self.head = nn.Linear(heads * size, vocabulary, bias=False)
 
-        def forward(self, tokens: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        def forward(self, tokens: torch.Tensor, start: torch.Tensor) -> Any:
             positions = start + torch.arange(tokens.shape[1])
             x = self.tokens(tokens[0])
             for layer in self.layers:

@@ -211,7 +211,7 @@ print(delegatekit.report(program))
 method = delegatekit.load(program.buffer)["forward"]"""
 
 
-def script(build: Builder, lowering: str) -> str:
+def script(build: Callable[..., Built], lowering: str) -> str:
     """A script that tries a builder's module; `lowering` is the part that makes `method` of `exported`."""
     text = textwrap.dedent(inspect.getsource(build))
     source = text[text.index("def ") :]
