@@ -12,7 +12,7 @@ import torch
 from small_models import TEXT, text_of
 
 from delegatekit_api import DelegateKitError
-from delegatekit_llm import FAMILIES, Generation, Generator, Sampling, lower
+from delegatekit_llm import ENCODER_DECODERS, FAMILIES, Generation, Generator, Sampling, lower
 from delegatekit_llm.stock import stream
 from delegatekit_llm.vocabulary import GrowingText, Vocabulary
 
@@ -149,7 +149,10 @@ def test_commands_refuse_what_they_cannot_do(cli: Any, folder: Path, file: Path,
         "context is 4096, more than" in cli("lower-llm", str(folder), "-b", "xnnpack", "--context", "4096", code=2).err
     )
     assert not list(tmp_path.glob("*/*.pte"))
-    assert "neither --stop, --top-p nor --seed" in cli("generate", str(file), "a", "--stock", "--seed", "1", code=2).err
+    assert (
+        "no --stop, --start, --top-p and --seed"
+        in cli("generate", str(file), "a", "--stock", "--seed", "1", code=2).err
+    )
     other = tmp_path / "other.pte"
     other.write_bytes(file.read_bytes())
     assert "there is no tokenizer" in cli("generate", str(other), "a", code=2).err
@@ -168,4 +171,4 @@ def test_the_six_lines_of_the_page_generate(
 def test_the_page_has_all_families() -> None:
     page = (Path(__file__).parents[3] / "docs" / "language-models.md").read_text("utf-8")
     table = page.partition("| `model_type` |")[2].partition("\n\n")[0]
-    assert set(re.findall(r"`(\w+)`", table)) == set(FAMILIES)
+    assert set(re.findall(r"`(\w+)`", table)) == {*FAMILIES, *ENCODER_DECODERS}

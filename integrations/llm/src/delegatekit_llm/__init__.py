@@ -15,21 +15,36 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .decoder import Decoder
-    from .families import FAMILIES
+    from .families import ENCODER_DECODERS, FAMILIES
     from .generation import Generation, Generator, Sampling
     from .lowering import LanguageModel, lower
+    from .seq2seq import Encoder, TextDecoder
 
 _ROOMS = {
+    "ENCODER_DECODERS": "families",
     "FAMILIES": "families",
     "Decoder": "decoder",
+    "Encoder": "seq2seq",
     "Generation": "generation",
     "Generator": "generation",
     "LanguageModel": "lowering",
     "Sampling": "generation",
+    "TextDecoder": "seq2seq",
     "lower": "lowering",
 }
 
-__all__ = ["FAMILIES", "Decoder", "Generation", "Generator", "LanguageModel", "Sampling", "lower"]
+__all__ = [
+    "ENCODER_DECODERS",
+    "FAMILIES",
+    "Decoder",
+    "Encoder",
+    "Generation",
+    "Generator",
+    "LanguageModel",
+    "Sampling",
+    "TextDecoder",
+    "lower",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,12 +2,12 @@
 
 A model whose configuration names `IMPLEMENTATION` makes no masks and calls `attend`. Its layers give the keys and
 values of new tokens to what they take for transformers' cache: a `Step`, which has the caches of all layers and the
-tokens' positions.
+tokens' positions. In models of an encoder and a decoder, layers that see all tokens call it, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -27,8 +27,8 @@ with quiet():  # transformers imports torchao
 #: The name of this attention in a model's configuration.
 IMPLEMENTATION: Final = "delegatekit"
 #: Arguments of the interface that change what attention computes, and that it does not have here.
-_UNSUPPORTED: Final = ("s_aux", "position_bias", "head_mask", "indices")
-_step: ContextVar[Step | Probe] = ContextVar("step")
+_UNSUPPORTED: Final = ("s_aux", "head_mask", "indices")
+_step: ContextVar[Step | Probe | Whole] = ContextVar("step")
 
 
 class _Cache:
@@ -36,9 +36,13 @@ class _Cache:
 
     #: For the size of masks, which are not made.
     is_sliding: Sequence[bool] = ()
+    is_linear: Sequence[bool] = ()
+    is_dummy: Sequence[bool] = ()
     is_compileable = False
+    #: True if the model has an encoder, whose states its layers attend over, too.
+    encoded = False
 
-    def get_seq_length(self, *_: Any) -> int:
+    def get_seq_length(self, *_: Any) -> int | torch.Tensor:
         """Nothing: positions are given to the model."""
         return 0
 
@@ -49,10 +53,17 @@ class Step(_Cache):
     Layers take it for their cache.
     """
 
-    def __init__(self, caches: Sequence[KeyValueCache], positions: torch.Tensor) -> None:
+    def __init__(self, caches: Sequence[KeyValueCache], positions: torch.Tensor, *, encoded: bool = False) -> None:
         self.caches = caches
         self.positions = positions
+        self.encoded = encoded
         self._masks: dict[tuple[int, int | None, torch.dtype], torch.Tensor] = {}
+        #: A tensor's hash is its identity.
+        self._biased: dict[torch.Tensor, torch.Tensor] = {}
+
+    def get_seq_length(self, *_: Any) -> int | torch.Tensor:
+        """The tokens before those of this call, (1,): decoders behind an encoder take no positions."""
+        return self.positions[:1] if self.encoded else 0
 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any
@@ -70,13 +81,20 @@ class Step(_Cache):
             self._masks[kind] = torch.where(cache.visible(self.positions), torch.zeros((), dtype=dtype), hidden)
         return self._masks[kind]
 
+    def biased_mask(self, cache: KeyValueCache, bias: torch.Tensor) -> torch.Tensor:
+        """The mask, with a bias (heads, n, tokens) added: one for all layers that share it."""
+        if bias not in self._biased:
+            self._biased[bias] = bias[0] + self.mask(cache, bias.dtype)
+        return self._biased[bias]
+
 
 class Probe(_Cache):
     """A stand-in for the caches, which finds what a model's layers would keep of one token."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, encoded: bool = False) -> None:
         #: Layer -> what it keeps.
         self.shapes: dict[int, CacheShape] = {}
+        self.encoded = encoded
 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any
@@ -86,14 +104,40 @@ class Probe(_Cache):
         return keys, values
 
 
+class Whole(_Cache):
+    """One call whose queries see the tokens of this call, and no others: an encoder's."""
+
+    encoded = True
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What is given: nothing is kept."""
+        return keys, values
+
+
 @contextmanager
-def within(step: Step | Probe) -> Iterator[None]:
+def within(step: Step | Probe | Whole) -> Iterator[None]:
     """Layers that are called meanwhile attend over this step's caches."""
     token = _step.set(step)
     try:
         yield
     finally:
         _step.reset(token)
+
+
+@contextmanager
+def implementation(model: torch.nn.Module) -> Iterator[None]:
+    """The model's layers call our attention meanwhile."""
+    found: dict[int, Any] = {id(item.config): item.config for item in model.modules() if hasattr(item, "config")}
+    before = [(config, config._attn_implementation) for config in found.values()]
+    try:
+        for config, _ in before:
+            config._attn_implementation = IMPLEMENTATION
+        yield
+    finally:
+        for config, name in before:
+            config._attn_implementation = name
 
 
 def attend(
@@ -105,43 +149,72 @@ def attend(
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    position_bias: torch.Tensor | None = None,
     **more: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention of new tokens over all that a layer's cache has, after `Step.update` has written theirs.
 
     `query` is (1, heads, n, size); `key` and `value` are (groups, tokens, size), of which each serves `heads /
-    groups` heads. Returns (1, n, heads, size). Raises UnsupportedError for what an attention does otherwise.
+    groups` heads; `position_bias`, (1, heads, n, tokens), is added to the scores. Layers that see all tokens, which a
+    model with an encoder has, attend over what they give, also as (1, groups, tokens, size). Returns (1, n, heads,
+    size). Raises UnsupportedError for what an attention does otherwise.
     """
     layer: Any = module
-    _check(layer, attention_mask, more)
-    step, index = _step.get(), int(layer.layer_idx)
-    heads, new, size = query.shape[1:]
+    step, index = _step.get(), layer.layer_idx
+    causal = getattr(layer, "is_causal", True) and more.get("is_causal") is not False
+    asked = [name for name in _UNSUPPORTED if more.get(name) is not None]
+    if not causal and not step.encoded:
+        asked.append("queries that see later tokens")
+    if position_bias is not None and sliding_window is not None:
+        asked.append("a window and a bias of positions")
+    _check(layer, attention_mask, asked)
+    if isinstance(step, Whole) or not causal:
+        # Over an encoder's states, which are (groups, tokens, size), positions have no bias: T5 gives zeros.
+        over_states = key.dim() == 3 and not getattr(layer, "has_relative_attention_bias", True)
+        addend = None if position_bias is None or over_states else position_bias[0]
+        keys, values = (item if item.dim() == 3 else item[0] for item in (key, value))
+        return _attended(query, keys, values, addend, scaling, softcap), None
     if isinstance(step, Probe):
         known = step.shapes[index]
-        step.shapes[index] = replace(known, window=sliding_window, softcap=softcap)
-        return query.new_empty(1, new, heads, known.value_size), None
+        biased = position_bias is not None
+        step.shapes[index] = replace(known, window=sliding_window, softcap=softcap, biased=biased)
+        return query.new_empty(1, query.shape[2], query.shape[1], known.value_size), None
     cache = step.caches[index]
     if cache.fused:
         return attention(query.transpose(1, 2), key, value, step.positions[:1], scaling), None
+    if position_bias is None:
+        addend = step.mask(cache, query.dtype).repeat(query.shape[1] // key.shape[0], 1)
+    else:
+        addend = step.biased_mask(cache, position_bias)
+    return _attended(query, key, value, addend, scaling, softcap), None
+
+
+def _attended(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    addend: torch.Tensor | None,
+    scaling: float | None,
+    softcap: float | None,
+) -> torch.Tensor:
+    """Attention with an addend to the scores: of all groups of heads, or of each head, if there are as many groups."""
+    heads, new, size = query.shape[1:]
     groups = key.shape[0]
     shared = heads // groups
     # The queries of a group's heads follow one another, so that its keys are read once: they are never repeated.
     # Clones instead of `reshape`: whether that copies would depend on the number of new tokens.
     scale = size**-0.5 if scaling is None else scaling
-    asked = query.clone(memory_format=torch.contiguous_format).view(groups, shared * new, size) * scale
-    scores = torch.bmm(asked, key.transpose(1, 2))
+    asked = query.clone(memory_format=torch.contiguous_format).view(groups, shared * new, size)
+    scores = torch.bmm(asked if scale == 1.0 else asked * scale, key.transpose(1, 2))
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
-    weights = torch.softmax(scores + step.mask(cache, scores.dtype).repeat(shared, 1), dim=-1)
+    weights = torch.softmax(scores if addend is None else scores + addend, dim=-1)
     found = torch.bmm(weights, value)
     by_token = found.view(groups, shared, new, value.shape[2]).permute(2, 0, 1, 3)
-    return by_token.clone(memory_format=torch.contiguous_format).view(1, new, heads, value.shape[2]), None
+    return by_token.clone(memory_format=torch.contiguous_format).view(1, new, heads, value.shape[2])
 
 
-def _check(layer: Any, mask: torch.Tensor | None, more: Mapping[str, Any]) -> None:
-    asked = [name for name in _UNSUPPORTED if more.get(name) is not None]
-    if not getattr(layer, "is_causal", True) or more.get("is_causal") is False:
-        asked.append("queries that see later tokens")
+def _check(layer: Any, mask: torch.Tensor | None, asked: list[str]) -> None:
     if mask is not None:
         asked.append("a mask of its own")
     if asked:

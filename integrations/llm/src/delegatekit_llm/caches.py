@@ -21,13 +21,14 @@ class CacheShape:
     window: int | None = None
     #: The bound of the scores' soft cap, if they have one.
     softcap: float | None = None
+    #: True if a bias of positions is added to the scores.
+    biased: bool = False
 
     def is_fusible(self, context: int) -> bool:
         """True if the runtime's fused operator computes this attention."""
         windowed = self.window is not None and self.window < context
-        return (
-            not windowed and self.softcap is None and self.key_size == self.value_size and self.dtype == torch.float32
-        )
+        plain = not windowed and not self.biased and self.softcap is None
+        return plain and self.key_size == self.value_size and self.dtype == torch.float32
 
     def tokens(self, context: int, chunk: int) -> int:
         """The tokens that the cache keeps, if `chunk` tokens at most are written before they are read.

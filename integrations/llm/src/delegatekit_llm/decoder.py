@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from abc import abstractmethod
+from typing import Any, Final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -12,25 +11,21 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from delegatekit.errors.misuse import WrongArgumentError
 from delegatekit_api import UnsupportedError
 
-from .attention import IMPLEMENTATION, Probe, Step, within
+from .attention import Probe, Step, implementation, within
 from .caches import CacheShape, KeyValueCache
 from .embeddings import QuantizedEmbedding, embedding_in
 from .families import check_family
 from .rotary import changing_rotaries, exportable
 
+#: Tokens of a context, where none is given.
+CONTEXT: Final = 2048
 
-class Decoder(torch.nn.Module):
-    """A model of transformers with caches for `context` tokens, of which at most `chunk` are new in a call.
 
-    `decoder(tokens, start_pos)`: tokens are int64 (1, n), n up to `chunk`; start_pos, int64 (1,), is the number of
-    tokens before them. Returns the logits of the last token, (1, 1, vocabulary), or of all, (1, n, vocabulary). The
-    tokens from `start_pos` on are forgotten. The model is not copied, but put into eval mode; it can be called by
-    itself as before. With `embedding_bits` tokens are looked up in integers of 8 or 4 bits. With `fused` attention is
-    `delegatekit_llama.attention`, except in layers with windows or soft caps.
+class CachedModel(torch.nn.Module):
+    """A model of transformers, with caches for `context` tokens: see `Decoder` and `TextDecoder`."""
 
-    Raises UnsupportedError for a family that is not known (unless `known_family` is False), and for attention that
-    cannot be done over these caches; WrongArgumentError for sizes that do not go together.
-    """
+    #: True if its layers attend over an encoder's states, too.
+    encoded = False
 
     def __init__(
         self,
@@ -64,7 +59,7 @@ class Decoder(torch.nn.Module):
             raise UnsupportedError(
                 "has no attention that the fused operator computes",
                 where=type(model).__name__,
-                hint="it computes float32, without windows and soft caps: leave --fused (fused=True) out",
+                hint="it computes float32, without windows, soft caps and biases: leave --fused (fused=True) out",
             )
         self.caches = torch.nn.ModuleList(
             KeyValueCache(shape, self.context, self.chunk, fused=can)
@@ -72,25 +67,58 @@ class Decoder(torch.nn.Module):
         )
         self.eval()
 
-    def forward(self, tokens: torch.Tensor, start_pos: torch.Tensor) -> torch.Tensor:
-        """The logits of the last token, or of all: see the class."""
-        positions = start_pos + torch.arange(tokens.shape[1])
-        caches: Any = self.caches
-        return self._called(Step(caches, positions), tokens, positions)
-
     def reset(self) -> None:
         """Forget all tokens."""
         for cache in self.caches:
             cache.reset()  # type: ignore[operator]
 
+    def _step(self, positions: torch.Tensor) -> Step:
+        """A call that writes tokens at these positions."""
+        caches: Any = self.caches
+        return Step(caches, positions, encoded=self.encoded)
+
+    @abstractmethod
+    def _probed(self, probe: Probe) -> None:
+        """Call the model with a token, over the stand-in for the caches."""
+
+    def _cache_shapes(self) -> list[CacheShape]:
+        """The keys and values that each layer keeps, found by a call without any computation."""
+        probe = Probe(encoded=self.encoded)
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            self._probed(probe)
+        if sorted(probe.shapes) != list(range(len(probe.shapes))) or not probe.shapes:
+            raise UnsupportedError(
+                f"its layers keep keys and values under the numbers {sorted(probe.shapes)}",
+                where=type(self.model).__name__,
+                hint="a decoder whose layers call past_key_values.update with their own numbers is needed",
+            )
+        return [probe.shapes[layer] for layer in range(len(probe.shapes))]
+
+
+class Decoder(CachedModel):
+    """A model of transformers with caches for `context` tokens, of which at most `chunk` are new in a call.
+
+    `decoder(tokens, start_pos)`: tokens are int64 (1, n), n up to `chunk`; start_pos, int64 (1,), is the number of
+    tokens before them. Returns the logits of the last token, (1, 1, vocabulary), or of all, (1, n, vocabulary). The
+    tokens from `start_pos` on are forgotten. The model is not copied, but put into eval mode; it can be called by
+    itself as before. With `embedding_bits` tokens are looked up in integers of 8 or 4 bits. With `fused` attention is
+    `delegatekit_llama.attention`, except in layers with windows or soft caps.
+
+    Raises UnsupportedError for a family that is not known (unless `known_family` is False), and for attention that
+    cannot be done over these caches; WrongArgumentError for sizes that do not go together.
+    """
+
+    def forward(self, tokens: torch.Tensor, start_pos: torch.Tensor) -> torch.Tensor:
+        """The logits of the last token, or of all: see the class."""
+        positions = start_pos + torch.arange(tokens.shape[1])
+        return self._called(self._step(positions), tokens, positions)
+
+    def _probed(self, probe: Probe) -> None:
+        self._called(probe, torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
+
     def _called(self, step: Step | Probe, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         model = self.model
-        with (
-            within(step),
-            _implementation(self.config),
-            embedding_in(model, self.embedding),
-            exportable(self._rotaries),
-        ):
+        with within(step), implementation(model), embedding_in(model, self.embedding), exportable(self._rotaries):
             found: tuple[torch.Tensor, ...] = model(
                 input_ids=tokens,
                 position_ids=positions[None],
@@ -101,29 +129,10 @@ class Decoder(torch.nn.Module):
             )
         return found[0]
 
-    def _cache_shapes(self) -> list[CacheShape]:
-        """The keys and values that each layer keeps, found by a call without any computation."""
-        probe = Probe()
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-            self._called(probe, torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
-        if sorted(probe.shapes) != list(range(len(probe.shapes))) or not probe.shapes:
-            raise UnsupportedError(
-                f"its layers keep keys and values under the numbers {sorted(probe.shapes)}",
-                where=type(self.model).__name__,
-                hint="a decoder whose layers call past_key_values.update with their own numbers is needed",
-            )
-        return [probe.shapes[layer] for layer in range(len(probe.shapes))]
 
-
-@contextmanager
-def _implementation(config: Any) -> Iterator[None]:
-    """The model calls our attention meanwhile."""
-    before = config._attn_implementation
-    config._attn_implementation = IMPLEMENTATION
-    try:
-        yield
-    finally:
-        config._attn_implementation = before
+def default_context(config: Any) -> int:
+    """The context where none is given: 2048, or the positions that the model has, if those are fewer."""
+    return min(CONTEXT, _positions(config) or CONTEXT)
 
 
 def checked_chunk(config: Any, context: int, chunk: int | None) -> int:
@@ -145,7 +154,8 @@ def checked_chunk(config: Any, context: int, chunk: int | None) -> int:
 
 def _positions(config: Any) -> int | None:
     """The positions that a model is made for; None if its configuration does not tell."""
-    found: int | None = getattr(config, "max_position_embeddings", None)
+    # Whisper's name is another.
+    found: int | None = getattr(config, "max_target_positions", getattr(config, "max_position_embeddings", None))
     rope = getattr(config, "rope_parameters", None) or {}
     # These frequencies are made for texts that are longer by a factor; those of other kinds count it already.
     return int(found * rope["factor"]) if found and rope.get("rope_type") == "dynamic" else found

@@ -71,7 +71,9 @@ class QuantizedEmbedding(torch.nn.Module):
         groups = self.scales.shape[1]
         numbers = rows.to(self.dtype).view(*tokens.shape, groups, self.size // groups) * scales.unsqueeze(-1)
         found = numbers.view(*tokens.shape, self.size)
-        return found if self.factor is None else torch.mul(found, self.factor.to(self.dtype))
+        if self.factor is None:
+            return found
+        return found * (self.factor if isinstance(self.factor, float) else self.factor.to(self.dtype))
 
 
 def _packed(integers: torch.Tensor) -> torch.Tensor:
@@ -87,9 +89,19 @@ def embedding_in(model: torch.nn.Module, embedding: torch.nn.Module | None) -> I
         yield
         return
     owner: Any = model
-    before = owner.get_input_embeddings()
-    owner.set_input_embeddings(embedding)
+    own = owner.get_input_embeddings()
+    weight = own._parameters["weight"]
+    # An encoder and a decoder have an embedding each, with one weight.
+    places = [
+        (parent, name, child)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if child is own or (isinstance(child, torch.nn.Embedding) and child._parameters["weight"] is weight)
+    ]
     try:
+        for parent, name, _ in places:
+            parent._modules[name] = embedding
         yield
     finally:
-        owner.set_input_embeddings(before)
+        for parent, name, child in places:
+            parent._modules[name] = child

@@ -14,7 +14,7 @@ import torch
 from delegatekit.errors.misuse import MissingFileError, WrongArgumentError
 from delegatekit_api import FormatError
 
-from .families import check_family
+from .families import check_family, is_encoder_decoder
 from .mapped import LARGE, convert_at_use
 
 #: What a tokenizer and a chat need, as the folder has it; it is written beside the file.
@@ -24,6 +24,8 @@ BESIDE: Final = (
     "special_tokens_map.json",
     "chat_template.jinja",
     "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
 )
 CONFIG: Final = "config.json"
 #: Bytes of the header of a safetensors file, at most, after the 8 that tell them.
@@ -80,13 +82,17 @@ def load_model(folder: Path, config: Any, dtype: str = "float32") -> torch.nn.Mo
 
     Raises WrongArgumentError for an unknown dtype, and FormatError for weights that cannot be read.
     """
-    from transformers import AutoModelForCausalLM
+    import transformers
 
     if dtype not in _DTYPES:
         raise WrongArgumentError(f"dtype {dtype!r} is not one of {', '.join(_DTYPES)}", where=str(folder))
     mapped = mapped_dtype(folder)
+    kind: Any = transformers.AutoModelForCausalLM
+    if is_encoder_decoder(config):
+        speech = type(config) in transformers.AutoModelForSpeechSeq2Seq._model_mapping
+        kind = transformers.AutoModelForSpeechSeq2Seq if speech else transformers.AutoModelForSeq2SeqLM
     with _reading(folder):
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = kind.from_pretrained(
             folder,
             config=config,
             # Weights of the type that they are stored in are not read, but mapped.
@@ -114,13 +120,13 @@ def files_beside(folder: Path) -> dict[str, bytes]:
 
 
 def token_ids(model: Any, files: Mapping[str, bytes]) -> dict[str, list[int]]:
-    """The numbers of the tokens that begin and end a text: "bos" and "eos", empty if the model has none.
+    """The numbers of the tokens that begin and end a text, "bos", "eos" and "decoder_start"; empty if there are none.
 
     generation_config.json comes first, as in transformers.
     """
     generation = json.loads(files["generation_config.json"]) if "generation_config.json" in files else {}
     found = {}
-    for kind in ("bos", "eos"):
+    for kind in ("bos", "eos", "decoder_start"):
         name = f"{kind}_token_id"
         given = generation.get(name, getattr(model.config, name, None))
         found[kind] = [] if given is None else [int(item) for item in (given if isinstance(given, list) else [given])]

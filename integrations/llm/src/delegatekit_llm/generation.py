@@ -16,7 +16,11 @@ from delegatekit_api import FormatError
 
 from .vocabulary import GrowingText, Vocabulary
 
-_NEEDED: Final = ("forward", "get_max_seq_len", "get_max_context_len")
+#: Logits of tokens, from the position of the first.
+Called = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+_NEEDED: Final = ("get_max_seq_len", "get_max_context_len")
+#: The methods of a model of an encoder and a decoder.
+_PAIR: Final = ("encoder", "text_decoder")
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Sampling:
 class Generation:
     """What was generated, and how long it took."""
 
+    #: The tokens that were given; none for a spectrogram.
     prompt: list[int]
     tokens: list[int] = field(default_factory=list)
     #: Wall seconds until the first token, and for all others.
@@ -71,7 +76,8 @@ class Generation:
     def __str__(self) -> str:
         """The speeds, in a line."""
         later = len(self.tokens) - 1
-        parts = [f"prompt: {_speed(len(self.prompt), self.prompt_seconds)}"]
+        given = f"prompt: {_speed(len(self.prompt), self.prompt_seconds)}"
+        parts = [given if self.prompt else f"spectrogram: {self.prompt_seconds:.2f} s"]
         if later > 0:
             parts.append(f"generation: {_speed(later, self.seconds)}")
         return ", ".join(parts) + ("; the context is full" if self.ended_by == "context" else "")
@@ -80,14 +86,17 @@ class Generation:
 class Generator:
     """A language model's file, ready to generate.
 
-    `tokenizer` is a tokenizer.json; by default the one beside the file. Raises FormatError for a file that is no
-    language model, MissingFileError without a tokenizer.
+    `tokenizer` is a tokenizer.json; by default the one beside the file. Of a model of an encoder and a decoder, the
+    encoder gets the prompt, and the decoder begins with `start`. Raises FormatError for a file that is no language
+    model, MissingFileError without a tokenizer.
     """
 
     def __init__(self, file: str | Path, tokenizer: str | Path | None = None, **settings: Any) -> None:
         self.file = Path(file)
         self.program = delegatekit.load(self.file, **settings)
-        if missing := [name for name in _NEEDED if name not in self.program]:
+        self.has_encoder = _PAIR[0] in self.program
+        needed = (*_PAIR, *_NEEDED) if self.has_encoder else ("forward", *_NEEDED)
+        if missing := [name for name in needed if name not in self.program]:
             raise FormatError(
                 f"is not a language model's file: it has no method {', '.join(missing)}",
                 where=str(file),
@@ -96,13 +105,16 @@ class Generator:
         self.vocabulary = Vocabulary(self.file.with_name("tokenizer.json") if tokenizer is None else tokenizer)
         self.chunk = int(self.program["get_max_seq_len"]())
         self.context = int(self.program["get_max_context_len"]())
+        #: Tokens of a prompt, at most; 0 if the encoder takes spectrograms.
+        self.longest = self._told("get_max_source_len") if self.has_encoder else self.context
         told = self.program["get_eos_ids"]() if "get_eos_ids" in self.program else ()
         self.ends: frozenset[int] = frozenset(told if isinstance(told, list | tuple) else [told])
 
     def stream(
         self,
-        prompt: str | Sequence[int],
+        prompt: str | Sequence[int] | torch.Tensor,
         *,
+        start: Sequence[str | int] = (),
         tokens: int = 128,
         sampling: Sampling | None = None,
         stop: Collection[str] = (),
@@ -110,15 +122,19 @@ class Generator:
     ) -> Iterator[str]:
         """The generated text, piece by piece as it is complete.
 
+        `prompt` is a text, tokens, or for a model that hears a spectrogram, (1, bands, frames). `start` has the tokens
+        that the decoder behind an encoder begins with, as numbers or as they are written; by default the model's one.
         It ends after `tokens` new tokens, at a token that ends a text (its own, or one of `stop`), or where the
         context is full. `told` is called at the end with what was generated. Raises WrongArgumentError for a prompt
-        that is empty or longer than the context, and for a token of `stop` that the tokenizer does not have.
+        that is empty, of the other kind or longer than the context, and for a token of `stop` or `start` that the
+        tokenizer does not have.
         """
         ends = self.ends | {self._number(token) for token in stop}
-        given = self.vocabulary.encode(prompt) if isinstance(prompt, str) else list(prompt)
         text = GrowingText(self.vocabulary)
-        found = Generation(given)
-        for token in self._tokens(found, tokens, sampling or Sampling()):
+        source = self._source(prompt)
+        found = Generation([] if source.is_floating_point() else source[0].tolist())
+        begun = self._begun(start)
+        for token in self._tokens(found, source, begun, tokens, sampling or Sampling()):
             if token in ends:
                 found.ended_by = "stop"
                 break
@@ -129,27 +145,27 @@ class Generator:
         if told is not None:
             told(found)
 
-    def generate(self, prompt: str | Sequence[int], **settings: Any) -> str:
+    def generate(self, prompt: str | Sequence[int] | torch.Tensor, **settings: Any) -> str:
         """The generated text as a whole: as `stream`."""
         return "".join(self.stream(prompt, **settings))
 
-    def _tokens(self, found: Generation, count: int, sampling: Sampling) -> Iterator[int]:
+    def _tokens(
+        self, found: Generation, source: torch.Tensor, begun: list[int], count: int, sampling: Sampling
+    ) -> Iterator[int]:
         """New tokens, noted in `found`, in a session of its own."""
-        prompt = found.prompt
-        if not prompt:
-            raise WrongArgumentError("the prompt is empty", where=str(self.file))
-        if len(prompt) > self.context:
-            raise WrongArgumentError(
-                f"the prompt has {len(prompt)} tokens, and the context {self.context}",
-                where=str(self.file),
-                hint="shorten it, or lower the model with a larger --context",
-            )
         session = self.program.new_session()
         try:
-            forward, choose = session["forward"], sampling.chooser()
+            choose = sampling.chooser()
             started = time.perf_counter()
-            for start in range(0, len(prompt), self.chunk):
-                logits = _called(forward, prompt[start : start + self.chunk], start)
+            if self.has_encoder:
+                states = session["encoder"](source)
+                decoder = session["text_decoder"]
+                forward: Called = lambda tokens, start: decoder(tokens, states, start)  # noqa: E731
+                given = begun
+            else:
+                forward, given = session["forward"], found.prompt
+            for start in range(0, len(given), self.chunk):
+                logits = _called(forward, given[start : start + self.chunk], start)
             token = choose(logits)
             found.prompt_seconds = time.perf_counter() - started
             while True:
@@ -157,7 +173,7 @@ class Generator:
                 yield token
                 if len(found.tokens) >= count:
                     return
-                position = len(prompt) + len(found.tokens) - 1
+                position = len(given) + len(found.tokens) - 1
                 if position >= self.context:
                     found.ended_by = "context"
                     return
@@ -166,6 +182,47 @@ class Generator:
                 found.seconds += time.perf_counter() - started
         finally:
             session.close()
+
+    def _source(self, prompt: str | Sequence[int] | torch.Tensor) -> torch.Tensor:
+        """The prompt as the model takes it: tokens (1, n), or a spectrogram."""
+        hears = isinstance(prompt, torch.Tensor)
+        if hears != (self.longest == 0):
+            wanted = "a spectrogram, (1, bands, frames)" if self.longest == 0 else "a text"
+            raise WrongArgumentError(f"the prompt is not {wanted}", where=str(self.file), hint="this model takes one")
+        if isinstance(prompt, torch.Tensor):
+            return prompt
+        given = self.vocabulary.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if not given:
+            raise WrongArgumentError("the prompt is empty", where=str(self.file))
+        if len(given) > self.longest:
+            what, option = ("encoder", "source-context") if self.has_encoder else ("context", "context")
+            raise WrongArgumentError(
+                f"the prompt has {len(given)} tokens, and the {what} {self.longest}",
+                where=str(self.file),
+                hint=f"shorten it, or lower the model with a larger --{option}",
+            )
+        return torch.tensor([given])
+
+    def _begun(self, start: Sequence[str | int]) -> list[int]:
+        """The tokens that the decoder behind an encoder begins with; none for other models."""
+        if start and not self.has_encoder:
+            raise WrongArgumentError("the model has no encoder", where="start", hint="its text begins with the prompt")
+        begun = [self._number(token) if isinstance(token, str) else token for token in start]
+        if not begun and self.has_encoder:
+            if "decoder_start_token_id" not in self.program:
+                raise WrongArgumentError(
+                    "the model does not tell the token that a text begins with",
+                    where=str(self.file),
+                    hint="start=[...] (--start TOKEN): for models of many languages it is that of the language",
+                )
+            begun = [self._told("decoder_start_token_id")]
+        if len(begun) > self.context:
+            raise WrongArgumentError(f"has {len(begun)} tokens, and the context {self.context}", where="start")
+        return begun
+
+    def _told(self, name: str) -> int:
+        """What a method without inputs tells; 0 if there is none."""
+        return int(self.program[name]()) if name in self.program else 0
 
     def _number(self, token: str) -> int:
         number = self.vocabulary.number_of(token)
@@ -178,7 +235,7 @@ class Generator:
         return number
 
 
-def _called(forward: Any, tokens: Sequence[int], start: int) -> torch.Tensor:
+def _called(forward: Called, tokens: Sequence[int], start: int) -> torch.Tensor:
     """The logits (vocabulary,) of the last of some tokens."""
     logits: torch.Tensor = forward(torch.tensor([tokens]), torch.tensor([start]))[0, -1]
     return logits

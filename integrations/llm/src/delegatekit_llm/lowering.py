@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch.export import ExportedProgram
 
 import delegatekit
-from delegatekit.errors.misuse import OutputError
+from delegatekit.errors.misuse import OutputError, WrongArgumentError
 from delegatekit.pipeline import LoweredProgram, choose
-from delegatekit.quantization import QuantizationReport
+from delegatekit.quantization import QuantizationReport, quantize_methods
 from delegatekit.quantization.schemes import choose_scheme
 from delegatekit_api import LoweringError
 from delegatekit_toolkit.later import Later, telling
 
-from .decoder import Decoder, checked_chunk
+from .decoder import CachedModel, Decoder, checked_chunk, default_context
+from .families import is_encoder_decoder
 from .folders import files_beside, load_config, load_model, mapped_dtype, token_ids
 
 #: Tokens of the example that is exported: torch.export takes sizes of 0 and 1 for constants.
@@ -32,7 +34,7 @@ class LanguageModel:
     """A lowered language model, and the files of its tokenizer."""
 
     program: LoweredProgram
-    #: What was lowered: it computes in eager what the file computes.
+    #: What was lowered: it computes in eager what the file computes. A ModuleDict by method if there are two.
     module: torch.nn.Module
     #: Name -> content of what is written beside the .pte file: tokenizer.json and others.
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -77,8 +79,9 @@ def lower(
     model: str | Path | torch.nn.Module,
     backends: Sequence[str],
     *,
-    context: int = 2048,
+    context: int | None = None,
     chunk: int | None = None,
+    source_context: int | None = None,
     scheme: str | None = None,
     group_size: int | None = None,
     dtype: str = "float32",
@@ -96,15 +99,22 @@ def lower(
     runner asks are methods of their own: get_max_seq_len (the chunk), get_max_context_len, get_vocab_size, get_bos_id,
     get_eos_ids and others.
 
+    A model of an encoder and a decoder has two methods, as ExecuTorch's runner for speech takes them. `encoder` takes
+    tokens, int64 (1, n), or a spectrogram, and returns states. `text_decoder` takes tokens, states and start_pos.
+
     Raises UnsupportedError for a family that is not known, MissingFileError and FormatError for a folder that cannot be
     read, WrongArgumentError for sizes that do not go together, and what `delegatekit.quantize` and `delegatekit.lower`
     raise.
 
     Args:
-        model: A folder as `save_pretrained` leaves it, or a model of transformers for causal language modeling.
+        model: A folder as `save_pretrained` leaves it, or a model of transformers for causal language modeling, or of
+            an encoder and a decoder.
         backends: Backends in priority order.
-        context: Tokens that the cache keeps: of prompt and answer together.
+        context: Tokens that the cache keeps: of prompt and answer together. By default 2048, or what the model has
+            positions for, if that is less.
         chunk: Tokens of one call, at most. By default 512, or the context if that is less; runners cut longer prompts.
+            Behind an encoder it is 1: there are hardly any prompts.
+        source_context: Tokens of an encoder's text, at most. By default 512, or what the model has positions for.
         scheme: A quantization scheme of the first backend (`delegatekit schemes`). By default weights stay as they are.
         group_size: Size of the weights' groups. Where the scheme has groups.
         dtype: Type of the numbers that are computed with, if the model is a folder: float32, float16 or bfloat16.
@@ -127,45 +137,109 @@ def lower(
     if not isinstance(model, torch.nn.Module):
         folder = Path(model)
         config = load_config(folder, known_family=known_family)
-        checked_chunk(config, context, chunk)
+        checked_chunk(config, default_context(config) if context is None else context, chunk)
         large = mapped_dtype(folder) is not None
         model = load_model(folder, config, dtype)
         files = files_beside(folder)
-    if not known_family:
-        check_against_model(Decoder(model, context, chunk, known_family=False))
-    decoder = Decoder(
-        model,
-        context,
-        chunk,
-        all_logits=all_logits,
-        embedding_bits=embedding_bits,
-        fused=fused,
-        known_family=known_family,
-    )
-    example, shapes = _example(decoder.chunk)
-    module: torch.nn.Module = decoder
+    settings_of_model: dict[str, Any] = {
+        "all_logits": all_logits,
+        "embedding_bits": embedding_bits,
+        "fused": fused,
+        "known_family": known_family,
+    }
+    kept = default_context(model.config) if context is None else context
+    module: torch.nn.Module
+    decoder: CachedModel
+    if is_encoder_decoder(model.config):
+        decoder, methods = _encoder_and_decoder(model, kept, chunk or 1, source_context, settings_of_model)
+    else:
+        _check_no_source(source_context)
+        if not known_family:
+            check_against_model(Decoder(model, kept, chunk, known_family=False))
+        decoder = Decoder(model, kept, chunk, **settings_of_model)
+        methods = {"forward": _Method(decoder, *_example(decoder.chunk))}
+    made: dict[str, Any] = {"backends": backends, "options": options, **settings}
+    made["constant_methods"] = _told(decoder, methods, token_ids(model, files))
+    scheme_of_weights: dict[str, Any] = {
+        "backend": backends[0],
+        "scheme": scheme,
+        "group_size": group_size,
+        "options": (options or {}).get(backends[0]),
+        "deferred": large,
+        "progress": False,
+    }
+    if list(methods) == ["forward"]:
+        only = methods["forward"]
+        module = only.module
+        if scheme is not None:
+            module = delegatekit.quantize(module, [only.example], dynamic_shapes=only.shapes, **scheme_of_weights)
+        program = delegatekit.lower(module, only.example, dynamic_shapes=only.shapes, **made)
+        return LanguageModel(program, module, files)
+    programs: Mapping[str, ExportedProgram] = {name: method.exported() for name, method in methods.items()}
+    module = torch.nn.ModuleDict({name: method.module for name, method in methods.items()})
     if scheme is not None:
-        module = delegatekit.quantize(
-            decoder,
-            [example],
-            backend=backends[0],
-            scheme=scheme,
-            group_size=group_size,
-            options=(options or {}).get(backends[0]),
-            dynamic_shapes=shapes,
-            deferred=large,
-            progress=False,
+        samples = {name: [method.example] for name, method in methods.items()}
+        quantized = quantize_methods(programs, samples, **scheme_of_weights)
+        programs = quantized.programs
+        made_of: Any = torch.nn.ModuleDict({name: item.module(check_guards=False) for name, item in programs.items()})
+        made_of.quantization = _joined(quantized.reports)
+        module = made_of
+    return LanguageModel(delegatekit.lower(programs, **made), module, files)
+
+
+@dataclass(frozen=True)
+class _Method:
+    """A method of the file: its module, an example of its inputs, and which of their sizes may change."""
+
+    module: torch.nn.Module
+    example: tuple[torch.Tensor, ...]
+    shapes: Any
+
+    def exported(self) -> ExportedProgram:
+        """Its program."""
+        with torch.no_grad():
+            return torch.export.export(self.module, self.example, dynamic_shapes=self.shapes, strict=False)
+
+
+def _encoder_and_decoder(
+    model: torch.nn.Module, context: int, chunk: int, source_context: int | None, settings: Mapping[str, Any]
+) -> tuple[CachedModel, dict[str, _Method]]:
+    """The methods of a model of an encoder and a decoder."""
+    from .seq2seq import Encoder, TextDecoder
+
+    known = bool(settings["known_family"])
+    if not known:
+        plain = Encoder(model, source_context, known_family=False)
+        check_against_model(TextDecoder(model, context, chunk, known_family=False), plain)
+    decoder = TextDecoder(model, context, chunk, **settings)
+    encoder = Encoder(model, source_context, embedding=decoder.embedding, known_family=known)
+    source = encoder.example(_EXAMPLE)
+    with torch.no_grad():
+        states = encoder(source)
+    (tokens, start), shapes = _example(decoder.chunk)
+    source_shape = states_shape = None
+    if encoder.takes_tokens and encoder.source_context > 1:
+        source_shape = {1: torch.export.Dim("source", min=1, max=encoder.source_context)}
+        states_shape = {2: torch.export.Dim("states", min=1, max=encoder.source_context)}
+    return decoder, {
+        "encoder": _Method(encoder, (source,), (source_shape,)),
+        "text_decoder": _Method(decoder, (tokens, states, start), (shapes and shapes[0], states_shape, None)),
+    }
+
+
+def _check_no_source(source_context: int | None) -> None:
+    if source_context is not None:
+        raise WrongArgumentError(
+            f"source_context is {source_context}, and the model has no encoder",
+            where="lower",
+            hint="leave it out: context is what the cache keeps",
         )
-    program = delegatekit.lower(
-        module,
-        example,
-        dynamic_shapes=shapes,
-        backends=backends,
-        options=options,
-        constant_methods=_told(decoder, token_ids(model, files)),
-        **settings,
-    )
-    return LanguageModel(program, module, files)
+
+
+def _joined(reports: Mapping[str, QuantizationReport]) -> QuantizationReport:
+    """One report of all methods."""
+    layers = tuple(layer for report in reports.values() for layer in report.layers)
+    return replace(next(iter(reports.values())), layers=layers)
 
 
 def _example(chunk: int) -> tuple[tuple[torch.Tensor, torch.Tensor], Any]:
@@ -175,8 +249,8 @@ def _example(chunk: int) -> tuple[tuple[torch.Tensor, torch.Tensor], Any]:
     return (torch.zeros(1, count, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)), shapes
 
 
-def _told(decoder: Decoder, ids: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """The constants that ExecuTorch's runner reads."""
+def _told(decoder: CachedModel, methods: Mapping[str, _Method], ids: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """The constants that ExecuTorch's runners read."""
     told: dict[str, Any] = {
         "get_max_seq_len": decoder.chunk,
         "get_max_context_len": decoder.context,
@@ -185,6 +259,12 @@ def _told(decoder: Decoder, ids: Mapping[str, Sequence[int]]) -> dict[str, Any]:
         "use_sdpa_with_kv_cache": any(cache.fused for cache in decoder.caches),
         "enable_dynamic_shape": decoder.chunk > 1,
     }
+    if "encoder" in methods:
+        encoder: Any = methods["encoder"].module
+        if encoder.takes_tokens:
+            told["get_max_source_len"] = encoder.source_context
+        if ids["decoder_start"]:
+            told["decoder_start_token_id"] = ids["decoder_start"][0]
     if ids["bos"]:
         told["get_bos_id"] = ids["bos"][0]
     if ids["eos"]:
@@ -192,21 +272,34 @@ def _told(decoder: Decoder, ids: Mapping[str, Sequence[int]]) -> dict[str, Any]:
     return told
 
 
-def check_against_model(decoder: Decoder) -> None:
+def check_against_model(decoder: CachedModel, encoder: torch.nn.Module | None = None) -> None:
     """Compare a decoder with its model on a text that is given in two calls. Raises LoweringError if they differ.
 
-    The model of a family that is not known may compute something else than its layers tell.
+    The model of a family that is not known may compute something else than its layers tell. With an encoder, the text
+    is behind the encoder's states for random tokens or a random spectrogram.
     """
     count = min(decoder.context, 2 * decoder.chunk, 48)
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(0, int(decoder.config.vocab_size), (1, count), generator=generator)
+    vocabulary = int(decoder.config.vocab_size)
+    tokens = torch.randint(0, vocabulary, (1, count), generator=generator)
     first = max(1, count - decoder.chunk, count // 2)
     parts = [(0, min(first, decoder.chunk)), (min(first, decoder.chunk), count)]
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted = decoder.model(input_ids=tokens, use_cache=False).logits[:, -1:]
+        if encoder is None:
+            given: tuple[torch.Tensor, ...] = ()
+            wanted = decoder.model(input_ids=tokens, use_cache=False).logits[:, -1:]
+        else:
+            pair: Any = encoder
+            source = pair.example(min(pair.source_context, 48))
+            if pair.takes_tokens:
+                source = torch.randint(0, vocabulary, source.shape, generator=generator)
+            else:
+                source = torch.randn(source.shape, generator=generator).to(source.dtype)
+            given = (encoder(source),)
+            wanted = decoder.model(source, decoder_input_ids=tokens, use_cache=False).logits[:, -1:]
         for start, end in parts:
-            found = decoder(tokens[:, start:end], torch.tensor([start]))[:, -1:]
+            found = decoder(tokens[:, start:end], *given, torch.tensor([start]))[:, -1:]
     decoder.reset()
     # The same operations in another order: their rounding errors, and much less than an error of the attention.
     bound = 64 * torch.finfo(wanted.dtype).eps * float(wanted.abs().max()) * len(decoder.caches)

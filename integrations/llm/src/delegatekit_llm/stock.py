@@ -18,13 +18,16 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from delegatekit.pte.writer import data_paths
-from delegatekit_api import ExecutionError, PluginError, RuntimeUnavailableError
+from delegatekit.reading import open_program
+from delegatekit_api import ExecutionError, FormatError, PluginError, RuntimeUnavailableError
 from delegatekit_toolkit.processes import ending, guarded, search_path, stop
 
 #: The begin of the line with the times, which follows the text.
 _TIMES: Final = b"\nPyTorchObserver "
 #: Bytes of the runner's log that an error shows the end of.
 _LOG: Final = 2000
+#: What the runner calls.
+_METHOD: Final = "forward"
 
 
 class StockGeneration:
@@ -56,13 +59,14 @@ def stream(
     """The text that ExecuTorch's runner generates, as it comes; `told` is called with its times at the end.
 
     Backends whose delegates ExecuTorch's wheel does not have run by `delegatekit-executorch`, if that is installed.
-    Raises RuntimeUnavailableError without `executorch`, and ExecutionError with the end of the runner's log if it
-    fails.
+    Raises RuntimeUnavailableError without `executorch` and for a model of an encoder and a decoder, and ExecutionError
+    with the end of the runner's log if it fails.
     """
     if find_spec("executorch") is None:
         raise RuntimeUnavailableError(
             "ExecuTorch is not installed", where="--stock", hint="pip install 'delegatekit-llm[stock]'"
         )
+    _check_method(file)
     order: dict[str, Any] = {"file": str(file), "tokenizer": str(tokenizer), "prompt": prompt}
     order |= {"tokens": tokens, "temperature": temperature, "data": _data_of(file)}
     with tempfile.TemporaryFile() as log:
@@ -90,6 +94,17 @@ def stream(
             )
     if told is not None:
         told(StockGeneration(times))
+
+
+def _check_method(file: Path) -> None:
+    """Refuse a file that the runner would crash with; what cannot be read is left to it."""
+    with suppress(FormatError):
+        if _METHOD not in open_program(file).methods:
+            raise RuntimeUnavailableError(
+                f"ExecuTorch's runners in Python take language models with a method {_METHOD}",
+                where=str(file),
+                hint="an encoder and a decoder run in its C++ runner for speech (extension/asr), or without --stock",
+            )
 
 
 def _until_times(output: IO[bytes] | None) -> Generator[str, None, dict[str, Any] | None]:
@@ -124,7 +139,6 @@ def _data_of(file: Path) -> str | None:
 def _register_delegates(file: Path) -> None:
     """Our delegates of a file: those that ExecuTorch has not, and the vendors' libraries that its own look for."""
     from delegatekit.plugins import find_by_delegate_id
-    from delegatekit.reading import open_program
     from delegatekit_executorch import host
 
     for method in open_program(file).methods.values():

@@ -13,7 +13,12 @@ from delegatekit import cli
 
 def generate(
     file: Annotated[Path, typer.Argument(help="A .pte file of `delegatekit lower-llm`.", callback=cli.given_file)],
-    prompt: Annotated[str, typer.Argument(help="The text to go on with; - reads it from stdin.")],
+    prompt: Annotated[
+        str,
+        typer.Argument(
+            help="The text to go on with, or for an encoder; - takes it from stdin. A model that hears takes a .wav."
+        ),
+    ],
     tokenizer: Annotated[
         Path | None, typer.Option(help="The model's tokenizer.json. By default the one beside the file.")
     ] = None,
@@ -25,16 +30,23 @@ def generate(
     ] = 1.0,
     seed: cli.SeedOption = 0,
     stop: Annotated[list[str], typer.Option(help="A token that ends the text, besides the model's own; repeat.")] = [],  # noqa: B006
+    start: Annotated[
+        list[str], typer.Option(help="A token that the decoder behind an encoder begins with; repeat.")
+    ] = [],  # noqa: B006
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
     stock: Annotated[bool, typer.Option("--stock", help="Run it in ExecuTorch's own text runner.")] = False,
 ) -> None:
     """Generate text with a lowered language model; the speeds are told at the end, on stderr."""
+    from ..audio import spectrogram
     from ..generation import Generator, Sampling
     from ..stock import stream
     from ..vocabulary import Vocabulary
 
-    if stock and (stop or top_p != 1.0 or seed):
-        cli.usage("ExecuTorch's runner has neither --stop, --top-p nor --seed", "leave them out, or leave --stock out")
+    if stock and (stop or start or top_p != 1.0 or seed):
+        cli.usage(
+            "ExecuTorch's runner has no --stop, --start, --top-p and --seed",
+            "leave them out, or leave --stock out",
+        )
     place = file.with_name("tokenizer.json") if tokenizer is None else tokenizer
     text = sys.stdin.read() if prompt == "-" else prompt
     if chat:
@@ -43,8 +55,17 @@ def generate(
     if stock:
         pieces = stream(file, place, text, tokens=tokens, temperature=temperature, told=told.append)
     else:
-        sampling = Sampling(temperature, top_p, seed)
-        pieces = Generator(file, place).stream(text, tokens=tokens, sampling=sampling, stop=stop, told=told.append)
+        generator = Generator(file, place)
+        # Of a model that hears, the prompt is a file.
+        given = text if generator.longest else spectrogram(Path(text), file.parent)
+        pieces = generator.stream(
+            given,
+            start=start,
+            tokens=tokens,
+            sampling=Sampling(temperature, top_p, seed),
+            stop=stop,
+            told=told.append,
+        )
     for piece in pieces:
         sys.stdout.write(piece)
         sys.stdout.flush()

@@ -30,10 +30,17 @@ def lower_llm(
         ),
     ] = None,
     context: Annotated[
-        int, typer.Option(min=1, help="Tokens that the cache keeps: of prompt and answer together.")
-    ] = 2048,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tokens that the cache keeps: of prompt and answer together; by default 2048, or what the model has.",
+        ),
+    ] = None,
     chunk: Annotated[
         int | None, typer.Option(min=1, help="Tokens of one call, at most; by default 512, or the context.")
+    ] = None,
+    source_context: Annotated[
+        int | None, typer.Option(min=1, help="Tokens that an encoder takes, at most; by default 512.")
     ] = None,
     scheme: Annotated[
         str | None,
@@ -77,6 +84,7 @@ def lower_llm(
             backend,
             context=context,
             chunk=chunk,
+            source_context=source_context,
             scheme=scheme,
             group_size=group_size,
             embedding_bits=embedding_bits,
