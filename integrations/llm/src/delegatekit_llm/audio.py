@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import wave
+from array import array
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import torch
 
 from delegatekit.errors.misuse import MissingFileError, WrongArgumentError
@@ -44,11 +44,11 @@ def spectrogram(recording: Path, folder: Path) -> torch.Tensor:
             where=str(recording),
             hint=f"ffmpeg -i {recording.name} -ar {wanted} -ac 1 new.wav",
         )
-    found: torch.Tensor = extractor(samples, sampling_rate=rate, return_tensors="pt").input_features
+    found: torch.Tensor = extractor(samples.numpy(), sampling_rate=rate, return_tensors="pt").input_features
     return found
 
 
-def _samples(recording: Path) -> tuple[np.ndarray, int]:
+def _samples(recording: Path) -> tuple[torch.Tensor, int]:
     """The samples of a .wav, from -1 to 1, and how many are a second."""
     if not recording.is_file():
         raise MissingFileError("there is no recording", where=str(recording), hint="a .wav file is the prompt")
@@ -57,10 +57,10 @@ def _samples(recording: Path) -> tuple[np.ndarray, int]:
             width, channels, rate = opened.getsampwidth(), opened.getnchannels(), opened.getframerate()
             data = opened.readframes(opened.getnframes())
     except (wave.Error, EOFError) as error:
-        raise FormatError(f"is not a .wav of integers: {error}", where=str(recording)) from error
+        raise FormatError(f"is no .wav that is read: {error or 'it ends too early'}", where=str(recording)) from error
     if width != 2:  # bytes
         raise FormatError(
             f"has {8 * width} bits a sample", where=str(recording), hint="16 are read: ffmpeg writes them"
         )
-    samples = np.frombuffer(data, "<i2").reshape(-1, channels).mean(1, dtype=np.float32)
-    return samples / np.float32(1 << 15), rate
+    numbers = torch.tensor(array("h", data), dtype=torch.float32).view(-1, channels)
+    return numbers.mean(1) / (1 << 15), rate

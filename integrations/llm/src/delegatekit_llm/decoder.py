@@ -100,9 +100,9 @@ class Decoder(CachedModel):
 
     `decoder(tokens, start_pos)`: tokens are int64 (1, n), n up to `chunk`; start_pos, int64 (1,), is the number of
     tokens before them. Returns the logits of the last token, (1, 1, vocabulary), or of all, (1, n, vocabulary). The
-    tokens from `start_pos` on are forgotten. The model is not copied, but put into eval mode; it can be called by
-    itself as before. With `embedding_bits` tokens are looked up in integers of 8 or 4 bits. With `fused` attention is
-    `delegatekit_llama.attention`, except in layers with windows or soft caps.
+    tokens from `start_pos` on are forgotten, and all of them by `reset()`. The model is not copied, but put into eval
+    mode; it can be called by itself as before. With `embedding_bits` tokens are looked up in integers of 8 or 4 bits.
+    With `fused` attention is `delegatekit_llama.attention`, except in layers with windows or soft caps.
 
     Raises UnsupportedError for a family that is not known (unless `known_family` is False), and for attention that
     cannot be done over these caches; WrongArgumentError for sizes that do not go together.
