@@ -2,7 +2,7 @@
 
     python benchmarks/large_model.py --sizes 0.1b 0.5b 1b
     python benchmarks/large_model.py --sizes 8b --folder /mnt/large     # needs 16 GB for the model, and 6 for the file
-    python benchmarks/large_model.py --sizes 1b --backend vulkan --scheme weights-int4
+    python benchmarks/large_model.py --sizes 1b --backend vulkan --scheme int4-weight-only
 
 Each size is a Llama with random bfloat16 weights, which is written to the folder shard by shard (and kept there), and
 lowered by `delegatekit lower-llm --external` in a process of its own, one thread. Memory is the most that the process
@@ -23,15 +23,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-#: Name -> hidden size, intermediate size, layers, heads, heads of keys, vocabulary, tied embeddings. The last two are
-#: those of Llama 3.2 1B and Llama 3.1 8B.
-SIZES: dict[str, tuple[int, int, int, int, int, int, bool]] = {
-    "0.1b": (768, 2048, 12, 12, 4, 32000, False),
-    "0.5b": (1280, 3456, 24, 20, 4, 32000, False),
-    "1b": (2048, 8192, 16, 32, 8, 128256, True),
-    "8b": (4096, 14336, 32, 32, 8, 128256, False),
-}
-SHARD_BYTES = 2 << 30
+from random_language_models import SHAPES, make
+
+#: Name of the command line -> the model's.
+SIZES = {"0.1b": "llama-0.1b", "0.5b": "llama-0.5b", "1b": "llama-3.2-1b", "8b": "llama-3.1-8b"}
 
 
 def main() -> None:
@@ -49,7 +44,7 @@ def main() -> None:
         for size in arguments.sizes:
             folder = (arguments.folder or Path(temporary)) / size
             if not (folder / "config.json").exists():
-                make(folder, size)
+                make(SIZES[size], folder)
             options = ["-b", arguments.backend, "--scheme", arguments.scheme, "--embedding-bits", "8", "--external"]
             found = lowered(folder, [*options, *(f"--{option}" for option in arguments.more)])
             rows.append({"size": size, "backend": arguments.backend, **found})
@@ -67,52 +62,8 @@ def row(size: str, found: dict[str, Any]) -> str:
 
 def largest(size: str) -> int:
     """Bytes of the largest layer as it is stored: the embedding, or the head."""
-    hidden, _, _, _, _, vocabulary, _ = SIZES[size]
-    return 2 * hidden * vocabulary
-
-
-def make(folder: Path, size: str) -> None:
-    """Write a random model, one shard in memory at a time; config.json comes last."""
-    import torch
-    from safetensors.torch import save_file
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    hidden, between, layers, heads, groups, vocabulary, tied = SIZES[size]
-    config = AutoConfig.for_model(
-        "llama",
-        vocab_size=vocabulary,
-        hidden_size=hidden,
-        intermediate_size=between,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=groups,
-        max_position_embeddings=8192,
-        tie_word_embeddings=tied,
-        dtype="bfloat16",
-    )
-    with torch.device("meta"):
-        auto: Any = AutoModelForCausalLM
-        model = auto.from_config(config)
-    shards: list[dict[str, torch.Size]] = [{}]
-    for name, parameter in model.named_parameters():
-        if 2 * sum(shape.numel() for shape in (*shards[-1].values(), parameter.shape)) > SHARD_BYTES and shards[-1]:
-            shards.append({})
-        shards[-1][name] = parameter.shape
-    folder.mkdir(parents=True, exist_ok=True)
-    generator, places = torch.Generator().manual_seed(0), {}
-    for number, shapes in enumerate(shards, 1):
-        name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        tensors = {key: torch.empty(shape, dtype=torch.bfloat16) for key, shape in shapes.items()}
-        for tensor in tensors.values():
-            if tensor.dim() == 1:
-                tensor.fill_(1)
-            else:
-                tensor.normal_(0, 0.02, generator=generator)
-        save_file(tensors, folder / name, metadata={"format": "pt"})
-        places.update(dict.fromkeys(shapes, name))
-    index = {"metadata": {}, "weight_map": places}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    config.save_pretrained(folder)
+    shape = SHAPES[SIZES[size]]
+    return 2 * shape.hidden * shape.vocabulary
 
 
 def lowered(folder: Path, options: list[str]) -> dict[str, Any]:

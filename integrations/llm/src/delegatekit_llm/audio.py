@@ -57,7 +57,9 @@ def _samples(recording: Path) -> tuple[torch.Tensor, int]:
             width, channels, rate = opened.getsampwidth(), opened.getnchannels(), opened.getframerate()
             data = opened.readframes(opened.getnframes())
     except (wave.Error, EOFError) as error:
-        raise FormatError(f"is no .wav that is read: {str(error) or 'it ends too early'}", where=str(recording)) from error
+        raise FormatError(
+            f"is no .wav that is read: {str(error) or 'it ends too early'}", where=str(recording)
+        ) from error
     if width != 2:  # bytes
         raise FormatError(
             f"has {8 * width} bits a sample", where=str(recording), hint="16 are read: ffmpeg writes them"
