@@ -32,6 +32,7 @@ def _start(model: Any) -> list[int]:
     return [int(model.config.decoder_start_token_id)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("family", sorted(ENCODER_DECODERS))
 def test_a_family_generates_what_transformers_does(family: str) -> None:
     model, source = build_pair(family), source_of(family)
@@ -82,7 +83,7 @@ def test_the_file_generates_what_transformers_does(family: str) -> None:
     _equal_in_all_runtimes(family)
 
 
-@pytest.mark.sweep
+@pytest.mark.slow
 @pytest.mark.parametrize("family", sorted(ENCODER_DECODERS))
 @pytest.mark.parametrize("settings", [{"chunk": 16}, {"fused": True}], ids=["chunk", "fused"])
 def test_files_of_other_settings_generate_the_same(family: str, settings: dict[str, Any]) -> None:
@@ -103,7 +104,7 @@ def _fused(family: str) -> None:
     assert found == text_behind(model, source, COUNT)
 
 
-@pytest.mark.sweep
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["t5", "whisper"])
 @pytest.mark.parametrize("backend", ["coreml", "qnn", "reference", "vulkan"])
 def test_other_backends_generate_the_same(family: str, backend: str) -> None:
@@ -118,7 +119,7 @@ def test_other_backends_generate_the_same(family: str, backend: str) -> None:
     assert found == text_behind(model, source, 32)
 
 
-@pytest.mark.sweep
+@pytest.mark.slow
 @pytest.mark.parametrize("family", sorted(ENCODER_DECODERS))
 @pytest.mark.parametrize("settings", [{"scheme": "int8-dynamic"}, {"embedding_bits": 8}], ids=["int8", "embedding"])
 def test_integer_weights_compute_what_the_module_does(family: str, settings: dict[str, Any]) -> None:
