@@ -169,8 +169,11 @@ def _parameters(
 
 def _by_rows(blocks: Sequence[int], *tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
     """The same rows of a weight, the first tensor, and of what belongs to it; all at once if some share a block."""
+    if blocks[0] != 1:
+        yield [*tensors]
+        return
     rows = len(tensors[0])
-    step = max(1, _AT_ONCE * rows // max(1, tensors[0].numel())) if blocks[0] == 1 else max(1, rows)
+    step = max(1, _AT_ONCE * rows // max(1, tensors[0].numel()))
     for start in range(0, max(1, rows), step):
         yield [item[start : start + step] for item in tensors]
 
