@@ -91,17 +91,18 @@ class Shelf:
         """
         named = {item.key: item for item in items}
         sizes = {key: _size(item) for key, item in named.items()}
-        if sum(sizes.values()) <= self._room:
-            self._room -= sum(sizes.values())
+        total = sum(sizes.values())
+        if total <= self._room:
+            self._room -= total
             return named
-        self._clean(sum(sizes.values()))
+        self._clean(total)
 
         def read(key: str, known: bytes) -> Any:
             if self._maker is not make:
                 self._maker, self._made = None, {}  # freed before others are made
                 self._made = {item.key: item for item in make()}
                 self._maker = make
-                self._clean(sum(sizes.values()))
+                self._clean(total)
             found = self._made.get(key)
             if found is None or _digest(found) != known:
                 raise PluginError("is not the same each time it is made", where=f"{where}, named data {key}")
@@ -123,7 +124,7 @@ class Shelf:
 
 
 def zeros(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Zeros that take no memory before they are written to, as `torch.zeros` does: the state of a large model.
+    """Zeros that take no memory before they are written to, unlike those of `torch.zeros`: a large model's state.
 
     >>> import torch
     >>> zeros((2, 2), torch.bfloat16)

@@ -7,7 +7,6 @@ single tokens and of a new text follow one another; the logits of every token ar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -19,11 +18,7 @@ from delegatekit_api import DelegateKitError
 from ..context import Context
 from .base import Broken, Case, NotApplicable, Rule
 from .specimens import compiles
-from .subjects import Built, SubjectCase, script
-
-_LOWERING: Final = """program = delegatekit.lower(exported, backends=["{backend}"]{options})
-print(delegatekit.report(program))
-method = delegatekit.load(program.buffer)["forward"]"""
+from .subjects import Built, SubjectCase
 
 
 def decoder(kind: str, *, single: bool = False) -> Built:
@@ -144,19 +139,13 @@ class _Decoder(SubjectCase):
 
     def __init__(self, kind: str, *, single: bool) -> None:
         what = "token by token" if single else "texts"
-        build = partial(decoder, kind, single=single)
-        super().__init__(f"language-models/{kind.replace(' ', '-')}/{what.replace(' ', '-')}", build, stateful=True)
+        name = f"language-models/{kind.replace(' ', '-')}/{what.replace(' ', '-')}"
+        super().__init__(name, decoder, arguments={"kind": kind, "single": single}, stateful=True)
         self._kind, self._single = kind, single
 
     def describe(self) -> str:
         """The kind, and the calls."""
         return f"{self._kind}, {'one token in each call' if self._single else 'prompts and single tokens'}"
-
-    def snippet(self, example: str, context: Context) -> str:
-        """The decoder's text, and code that tries this kind."""
-        options = f", options={{{context.backend!r}: {dict(context.options)}}}" if context.options else ""
-        text = script(decoder, _LOWERING.format(backend=context.backend, options=options))
-        return text.replace("*dynamic = decoder()", f"*dynamic = decoder({self._kind!r}, single={self._single})")
 
 
 def _tokens_beyond_the_context(context: Context) -> str:

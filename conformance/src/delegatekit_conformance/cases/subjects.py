@@ -35,7 +35,8 @@ _RUNS = 5
 class SubjectCase(Case):
     """A case of one module.
 
-    The builder's text becomes the snippet, so it must use nothing but `torch` and `nn`. The accuracy of the results
+    The builder's text becomes the snippet, so it must use nothing but `torch` and `nn`; `arguments` are what it is
+    called with. The accuracy of the results
     follows from the exported graph (`estimate`). With `stateful`, calls change buffers; `loops` is the
     largest number of rounds of a `while_loop`; with `measure`, the backend is timed against eager.
     """
@@ -43,8 +44,9 @@ class SubjectCase(Case):
     def __init__(
         self,
         name: str,
-        build: Builder,
+        build: Callable[..., Built],
         *,
+        arguments: Mapping[str, Any] | None = None,
         stateful: bool = False,
         loops: int = 1,
         measure: bool = False,
@@ -53,6 +55,7 @@ class SubjectCase(Case):
     ) -> None:
         self.name = name
         self.build = build
+        self._arguments = dict(arguments or {})
         self.stateful, self.loops, self.measure, self.exact = stateful, loops, measure, exact
         self._cost = cost
 
@@ -72,7 +75,7 @@ class SubjectCase(Case):
     def subject(self) -> Subject:
         """The module with its calls. Raises exceptions of the builder and of torch.export."""
         torch.manual_seed(0)
-        module, calls, *dynamic = self.build()
+        module, calls, *dynamic = self.build(**self._arguments)
         shapes = dynamic[0] if dynamic else None
         return subject_of(module.eval(), calls, shapes, stateful=self.stateful, loops=self.loops, exact=self.exact)
 
@@ -92,7 +95,8 @@ class SubjectCase(Case):
     def snippet(self, example: str, context: Context) -> str:
         """The builder's text, and code that tries its module."""
         options = f", options={{{context.backend!r}: {dict(context.options)}}}" if context.options else ""
-        return script(self.build, _LOWERING.format(backend=context.backend, options=options))
+        lowering = _LOWERING.format(backend=context.backend, options=options)
+        return script(self.build, lowering, self._arguments)
 
 
 def subject_of(
@@ -191,7 +195,7 @@ Built: TypeAlias = Any
 _TAIL = """
 
 torch.manual_seed(0)
-module, calls, *dynamic = {name}()
+module, calls, *dynamic = {name}({arguments})
 module.eval()
 exact = copy.deepcopy(module).double()
 bound = None
@@ -211,8 +215,9 @@ print(delegatekit.report(program))
 method = delegatekit.load(program.buffer)["forward"]"""
 
 
-def script(build: Callable[..., Built], lowering: str) -> str:
+def script(build: Callable[..., Built], lowering: str, arguments: Mapping[str, Any] | None = None) -> str:
     """A script that tries a builder's module; `lowering` is the part that makes `method` of `exported`."""
+    given = ", ".join(f"{name}={value!r}" for name, value in (arguments or {}).items())
     text = textwrap.dedent(inspect.getsource(build))
     source = text[text.index("def ") :]
-    return f"{_HEAD}{COMPARISON}\n\n{source}{_TAIL.format(name=build.__name__, lowering=lowering)}"
+    return f"{_HEAD}{COMPARISON}\n\n{source}{_TAIL.format(name=build.__name__, arguments=given, lowering=lowering)}"

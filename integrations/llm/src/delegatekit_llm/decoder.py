@@ -145,11 +145,16 @@ def checked_chunk(config: Any, context: int, chunk: int | None) -> int:
         ("context", context, _positions(config), "the positions that the model has"),
         ("chunk", chosen, context, "the context"),
     ):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise WrongArgumentError(f"{name} is {value!r}", where="decoder", hint="a number of tokens, from 1")
-        if most is not None and value > most:
-            raise WrongArgumentError(f"{name} is {value}, more than {what}: {most}", where="decoder")
+        check_count(name, value, most, what, "decoder")
     return chosen
+
+
+def check_count(name: str, value: Any, most: int | None, what: str, where: str) -> None:
+    """Raise WrongArgumentError for what is no number of tokens from 1, and for more than `most`, which `what` tells."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise WrongArgumentError(f"{name} is {value!r}", where=where, hint="a number of tokens, from 1")
+    if most is not None and value > most:
+        raise WrongArgumentError(f"{name} is {value}, more than {what}: {most}", where=where)
 
 
 def _positions(config: Any) -> int | None:

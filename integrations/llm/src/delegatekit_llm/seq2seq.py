@@ -17,7 +17,7 @@ from delegatekit.errors.misuse import WrongArgumentError
 from delegatekit_api import UnsupportedError
 
 from .attention import Probe, Step, Whole, implementation, within
-from .decoder import CachedModel
+from .decoder import CachedModel, check_count
 from .embeddings import embedding_in
 from .families import check_family
 from .relative import RelativePositions
@@ -213,10 +213,5 @@ def checked_source(config: Any, source_context: int | None, *, tokens: bool) -> 
         return int(config.max_source_positions)
     most: int | None = getattr(config, "max_position_embeddings", None)
     chosen = min(_SOURCE, most or _SOURCE) if source_context is None else source_context
-    if not isinstance(chosen, int) or isinstance(chosen, bool) or chosen < 1:
-        raise WrongArgumentError(f"source_context is {chosen!r}", where="encoder", hint="a number of tokens, from 1")
-    if most is not None and chosen > most:
-        raise WrongArgumentError(
-            f"source_context is {chosen}, more than the positions that the model has: {most}", where="encoder"
-        )
+    check_count("source_context", chosen, most, "the positions that the model has", "encoder")
     return chosen
