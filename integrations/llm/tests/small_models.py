@@ -166,6 +166,27 @@ def continued(forward: Called, prompt: torch.Tensor, chunk: int, count: int) -> 
             logits = forward(torch.tensor([tokens[-1:]]), torch.tensor([prompt.shape[1] + len(tokens) - 1]))
 
 
+def logits_of(forward: Called, tokens: Sequence[int]) -> torch.Tensor:
+    """The logits of each token of a text that is given one by one: (n, vocabulary)."""
+    with torch.no_grad():
+        return torch.stack(
+            [forward(torch.tensor([[token]]), torch.tensor([start]))[0, -1] for start, token in enumerate(tokens)]
+        )
+
+
+def in_stock(content: bytes) -> Called:
+    """The method `forward` of a file in ExecuTorch's runtime, called as a module; the content must stay alive."""
+    from executorch.runtime import Runtime
+
+    method: Any = Runtime.get().load_program(content).load_method("forward")
+
+    def call(tokens: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = method.execute([tokens, start])[0]
+        return found.clone()
+
+    return call
+
+
 def prompt_of(count: int) -> torch.Tensor:
     return torch.randint(3, VOCABULARY, (1, count), generator=torch.Generator().manual_seed(1))
 

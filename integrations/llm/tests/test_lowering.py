@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import build, continued, prompt_of, text_of
+from small_models import build, continued, in_stock, logits_of, prompt_of, text_of
 
 import delegatekit
 from delegatekit_api import DelegateKitError, FormatError
@@ -20,14 +20,6 @@ from delegatekit_llm import FAMILIES, Decoder, lower
 from delegatekit_llm.folders import load_config, load_model, mapped_dtype
 
 COUNT = 64
-
-
-def in_stock(content: bytes) -> Any:
-    """The method `forward` of a file in ExecuTorch's runtime, called as a module."""
-    from executorch.runtime import Runtime
-
-    method = Runtime.get().load_program(content).load_method("forward")
-    return lambda tokens, start: method.execute([tokens, start])[0].clone()
 
 
 @pytest.mark.sweep
@@ -57,8 +49,8 @@ def _in_stock_with_operators(content: bytes, prompt: torch.Tensor, place: Path) 
     code = (
         "import torch\n"
         "from executorch.extension.llm.custom_ops import custom_ops\n"
-        "from small_models import continued\n"
-        "from test_lowering import COUNT, in_stock\n"
+        "from small_models import continued, in_stock\n"
+        "from test_lowering import COUNT\n"
         "content = open('model.pte', 'rb').read()  # the runtime keeps no copy\n"
         "print(continued(in_stock(content), torch.load('prompt.pt'), 16, COUNT))"
     )
@@ -100,20 +92,12 @@ def test_quantized_weights_compute_what_the_quantized_module_does(scheme: str) -
     assert model.quantization is not None and len(model.quantization.quantized) == 7 * 3 + 1
     tokens = text_of(float_model, prompt_of(1), COUNT)
     found, wanted, exact = (
-        _logits(forward, tokens)
+        logits_of(forward, tokens)
         for forward in (delegatekit.load(model.program.buffer)["forward"], model.module, Decoder(float_model, 96))
     )
     # Sums in another order move a number to the next step where it is between two, and what follows with it: never by
     # more than the steps themselves do.
     assert (found - wanted).norm() < (wanted - exact).norm()
-
-
-def _logits(forward: Any, tokens: list[int]) -> torch.Tensor:
-    """The logits of each token of a text that is given one by one."""
-    with torch.no_grad():
-        return torch.stack(
-            [forward(torch.tensor([[token]]), torch.tensor([start]))[0, -1] for start, token in enumerate(tokens)]
-        )
 
 
 def test_a_runner_is_told_what_it_asks(folder: Path) -> None:

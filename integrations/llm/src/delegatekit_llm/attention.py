@@ -19,7 +19,7 @@ from delegatekit.quantization.torchao import quiet
 from delegatekit_api import UnsupportedError
 from delegatekit_llama import attention
 
-from .caches import CacheShape, KeyValueCache
+from .caches import CacheShape, KeyValueCache, numbers_of
 
 with quiet():  # transformers imports torchao
     from transformers import AttentionInterface
@@ -68,7 +68,7 @@ class Step(_Cache):
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write keys and values of new tokens, (1, heads, n, size); returns the cache: (heads, tokens, size)."""
+        """Write keys and values of new tokens, (1, heads, n, size); returns the cache's: (heads, tokens, size)."""
         cache = self.caches[layer]
         cache.write(self.positions, keys, values)
         return cache.keys, cache.values
@@ -186,7 +186,7 @@ def attend(
         addend = step.mask(cache, query.dtype).repeat(query.shape[1] // key.shape[0], 1)
     else:
         addend = step.biased_mask(cache, position_bias)
-    return _attended(query, key, value, addend, scaling, softcap), None
+    return _attended(query, key, value, addend, scaling, softcap, cache.key_scales, cache.value_scales), None
 
 
 def _attended(
@@ -196,8 +196,14 @@ def _attended(
     addend: torch.Tensor | None,
     scaling: float | None,
     softcap: float | None,
+    key_scales: torch.Tensor | None = None,
+    value_scales: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attention with an addend to the scores: of all groups of heads, or of each head, if there are as many groups."""
+    """Attention with an addend to the scores: of all groups of heads, or of each head, if there are as many groups.
+
+    Keys and values that are integers have scales, (groups, tokens). They multiply the scores and the weights, of which
+    there are fewer than numbers of a token's head.
+    """
     heads, new, size = query.shape[1:]
     groups = key.shape[0]
     shared = heads // groups
@@ -205,10 +211,16 @@ def _attended(
     # Clones instead of `reshape`: whether that copies would depend on the number of new tokens.
     scale = size**-0.5 if scaling is None else scaling
     asked = query.clone(memory_format=torch.contiguous_format).view(groups, shared * new, size)
+    if key_scales is not None:
+        key = numbers_of(key, query.dtype)
     scores = torch.bmm(asked if scale == 1.0 else asked * scale, key.transpose(1, 2))
+    if key_scales is not None:
+        scores = scores * key_scales.unsqueeze(1)
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     weights = torch.softmax(scores if addend is None else scores + addend, dim=-1)
+    if value_scales is not None:
+        weights, value = weights * value_scales.unsqueeze(1), numbers_of(value, query.dtype)
     found = torch.bmm(weights, value)
     by_token = found.view(groups, shared, new, value.shape[2]).permute(2, 0, 1, 3)
     return by_token.clone(memory_format=torch.contiguous_format).view(1, new, heads, value.shape[2])

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
+import torch.ao.quantization.fx._decomposed
 
+from delegatekit.errors.misuse import WrongArgumentError
 from delegatekit_toolkit.later import zeros
+
+#: The largest integer of a cache of 8 bits; the smallest is the same, negated.
+_LARGEST: Final = 127
 
 
 @dataclass(frozen=True)
@@ -43,30 +49,46 @@ class KeyValueCache(torch.nn.Module):
 
     With `fused` they are (tokens, heads, size), as the runtime's fused operator reads them.
     Token p is in place p, or, where there are fewer places than tokens of context, in place p modulo their number.
+    With 8 `bits` they are integers, which `key_scales` and `value_scales` multiply: one for each token and head.
+
+    Raises WrongArgumentError for another number of bits.
     """
 
     keys: torch.Tensor
     values: torch.Tensor
+    #: (heads, tokens), or (tokens, heads) with `fused`; None if keys and values are float numbers.
+    key_scales: torch.Tensor | None
+    value_scales: torch.Tensor | None
 
-    def __init__(self, shape: CacheShape, context: int, chunk: int, *, fused: bool = False) -> None:
+    def __init__(
+        self, shape: CacheShape, context: int, chunk: int, *, fused: bool = False, bits: int | None = None
+    ) -> None:
         super().__init__()
+        if bits not in (None, 8):
+            raise WrongArgumentError(f"caches of {bits!r} bits are not made", where="cache", hint="8 bits")
         self.window = shape.window
         self.tokens = shape.tokens(context, chunk)
         #: True if a place is used again for a later token.
         self.is_ring = self.tokens < context
         self.fused = fused
         places = (self.tokens, shape.heads) if fused else (shape.heads, self.tokens)
-        for name, size in (("keys", shape.key_size), ("values", shape.value_size)):
-            self.register_buffer(name, zeros((*places, size), shape.dtype))
+        for name, size in (("key", shape.key_size), ("value", shape.value_size)):
+            self.register_buffer(f"{name}s", zeros((*places, size), shape.dtype if bits is None else torch.int8))
+            self.register_buffer(f"{name}_scales", None if bits is None else zeros(places, shape.dtype))
 
     def write(self, positions: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Put the keys and values of tokens, (1, heads, n, size), into their places; `positions` is (n,)."""
         places = torch.remainder(positions, self.tokens) if self.is_ring else positions
-        for cache, new in ((self.keys, keys[0]), (self.values, values[0])):
-            if self.fused:
-                cache.index_copy_(0, places, new.transpose(0, 1))
-            else:
-                cache.index_copy_(1, places, new)
+        axis = 0 if self.fused else 1
+        written = ((self.keys, self.key_scales, keys[0]), (self.values, self.value_scales, values[0]))
+        for cache, scales, given in written:
+            new = given.transpose(0, 1) if self.fused else given
+            if scales is None:
+                cache.index_copy_(axis, places, new)
+                continue
+            integers, largest = rounded(new)
+            cache.index_copy_(axis, places, integers)
+            scales.index_copy_(axis, places, largest)
 
     def visible(self, positions: torch.Tensor) -> torch.Tensor:
         """The places that queries at `positions`, the last that were written, may see: bool (n, tokens)."""
@@ -85,5 +107,20 @@ class KeyValueCache(torch.nn.Module):
 
     def reset(self) -> None:
         """Forget all tokens."""
-        self.keys.zero_()
-        self.values.zero_()
+        for buffer in self.buffers():
+            buffer.zero_()
+
+
+def rounded(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Integers of 8 bits, (..., size), and the scale of each row, (...): the largest of its numbers."""
+    scales = numbers.abs().amax(-1).clamp(min=torch.finfo(numbers.dtype).tiny)
+    return (numbers / scales.unsqueeze(-1) * _LARGEST).round().to(torch.int8), scales
+
+
+def numbers_of(integers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What scales multiply: integers of 8 bits as float numbers from -1 to 1, in the form that backends take."""
+    more = {} if dtype == torch.float32 else {"out_dtype": dtype}
+    found: torch.Tensor = torch.ops.quantized_decomposed.dequantize_per_tensor(
+        integers, 1 / _LARGEST, 0, -128, 127, torch.int8, **more
+    )
+    return found

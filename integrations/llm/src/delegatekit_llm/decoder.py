@@ -35,6 +35,7 @@ class CachedModel(torch.nn.Module):
         *,
         all_logits: bool = False,
         embedding_bits: int | None = None,
+        cache_bits: int | None = None,
         fused: bool = False,
         known_family: bool = True,
     ) -> None:
@@ -53,6 +54,12 @@ class CachedModel(torch.nn.Module):
         if embedding_bits is not None:
             owner: Any = model
             self.embedding = QuantizedEmbedding(owner.get_input_embeddings(), embedding_bits)
+        if fused and cache_bits is not None:
+            raise WrongArgumentError(
+                "caches of 8 bits are not fused: the runtime's operator for them is slower than for float numbers",
+                where="decoder",
+                hint="choose one of fused and cache_bits",
+            )
         shapes = self._cache_shapes()
         fusible = [fused and shape.is_fusible(self.context) for shape in shapes]
         if fused and not any(fusible):
@@ -62,7 +69,7 @@ class CachedModel(torch.nn.Module):
                 hint="it computes float32, without windows, soft caps and biases: leave --fused (fused=True) out",
             )
         self.caches = torch.nn.ModuleList(
-            KeyValueCache(shape, self.context, self.chunk, fused=can)
+            KeyValueCache(shape, self.context, self.chunk, fused=can, bits=cache_bits)
             for shape, can in zip(shapes, fusible, strict=True)
         )
         self.eval()
@@ -101,8 +108,9 @@ class Decoder(CachedModel):
     `decoder(tokens, start_pos)`: tokens are int64 (1, n), n up to `chunk`; start_pos, int64 (1,), is the number of
     tokens before them. Returns the logits of the last token, (1, 1, vocabulary), or of all, (1, n, vocabulary). The
     tokens from `start_pos` on are forgotten, and all of them by `reset()`. The model is not copied, but put into eval
-    mode; it can be called by itself as before. With `embedding_bits` tokens are looked up in integers of 8 or 4 bits.
-    With `fused` attention is `delegatekit_llama.attention`, except in layers with windows or soft caps.
+    mode; it can be called by itself as before. With `embedding_bits` tokens are looked up in integers of 8 or 4 bits;
+    with `cache_bits` of 8 keys and values are kept as integers. With `fused` attention is
+    `delegatekit_llama.attention`, except in layers with windows or soft caps.
 
     Raises UnsupportedError for a family that is not known (unless `known_family` is False), and for attention that
     cannot be done over these caches; WrongArgumentError for sizes that do not go together.

@@ -86,6 +86,7 @@ def lower(
     group_size: int | None = None,
     dtype: str = "float32",
     embedding_bits: int | None = None,
+    cache_bits: int | None = None,
     fused: bool = False,
     all_logits: bool = False,
     known_family: bool = True,
@@ -119,6 +120,7 @@ def lower(
         group_size: Size of the weights' groups. Where the scheme has groups.
         dtype: Type of the numbers that are computed with, if the model is a folder: float32, float16 or bfloat16.
         embedding_bits: Bits of the embedding's numbers, 8 or 4. By default they stay as they are.
+        cache_bits: Bits of the cache's numbers: 8. By default they are of `dtype`.
         fused: Attention by ExecuTorch's fused operator: only the places of the cache that are in use are read. The
             runtime must have it. Layers with windows or soft caps keep their own.
         all_logits: Return the logits of all tokens, (1, n, vocabulary).
@@ -144,6 +146,7 @@ def lower(
     settings_of_model: dict[str, Any] = {
         "all_logits": all_logits,
         "embedding_bits": embedding_bits,
+        "cache_bits": cache_bits,
         "fused": fused,
         "known_family": known_family,
     }

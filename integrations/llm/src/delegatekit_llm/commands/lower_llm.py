@@ -52,6 +52,9 @@ def lower_llm(
     embedding_bits: Annotated[
         int | None, typer.Option(help="Bits of the embedding's numbers: 8 or 4. By default they stay as they are.")
     ] = None,
+    cache_bits: Annotated[
+        int | None, typer.Option(help="Bits of the cache's numbers: 8. By default they are of --dtype.")
+    ] = None,
     dtype: Annotated[str, typer.Option(help="What is computed with: float32, float16 or bfloat16.")] = "float32",
     fused: Annotated[
         bool, typer.Option("--fused", help="Attention by ExecuTorch's fused operator, which the runtime must have.")
@@ -88,6 +91,7 @@ def lower_llm(
             scheme=scheme,
             group_size=group_size,
             embedding_bits=embedding_bits,
+            cache_bits=cache_bits,
             fused=fused,
             dtype=dtype,
             all_logits=all_logits,
