@@ -118,7 +118,10 @@ class Decoder(CachedModel):
 
     def forward(self, tokens: torch.Tensor, start_pos: torch.Tensor) -> torch.Tensor:
         """The logits of the last token, or of all: see the class."""
-        positions = start_pos + torch.arange(tokens.shape[1])
+        return self.at(tokens, start_pos + torch.arange(tokens.shape[1]))
+
+    def at(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """The logits of tokens, (1, n), at these positions, (n,), which never fall. One may be there repeatedly."""
         return self._called(self._step(positions), tokens, positions)
 
     def _probed(self, probe: Probe) -> None:

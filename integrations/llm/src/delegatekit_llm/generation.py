@@ -14,6 +14,7 @@ import delegatekit
 from delegatekit.errors.misuse import WrongArgumentError
 from delegatekit_api import FormatError
 
+from .fixed import DECODE, PREFILL, joined
 from .vocabulary import GrowingText, Vocabulary
 
 #: Logits of tokens, from the position of the first.
@@ -21,6 +22,8 @@ Called = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 _NEEDED: Final = ("get_max_seq_len", "get_max_context_len")
 #: The methods of a model of an encoder and a decoder.
 _PAIR: Final = ("encoder", "text_decoder")
+#: The methods of a model whose sizes are fixed.
+_FIXED: Final = (PREFILL, DECODE)
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,10 @@ class Generator:
         self.file = Path(file)
         self.program = delegatekit.load(self.file, **settings)
         self.has_encoder = _PAIR[0] in self.program
-        needed = (*_PAIR, *_NEEDED) if self.has_encoder else ("forward", *_NEEDED)
-        if missing := [name for name in needed if name not in self.program]:
+        #: True if a prompt goes in by chunks of a fixed size, and the tokens after it by another method.
+        self.is_fixed = any(name in self.program for name in _FIXED)
+        methods = _PAIR if self.has_encoder else _FIXED if self.is_fixed else ("forward",)
+        if missing := [name for name in (*methods, *_NEEDED) if name not in self.program]:
             raise FormatError(
                 f"is not a language model's file: it has no method {', '.join(missing)}",
                 where=str(file),
@@ -162,6 +167,8 @@ class Generator:
                 decoder = session["text_decoder"]
                 forward: Called = lambda tokens, start: decoder(tokens, states, start)  # noqa: E731
                 given = begun
+            elif self.is_fixed:
+                forward, given = joined(*(session[name] for name in _FIXED), self.chunk), found.prompt
             else:
                 forward, given = session["forward"], found.prompt
             for start in range(0, len(given), self.chunk):

@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 import delegatekit
 from delegatekit.errors.misuse import OutputError, WrongArgumentError
 from delegatekit.pipeline import LoweredProgram, choose
+from delegatekit.plugins import get_backend
 from delegatekit.quantization import QuantizationReport, quantize_methods
 from delegatekit.quantization.schemes import choose_scheme
 from delegatekit_api import LoweringError
@@ -21,6 +22,7 @@ from delegatekit_toolkit.later import Later, telling
 
 from .decoder import CachedModel, Decoder, checked_chunk, default_context
 from .families import is_encoder_decoder
+from .fixed import CHUNK, DECODE, FORWARD, PREFILL, Decode, Prefill, is_fixed
 from .folders import files_beside, load_config, load_model, mapped_dtype, token_ids
 
 #: Tokens of the example that is exported: torch.export takes sizes of 0 and 1 for constants.
@@ -38,6 +40,13 @@ class LanguageModel:
     module: torch.nn.Module
     #: Name -> content of what is written beside the .pte file: tokenizer.json and others.
     files: Mapping[str, bytes] = field(default_factory=dict)
+    #: Tokens of one call, at most.
+    chunk: int = 1
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that compute: forward, prefill and decode, or encoder and text_decoder."""
+        return tuple(self.module) if isinstance(self.module, torch.nn.ModuleDict) else (FORWARD,)
 
     @property
     def quantization(self) -> QuantizationReport | None:
@@ -81,6 +90,7 @@ def lower(
     *,
     context: int | None = None,
     chunk: int | None = None,
+    methods: Sequence[str] | None = None,
     source_context: int | None = None,
     scheme: str | None = None,
     group_size: int | None = None,
@@ -100,6 +110,10 @@ def lower(
     runner asks are methods of their own: get_max_seq_len (the chunk), get_max_context_len, get_vocab_size, get_bos_id,
     get_eos_ids and others.
 
+    Where sizes must not change, the file has two methods instead, over the same buffers. `prefill` takes tokens, (1,
+    chunk), start_pos and count, (1,), the number of tokens that count: the others may be anything. `decode` takes one
+    token, (1, 1), and start_pos.
+
     A model of an encoder and a decoder has two methods, as ExecuTorch's runner for speech takes them. `encoder` takes
     tokens, int64 (1, n), or a spectrogram, and returns states. `text_decoder` takes tokens, states and start_pos.
 
@@ -114,7 +128,8 @@ def lower(
         context: Tokens that the cache keeps: of prompt and answer together. By default 2048, or what the model has
             positions for, if that is less.
         chunk: Tokens of one call, at most. By default 512, or the context if that is less; runners cut longer prompts.
-            Behind an encoder it is 1: there are hardly any prompts.
+            Behind an encoder it is 1: there are hardly any prompts. Of a prefill it is 128: all of it is computed.
+        methods: ["forward"], or ["prefill", "decode"], whose sizes are fixed. By default what the first backend takes.
         source_context: Tokens of an encoder's text, at most. By default 512, or what the model has positions for.
         scheme: A quantization scheme of the first backend (`delegatekit schemes`). By default weights stay as they are.
         group_size: Size of the weights' groups. Where the scheme has groups.
@@ -136,13 +151,18 @@ def lower(
         choose_scheme(backends[0], scheme, (options or {}).get(backends[0]), group_size)
     files: dict[str, bytes] = {}
     large = False
-    if not isinstance(model, torch.nn.Module):
-        folder = Path(model)
-        config = load_config(folder, known_family=known_family)
+    folder = None if isinstance(model, torch.nn.Module) else Path(model)
+    config: Any = model.config if folder is None else load_config(folder, known_family=known_family)
+    paired = is_encoder_decoder(config)
+    if paired:
+        _check_no_methods(methods)
+    fixed = not paired and is_fixed(methods, chunk, fused=fused, wanted=_takes_fixed_sizes(backends))
+    if folder is not None:
         checked_chunk(config, default_context(config) if context is None else context, chunk)
         large = mapped_dtype(folder) is not None
         model = load_model(folder, config, dtype)
         files = files_beside(folder)
+    assert isinstance(model, torch.nn.Module)
     settings_of_model: dict[str, Any] = {
         "all_logits": all_logits,
         "embedding_bits": embedding_bits,
@@ -150,19 +170,21 @@ def lower(
         "fused": fused,
         "known_family": known_family,
     }
-    kept = default_context(model.config) if context is None else context
+    kept = default_context(config) if context is None else context
     module: torch.nn.Module
     decoder: CachedModel
-    if is_encoder_decoder(model.config):
-        decoder, methods = _encoder_and_decoder(model, kept, chunk or 1, source_context, settings_of_model)
+    if paired:
+        decoder, made_of = _encoder_and_decoder(model, kept, chunk or 1, source_context, settings_of_model)
     else:
         _check_no_source(source_context)
+        if fixed and chunk is None:
+            chunk = min(kept, CHUNK)
         if not known_family:
             check_against_model(Decoder(model, kept, chunk, known_family=False))
         decoder = Decoder(model, kept, chunk, **settings_of_model)
-        methods = {"forward": _Method(decoder, *_example(decoder.chunk))}
+        made_of = _fixed_methods(decoder) if fixed else {FORWARD: _Method(decoder, *_example(decoder.chunk))}
     made: dict[str, Any] = {"backends": backends, "options": options, **settings}
-    made["constant_methods"] = _told(decoder, methods, token_ids(model, files))
+    made["constant_methods"] = _told(decoder, made_of, token_ids(model, files))
     scheme_of_weights: dict[str, Any] = {
         "backend": backends[0],
         "scheme": scheme,
@@ -171,23 +193,23 @@ def lower(
         "deferred": large,
         "progress": False,
     }
-    if list(methods) == ["forward"]:
-        only = methods["forward"]
+    if list(made_of) == [FORWARD]:
+        only = made_of[FORWARD]
         module = only.module
         if scheme is not None:
             module = delegatekit.quantize(module, [only.example], dynamic_shapes=only.shapes, **scheme_of_weights)
         program = delegatekit.lower(module, only.example, dynamic_shapes=only.shapes, **made)
-        return LanguageModel(program, module, files)
-    programs: Mapping[str, ExportedProgram] = {name: method.exported() for name, method in methods.items()}
-    module = torch.nn.ModuleDict({name: method.module for name, method in methods.items()})
+        return LanguageModel(program, module, files, decoder.chunk)
+    programs: Mapping[str, ExportedProgram] = {name: method.exported() for name, method in made_of.items()}
+    module = torch.nn.ModuleDict({name: method.module for name, method in made_of.items()})
     if scheme is not None:
-        samples = {name: [method.example] for name, method in methods.items()}
+        samples = {name: [method.example] for name, method in made_of.items()}
         quantized = quantize_methods(programs, samples, **scheme_of_weights)
         programs = quantized.programs
-        made_of: Any = torch.nn.ModuleDict({name: item.module(check_guards=False) for name, item in programs.items()})
-        made_of.quantization = _joined(quantized.reports)
-        module = made_of
-    return LanguageModel(delegatekit.lower(programs, **made), module, files)
+        modules: Any = torch.nn.ModuleDict({name: item.module(check_guards=False) for name, item in programs.items()})
+        modules.quantization = _joined(quantized.reports)
+        module = modules
+    return LanguageModel(delegatekit.lower(programs, **made), module, files, decoder.chunk)
 
 
 @dataclass(frozen=True)
@@ -230,6 +252,31 @@ def _encoder_and_decoder(
     }
 
 
+def _fixed_methods(decoder: Decoder) -> dict[str, _Method]:
+    """The methods of a decoder whose sizes are fixed."""
+    (tokens, start), _ = _example(1)
+    prompt = torch.zeros(1, decoder.chunk, dtype=torch.int64)
+    return {
+        PREFILL: _Method(Prefill(decoder), (prompt, start, torch.tensor([decoder.chunk])), None),
+        DECODE: _Method(Decode(decoder), (tokens, start), None),
+    }
+
+
+def _takes_fixed_sizes(backends: Sequence[str]) -> bool:
+    """True if the first backend, here or on the device, takes no sizes that change from call to call."""
+    told = [get_backend(name).description for name in backends[:1]]
+    return any(not (one.supports_dynamic_shapes and one.device_dynamic_shapes) for one in told)
+
+
+def _check_no_methods(methods: Sequence[str] | None) -> None:
+    if methods is not None:
+        raise WrongArgumentError(
+            f"methods are {', '.join(methods)}, and the model has an encoder",
+            where="lower",
+            hint="leave them out: its methods are encoder and text_decoder",
+        )
+
+
 def _check_no_source(source_context: int | None) -> None:
     if source_context is not None:
         raise WrongArgumentError(
@@ -260,7 +307,7 @@ def _told(decoder: CachedModel, methods: Mapping[str, _Method], ids: Mapping[str
         "get_vocab_size": int(decoder.config.vocab_size),
         "use_kv_cache": True,
         "use_sdpa_with_kv_cache": any(cache.fused for cache in decoder.caches),
-        "enable_dynamic_shape": decoder.chunk > 1,
+        "enable_dynamic_shape": decoder.chunk > 1 and PREFILL not in methods,
     }
     if "encoder" in methods:
         encoder: Any = methods["encoder"].module

@@ -22,6 +22,8 @@ from delegatekit.reading import open_program
 from delegatekit_api import ExecutionError, FormatError, PluginError, RuntimeUnavailableError
 from delegatekit_toolkit.processes import ending, guarded, search_path, stop
 
+from .fixed import DECODE, PREFILL
+
 #: The begin of the line with the times, which follows the text.
 _TIMES: Final = b"\nPyTorchObserver "
 #: Bytes of the runner's log that an error shows the end of.
@@ -59,8 +61,8 @@ def stream(
     """The text that ExecuTorch's runner generates, as it comes; `told` is called with its times at the end.
 
     Backends whose delegates ExecuTorch's wheel does not have run by `delegatekit-executorch`, if that is installed.
-    Raises RuntimeUnavailableError without `executorch` and for a model of an encoder and a decoder, and ExecutionError
-    with the end of the runner's log if it fails.
+    Raises RuntimeUnavailableError without `executorch`, for a model of an encoder and a decoder and for one of a prefill
+    and a decode, and ExecutionError with the end of the runner's log if it fails.
     """
     if find_spec("executorch") is None:
         raise RuntimeUnavailableError(
@@ -99,7 +101,14 @@ def stream(
 def _check_method(file: Path) -> None:
     """Refuse a file that the runner would crash with; what cannot be read is left to it."""
     with suppress(FormatError):
-        if _METHOD not in open_program(file).methods:
+        methods = open_program(file).methods
+        if PREFILL in methods:
+            raise RuntimeUnavailableError(
+                f"ExecuTorch's runner keeps the buffers of methods apart: {DECODE} would not see the tokens of {PREFILL}",
+                where=str(file),
+                hint="leave --stock out, or lower the model with --method forward",
+            )
+        if _METHOD not in methods:
             raise RuntimeUnavailableError(
                 f"ExecuTorch's runners in Python take language models with a method {_METHOD}",
                 where=str(file),

@@ -37,7 +37,14 @@ def lower_llm(
         ),
     ] = None,
     chunk: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of one call, at most; by default 512, or the context.")
+        int | None,
+        typer.Option(min=1, help="Tokens of one call, at most; by default 512 (of a prefill 128), or the context."),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="forward, or prefill and decode (repeat), whose sizes are fixed; by default what the backend takes."
+        ),
     ] = None,
     source_context: Annotated[
         int | None, typer.Option(min=1, help="Tokens that an encoder takes, at most; by default 512.")
@@ -87,6 +94,7 @@ def lower_llm(
             backend,
             context=context,
             chunk=chunk,
+            methods=method or None,
             source_context=source_context,
             scheme=scheme,
             group_size=group_size,
@@ -110,6 +118,9 @@ def lower_llm(
     if model.quantization is not None:
         cli.show(model.quantization, _quantized)
     cli.show(found, str)
+    if "prefill" in model.methods:
+        why = "" if method else f": {backend[0]} takes fixed sizes"
+        cli.say(f"methods prefill, of {model.chunk} tokens, and decode, of one{why}")
     for path in written:
         cli.say(f"wrote {path} ({path.stat().st_size:,} bytes)")
     cli.say(f"try it: delegatekit generate {written[-1]} 'Once upon a time'")
