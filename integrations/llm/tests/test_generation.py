@@ -38,6 +38,26 @@ def test_the_text_is_that_of_transformers(file: Path, model: Any) -> None:
     assert str(found).startswith(f"prompt: {len(prompt)} tokens in ") and "generation: 31 tokens in " in str(found)
 
 
+def test_texts_know_nothing_of_each_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = Generator(file)
+    made, new_session = [], generator.program.new_session
+
+    def counted() -> Any:
+        made.append(new_session())
+        return made[-1]
+
+    monkeypatch.setattr(generator.program, "new_session", counted)
+    texts = [generator.generate(prompt, tokens=12) for prompt in (PROMPT, PROMPT[30:])]
+    left = generator.stream(PROMPT, tokens=12)
+    next(left)
+    left.close()
+    assert len(made) == 1
+    one, other = (generator.stream(prompt, tokens=12) for prompt in (PROMPT, PROMPT[30:]))
+    begun = next(one)
+    assert ["".join(other), begun + "".join(one)] == texts[::-1]
+    assert len(made) == 2
+
+
 def test_executorch_generates_the_same_text(file: Path) -> None:
     told: list[Any] = []
     text = "".join(stream(file, file.with_name("tokenizer.json"), PROMPT, tokens=32, told=told.append))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,7 @@ from typing import Any, Final
 import torch
 
 import delegatekit
+from delegatekit.engine import Session
 from delegatekit.errors.misuse import WrongArgumentError
 from delegatekit_api import FormatError
 
@@ -79,10 +81,10 @@ class Generation:
     def __str__(self) -> str:
         """The speeds, in a line."""
         later = len(self.tokens) - 1
-        given = f"prompt: {_speed(len(self.prompt), self.prompt_seconds)}"
+        given = f"prompt: {speed_of(len(self.prompt), self.prompt_seconds)}"
         parts = [given if self.prompt else f"spectrogram: {self.prompt_seconds:.2f} s"]
         if later > 0:
-            parts.append(f"generation: {_speed(later, self.seconds)}")
+            parts.append(f"generation: {speed_of(later, self.seconds)}")
         return ", ".join(parts) + ("; the context is full" if self.ended_by == "context" else "")
 
 
@@ -114,6 +116,8 @@ class Generator:
         self.longest = self._told("get_max_source_len") if self.has_encoder else self.context
         told = self.program["get_eos_ids"]() if "get_eos_ids" in self.program else ()
         self.ends: frozenset[int] = frozenset(told if isinstance(told, list | tuple) else [told])
+        #: Sessions whose text has ended: a new one loads the delegates again.
+        self._idle: list[Session] = []
 
     def stream(
         self,
@@ -157,9 +161,8 @@ class Generator:
     def _tokens(
         self, found: Generation, source: torch.Tensor, begun: list[int], count: int, sampling: Sampling
     ) -> Iterator[int]:
-        """New tokens, noted in `found`, in a session of its own."""
-        session = self.program.new_session()
-        try:
+        """New tokens, noted in `found`, in a session that no other text has meanwhile."""
+        with self._session() as session:
             choose = sampling.chooser()
             started = time.perf_counter()
             if self.has_encoder:
@@ -187,8 +190,27 @@ class Generator:
                 started = time.perf_counter()
                 token = choose(_called(forward, [token], position))
                 found.seconds += time.perf_counter() - started
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        """A session that nobody has meanwhile; afterwards it is there for the next text, unless the engine failed."""
+        try:
+            session = self._idle.pop()
+        except IndexError:
+            session = self.program.new_session()
+        failed = True
+        try:
+            yield session
+            failed = False
+        except GeneratorExit:  # the reader has enough
+            failed = False
+            raise
         finally:
-            session.close()
+            if failed:
+                session.close()
+            else:
+                session.reset()
+                self._idle.append(session)
 
     def _source(self, prompt: str | Sequence[int] | torch.Tensor) -> torch.Tensor:
         """The prompt as the model takes it: tokens (1, n), or a spectrogram."""
@@ -248,9 +270,7 @@ def _called(forward: Called, tokens: Sequence[int], start: int) -> torch.Tensor:
     return logits
 
 
-def _speed(tokens: int, seconds: float) -> str:
-    return (
-        f"{tokens} token{'s' * (tokens > 1)} in {seconds:.2f} s ({tokens / seconds:.1f}/s)"
-        if seconds
-        else f"{tokens} tokens"
-    )
+def speed_of(tokens: int, seconds: float) -> str:
+    """A number of tokens with the time that they took, in a few words."""
+    said = f"{tokens} token{'s' * (tokens != 1)}"
+    return f"{said} in {seconds:.2f} s ({tokens / seconds:.1f}/s)" if seconds else said

@@ -23,6 +23,7 @@ from delegatekit_api import ExecutionError, FormatError, PluginError, RuntimeUna
 from delegatekit_toolkit.processes import ending, guarded, search_path, stop
 
 from .fixed import DECODE, PREFILL
+from .generation import speed_of
 
 #: The begin of the line with the times, which follows the text.
 _TIMES: Final = b"\nPyTorchObserver "
@@ -42,11 +43,8 @@ class StockGeneration:
         """The speeds, in a line."""
         prompt = (self.times["prompt_eval_end_ms"] - self.times["inference_start_ms"]) / 1000
         later = (self.times["inference_end_ms"] - self.times["prompt_eval_end_ms"]) / 1000
-        parts = ((self.times["prompt_tokens"], prompt, "prompt"), (self.times["generated_tokens"], later, "generation"))
-        return ", ".join(
-            f"{name}: {count} tokens in {seconds:.3f} s" + (f" ({count / seconds:.1f}/s)" if seconds else "")
-            for count, seconds, name in parts
-        )
+        given = speed_of(self.times["prompt_tokens"], prompt)
+        return f"prompt: {given}, generation: {speed_of(self.times['generated_tokens'], later)}"
 
 
 def stream(
@@ -61,8 +59,8 @@ def stream(
     """The text that ExecuTorch's runner generates, as it comes; `told` is called with its times at the end.
 
     Backends whose delegates ExecuTorch's wheel does not have run by `delegatekit-executorch`, if that is installed.
-    Raises RuntimeUnavailableError without `executorch`, for a model of an encoder and a decoder and for one of a prefill
-    and a decode, and ExecutionError with the end of the runner's log if it fails.
+    Raises RuntimeUnavailableError without `executorch`, for a model of an encoder and a decoder and for one of a
+    prefill and a decode, and ExecutionError with the end of the runner's log if it fails.
     """
     if find_spec("executorch") is None:
         raise RuntimeUnavailableError(
@@ -104,7 +102,7 @@ def _check_method(file: Path) -> None:
         methods = open_program(file).methods
         if PREFILL in methods:
             raise RuntimeUnavailableError(
-                f"ExecuTorch's runner keeps the buffers of methods apart: {DECODE} would not see the tokens of {PREFILL}",
+                f"ExecuTorch's runner keeps the buffers of methods apart: {DECODE} would not see what {PREFILL} wrote",
                 where=str(file),
                 hint="leave --stock out, or lower the model with --method forward",
             )
