@@ -115,7 +115,9 @@ def make(name: str, folder: Path) -> None:
 
     shape = SHAPES[name]
     folder.mkdir(parents=True, exist_ok=True)
-    config = AutoConfig.for_model("llama", dtype="bfloat16", **shape.config())
+    # What `save_pretrained` of a model would add, and other products read.
+    told = {"dtype": "bfloat16", "architectures": ["LlamaForCausalLM"]}
+    config = AutoConfig.for_model("llama", **told, **shape.config())
     _write_weights(config, folder)
     tokenizer = make_tokenizer(shape.vocabulary)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=_BEGIN, eos_token=_END).save_pretrained(folder)
