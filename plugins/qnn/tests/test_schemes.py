@@ -15,6 +15,7 @@ from delegatekit_conformance.cases.requantized import FORMS, rewritten
 from delegatekit_qnn import plugin
 from delegatekit_qnn.options import QnnOptions
 from delegatekit_toolkit.accuracy import tolerance
+from delegatekit_toolkit.testing import as_module
 
 
 @pytest.mark.parametrize(("soc", "wide"), [("sm8350", False), ("sm8450", False), ("sm8550", True), ("sm8850", True)])
@@ -119,6 +120,30 @@ class Factor(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.relu() * self.factor + (4e5 * (x * 2).clamp(0.0, 1.0)).clamp(0.0, 65535.0)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda x: x[:, -1:],
+        lambda x: x[:, -1],
+        lambda x: x[:, -3:].clamp(-9.0, 9.0),
+        lambda x: x.index_select(1, torch.tensor([15])),
+    ],
+    ids=["last", "selected", "clamped", "looked up"],
+)
+def test_weights_of_4_bits_see_the_part_that_they_are_given(part: Any, simulator: None) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 64, bias=False)
+    module = as_module(lambda x: layer(part(x * 1.5)))
+    module.layer = layer  # type: ignore[assignment]
+    samples = [(torch.randn(1, 16, 64),) for _ in range(2)]
+    quantized = delegatekit.quantize(module.eval(), samples, backend="qnn", scheme="16a4w")
+    program = delegatekit.lower(quantized, samples[0], backends=["qnn"])
+    assert len(delegatekit.report(program).methods[0].delegates) == 1
+    found, wanted = delegatekit.load(program.buffer)["forward"](*samples[0]), quantized(*samples[0])
+    inexact = next(item for item in plugin.quantization_schemes(QnnOptions()) if item.name == "16a4w").relative_error
+    assert (found - wanted).abs().max() < inexact * wanted.abs().max()
 
 
 class Integers(nn.Module):

@@ -53,7 +53,15 @@ class Step(_Cache):
     Layers take it for their cache.
     """
 
-    def __init__(self, caches: Sequence[KeyValueCache], positions: torch.Tensor, *, encoded: bool = False) -> None:
+    def __init__(
+        self,
+        caches: Sequence[KeyValueCache],
+        positions: torch.Tensor,
+        *,
+        encoded: bool = False,
+        hiding: float | None = None,
+    ) -> None:
+        self.hiding = hiding
         self.caches = caches
         self.positions = positions
         self.encoded = encoded
@@ -77,7 +85,8 @@ class Step(_Cache):
         """The addend to scores (n, tokens) that hides what queries must not see; one for all layers of a kind."""
         kind = (cache.tokens, cache.window, dtype)
         if kind not in self._masks:
-            hidden = torch.full((), torch.finfo(dtype).min, dtype=dtype)
+            least = torch.finfo(dtype).min
+            hidden = torch.full((), least if self.hiding is None else max(self.hiding, least), dtype=dtype)
             self._masks[kind] = torch.where(cache.visible(self.positions), torch.zeros((), dtype=dtype), hidden)
         return self._masks[kind]
 

@@ -37,6 +37,7 @@ class CachedModel(torch.nn.Module):
         embedding_bits: int | None = None,
         cache_bits: int | None = None,
         fused: bool = False,
+        hiding: float | None = None,
         known_family: bool = True,
     ) -> None:
         super().__init__()
@@ -46,6 +47,8 @@ class CachedModel(torch.nn.Module):
         self.context = context
         self.chunk = checked_chunk(self.config, context, chunk)
         self.all_logits = all_logits
+        #: What is added to the scores of tokens that a query must not see; None for the least number of their type.
+        self.hiding = hiding
         self.model = model
         # In a tuple, so that they stay the model's alone.
         self._rotaries = tuple(changing_rotaries(model, context))
@@ -82,7 +85,7 @@ class CachedModel(torch.nn.Module):
     def _step(self, positions: torch.Tensor) -> Step:
         """A call that writes tokens at these positions."""
         caches: Any = self.caches
-        return Step(caches, positions, encoded=self.encoded)
+        return Step(caches, positions, encoded=self.encoded, hiding=self.hiding)
 
     @abstractmethod
     def _probed(self, probe: Probe) -> None:

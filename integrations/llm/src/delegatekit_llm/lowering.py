@@ -20,10 +20,12 @@ from delegatekit.quantization.schemes import choose_scheme
 from delegatekit_api import LoweringError
 from delegatekit_toolkit.later import Later, telling
 
+from .calibration import HIDING, calls_of, drawn_tokens
 from .decoder import CachedModel, Decoder, checked_chunk, default_context
 from .families import is_encoder_decoder
 from .fixed import CHUNK, DECODE, FORWARD, PREFILL, Decode, Prefill, is_fixed
 from .folders import files_beside, load_config, load_model, mapped_dtype, token_ids
+from .vocabulary import Vocabulary
 
 #: Tokens of the example that is exported: torch.export takes sizes of 0 and 1 for constants.
 _EXAMPLE: Final = 2
@@ -94,6 +96,7 @@ def lower(
     source_context: int | None = None,
     scheme: str | None = None,
     group_size: int | None = None,
+    calibration: str | Sequence[int] | None = None,
     dtype: str = "float32",
     embedding_bits: int | None = None,
     cache_bits: int | None = None,
@@ -133,6 +136,8 @@ def lower(
         source_context: Tokens of an encoder's text, at most. By default 512, or what the model has positions for.
         scheme: A quantization scheme of the first backend (`delegatekit schemes`). By default weights stay as they are.
         group_size: Size of the weights' groups. Where the scheme has groups.
+        calibration: A text like those to come, or its tokens: schemes that fix the ranges of activations find them by
+            it. By default tokens are drawn.
         dtype: Type of the numbers that are computed with, if the model is a folder: float32, float16 or bfloat16.
         embedding_bits: Bits of the embedding's numbers, 8 or 4. By default they stay as they are.
         cache_bits: Bits of the cache's numbers: 8. By default they are of `dtype`.
@@ -147,13 +152,15 @@ def lower(
         backends = [*backends, _FUSING]
     # What can be refused is, before anything large is read.
     choose(backends, options or {})
+    kind = ""
     if scheme is not None:
-        choose_scheme(backends[0], scheme, (options or {}).get(backends[0]), group_size)
+        kind = choose_scheme(backends[0], scheme, (options or {}).get(backends[0]), group_size)[1].kind
     files: dict[str, bytes] = {}
     large = False
     folder = None if isinstance(model, torch.nn.Module) else Path(model)
     config: Any = model.config if folder is None else load_config(folder, known_family=known_family)
     paired = is_encoder_decoder(config)
+    _check_calibration(calibration, kind, paired=paired, has_text=folder is not None)
     if paired:
         _check_no_methods(methods)
     fixed = not paired and is_fixed(methods, chunk, fused=fused, wanted=_takes_fixed_sizes(backends))
@@ -168,6 +175,7 @@ def lower(
         "embedding_bits": embedding_bits,
         "cache_bits": cache_bits,
         "fused": fused,
+        "hiding": HIDING if kind == "static" else None,
         "known_family": known_family,
     }
     kept = default_context(config) if context is None else context
@@ -183,6 +191,12 @@ def lower(
             check_against_model(Decoder(model, kept, chunk, known_family=False))
         decoder = Decoder(model, kept, chunk, **settings_of_model)
         made_of = _fixed_methods(decoder) if fixed else {FORWARD: _Method(decoder, *_example(decoder.chunk))}
+    samples = {name: [method.example] for name, method in made_of.items()}
+    if kind == "static" and not paired:
+        tokens = drawn_tokens(kept, int(config.vocab_size)) if calibration is None else calibration
+        if isinstance(tokens, str):
+            tokens = Vocabulary(Path(folder or "") / "tokenizer.json").encode(tokens)
+        samples = calls_of(tokens, kept, decoder.chunk, list(made_of))
     made: dict[str, Any] = {"backends": backends, "options": options, **settings}
     made["constant_methods"] = _told(decoder, made_of, token_ids(model, files))
     scheme_of_weights: dict[str, Any] = {
@@ -197,13 +211,12 @@ def lower(
         only = made_of[FORWARD]
         module = only.module
         if scheme is not None:
-            module = delegatekit.quantize(module, [only.example], dynamic_shapes=only.shapes, **scheme_of_weights)
+            module = delegatekit.quantize(module, samples[FORWARD], dynamic_shapes=only.shapes, **scheme_of_weights)
         program = delegatekit.lower(module, only.example, dynamic_shapes=only.shapes, **made)
         return LanguageModel(program, module, files, decoder.chunk)
     programs: Mapping[str, ExportedProgram] = {name: method.exported() for name, method in made_of.items()}
     module = torch.nn.ModuleDict({name: method.module for name, method in made_of.items()})
     if scheme is not None:
-        samples = {name: [method.example] for name, method in made_of.items()}
         quantized = quantize_methods(programs, samples, **scheme_of_weights)
         programs = quantized.programs
         modules: Any = torch.nn.ModuleDict({name: item.module(check_guards=False) for name, item in programs.items()})
@@ -266,6 +279,23 @@ def _takes_fixed_sizes(backends: Sequence[str]) -> bool:
     """True if the first backend, here or on the device, takes no sizes that change from call to call."""
     told = [get_backend(name).description for name in backends[:1]]
     return any(not (one.supports_dynamic_shapes and one.device_dynamic_shapes) for one in told)
+
+
+def _check_calibration(calibration: str | Sequence[int] | None, kind: str, *, paired: bool, has_text: bool) -> None:
+    """Raise WrongArgumentError for a text that nothing is calibrated by."""
+    if calibration is None:
+        return
+    why = ""
+    if kind != "static":
+        why = "nothing is calibrated: the ranges of activations are not fixed, or there is no scheme"
+    elif paired:
+        why = "a model of an encoder and a decoder is calibrated by an example of its own"
+    elif isinstance(calibration, str) and not has_text:
+        why = "a model without a folder has no tokenizer"
+    if why:
+        raise WrongArgumentError(
+            why, where="calibration", hint="leave it out, or give tokens" if has_text else "tokens"
+        )
 
 
 def _check_no_methods(methods: Sequence[str] | None) -> None:

@@ -56,6 +56,13 @@ def lower_llm(
     group_size: Annotated[
         int | None, typer.Option(min=1, help="Size of the weights' groups, if the scheme has some.")
     ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            help="A text like those to come, for a scheme that fixes the ranges of activations; by default noise.",
+            callback=cli.given_file,
+        ),
+    ] = None,
     embedding_bits: Annotated[
         int | None, typer.Option(help="Bits of the embedding's numbers: 8 or 4. By default they stay as they are.")
     ] = None,
@@ -98,6 +105,7 @@ def lower_llm(
             source_context=source_context,
             scheme=scheme,
             group_size=group_size,
+            calibration=None if calibration is None else calibration.read_text("utf-8"),
             embedding_bits=embedding_bits,
             cache_bits=cache_bits,
             fused=fused,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from delegatekit_api import Call, Operand
@@ -11,7 +12,7 @@ from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.encodings import is_activation, weight_fault
-from ..ir.graph import Encoding, Scalar
+from ..ir.graph import Encoding, Scalar, Tensor
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import REAL, add, as_result, broadcast, mul
@@ -37,11 +38,28 @@ def _connected(
     has_blocks = not b.is_fixed and source.rank in (3, 4) and source.shape[-1] == ins
     tensor = source if has_blocks else b.reshaped(tensor, (rows, ins))
     stored, scales = weight_of(b, weight, order, (outs, ins), 0, least_scales(b, call, bias, tensor))
+    if stored.encoding is not None and stored.encoding.bits is not None and _is_part(b, tensor):
+        # Beside weights of 4 bits, the library (2.49) reads other rows than those of the part.
+        stored = b.constant(stored.data, stored.datatype, replace(stored.encoding, bits=None))
     offsets = bias_of(b, bias, outs, tensor, scales)
     datatype, encoding = b.result_type(call)
     made = b.emit("FullyConnected", [tensor, stored, offsets], (rows, outs), datatype, encoding)
     shape = tuple(call.result.shape)
     return Value(b.reshaped(made, shape), identity(len(shape)))
+
+
+#: Operations that take a part of a tensor, and those that are passed over behind one.
+_PARTS: Final = ("Gather", "StridedSlice")
+_PASSED: Final = ("Cast", "Convert", "Dequantize", "Quantize", "Relu", "ReluMinMax", "Reshape", "Transpose")
+
+
+def _is_part(b: ProgramBuilder, tensor: Tensor) -> bool:
+    """True if 16-bit integers are a part of a larger tensor."""
+    makers = {made: node for node in b.graph.nodes for made in node.outputs}
+    node = makers.get(tensor)
+    while node is not None and node.kind in _PASSED:
+        node = makers.get(node.inputs[0])
+    return tensor.datatype is DataType.UFIXED16 and node is not None and node.kind in _PARTS
 
 
 def _multiplied(
