@@ -171,7 +171,7 @@ class Generator:
                 forward: Called = lambda tokens, start: decoder(tokens, states, start)  # noqa: E731
                 given = begun
             elif self.is_fixed:
-                forward, given = joined(*(session[name] for name in _FIXED), self.chunk), found.prompt
+                forward, given = joined(session[PREFILL], session[DECODE], self.chunk), found.prompt
             else:
                 forward, given = session["forward"], found.prompt
             for start in range(0, len(given), self.chunk):

@@ -157,8 +157,13 @@ def lower(
         kind = choose_scheme(backends[0], scheme, (options or {}).get(backends[0]), group_size)[1].kind
     files: dict[str, bytes] = {}
     large = False
-    folder = None if isinstance(model, torch.nn.Module) else Path(model)
-    config: Any = model.config if folder is None else load_config(folder, known_family=known_family)
+    folder: Path | None = None
+    config: Any
+    if isinstance(model, torch.nn.Module):
+        config = model.config
+    else:
+        folder = Path(model)
+        config = load_config(folder, known_family=known_family)
     paired = is_encoder_decoder(config)
     _check_calibration(calibration, kind, paired=paired, has_text=folder is not None)
     if paired:
@@ -191,7 +196,7 @@ def lower(
             check_against_model(Decoder(model, kept, chunk, known_family=False))
         decoder = Decoder(model, kept, chunk, **settings_of_model)
         made_of = _fixed_methods(decoder) if fixed else {FORWARD: _Method(decoder, *_example(decoder.chunk))}
-    samples = {name: [method.example] for name, method in made_of.items()}
+    samples: Mapping[str, list[Any]] = {name: [method.example] for name, method in made_of.items()}
     if kind == "static" and not paired:
         tokens = drawn_tokens(kept, int(config.vocab_size)) if calibration is None else calibration
         if isinstance(tokens, str):
@@ -294,7 +299,7 @@ def _check_calibration(calibration: str | Sequence[int] | None, kind: str, *, pa
         why = "a model without a folder has no tokenizer"
     if why:
         raise WrongArgumentError(
-            why, where="calibration", hint="leave it out, or give tokens" if has_text else "tokens"
+            why, where="calibration", hint="leave it out" if has_text else "leave it out, or give tokens"
         )
 
 

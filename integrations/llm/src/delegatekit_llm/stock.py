@@ -59,8 +59,8 @@ def stream(
     """The text that ExecuTorch's runner generates, as it comes; `told` is called with its times at the end.
 
     Backends whose delegates ExecuTorch's wheel does not have run by `delegatekit-executorch`, if that is installed.
-    Raises RuntimeUnavailableError without `executorch` and for a file of two methods, and ExecutionError with the end of
-    the runner's log if it fails.
+    Raises RuntimeUnavailableError without `executorch` and for a file of two methods, and ExecutionError with the end
+    of the runner's log if it fails.
     """
     if find_spec("executorch") is None:
         raise RuntimeUnavailableError(

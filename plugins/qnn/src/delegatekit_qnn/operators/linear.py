@@ -40,6 +40,7 @@ def _connected(
     stored, scales = weight_of(b, weight, order, (outs, ins), 0, least_scales(b, call, bias, tensor))
     if stored.encoding is not None and stored.encoding.bits is not None and _is_part(b, tensor):
         # Beside weights of 4 bits, the library (2.49) reads other rows than those of the part.
+        assert stored.data is not None
         stored = b.constant(stored.data, stored.datatype, replace(stored.encoding, bits=None))
     offsets = bias_of(b, bias, outs, tensor, scales)
     datatype, encoding = b.result_type(call)
