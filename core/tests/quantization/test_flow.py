@@ -228,6 +228,83 @@ def test_weights_have_the_numbers_of_torchao(scheme):
     assert sizes == {torch.int8}, "float weights were left in the module"
 
 
+def _quantized_by_torchao(bits: int, group: int | None, *, activations: bool = False, mapping: str = "SYMMETRIC"):
+    """A model whose first layer torchao quantized."""
+    quantization = pytest.importorskip("torchao.quantization")
+    granularity = quantization.PerGroup(group) if group else quantization.PerAxis(0)
+    dtype, mapped = getattr(torch, f"int{bits}"), getattr(quantization.MappingType, mapping)
+    config = quantization.IntxWeightOnlyConfig(dtype, granularity, mapping_type=mapped)
+    if activations:
+        config = quantization.Int8DynamicActivationIntxWeightConfig(dtype, granularity, weight_mapping_type=mapped)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 32), nn.GELU(), nn.Linear(32, 8)).eval()
+    quantization.quantize_(model[0], config)
+    return model
+
+
+@pytest.mark.parametrize("activations", [False, True], ids=["weights", "with activations"])
+@pytest.mark.parametrize(("bits", "group", "scheme"), [(4, 8, "dynamic-int4"), (8, None, "dynamic")])
+@pytest.mark.parametrize("deferred", [False, True])
+def test_integers_that_are_there_already_are_kept(bits, group, scheme, activations, deferred):
+    model, x = _quantized_by_torchao(bits, group, activations=activations), torch.randn(2, 5, 64)
+    wanted = _quantized_by_torchao(bits, group, activations=True)[:2](x)
+    result = quantize(model, [x], scheme=scheme, deferred=deferred)
+    first, last = (layer for layer in result.quantization.layers if layer.operator == "linear")
+    assert first.quantized and first.given and last.quantized and not last.given
+    rows, gelu = _operands(result)
+    assert torch.equal(_value_of(result, rows.args[0], x), model[0].weight.qdata)
+    assert [str(node.target) for node in result.graph.nodes].count("torchao.choose_qparams_affine.default") == 2
+    assert torch.equal(_value_of(result, gelu, x), wanted)
+
+
+def _operands(module):
+    """The nodes of the first layer's weight, and of the activation behind it."""
+    gelu = next(node for node in module.graph.nodes if "gelu" in str(node.target))
+    return gelu.args[0].args[1], gelu
+
+
+def _value_of(module, node, x):
+    """The value of a node of a graph."""
+    found = {}
+
+    class Watched(torch.fx.Interpreter):
+        def run_node(self, n):
+            found[n.name] = super().run_node(n)
+            return found[n.name]
+
+    with torch.no_grad():
+        Watched(module).run(x)
+    return found[node.name]
+
+
+def test_scales_of_kept_integers_are_rounded_to_the_declared_type():
+    model, x = _quantized_by_torchao(4, 8), torch.randn(3, 64)
+    result = quantize(model, [x], scheme="short-scales")
+    weight = model[0].weight
+    scales = weight.scale.bfloat16().float()
+    assert not torch.equal(scales, weight.scale)
+    numbers = (weight.qdata.float().view(32, 8, 8) * scales.view(32, 8, 1)).view(32, 64)
+    linear = _operands(result)[1].args[0]
+    assert torch.equal(_value_of(result, linear, x), nn.functional.linear(x, numbers, model[0].bias))
+
+
+@pytest.mark.parametrize(
+    ("bits", "group", "mapping", "scheme", "reason"),
+    [
+        (4, 16, "SYMMETRIC", "dynamic-int4", "int4 in blocks of 1 x 16 already: the scheme has blocks of 1 x 8"),
+        (8, 8, "SYMMETRIC", "dynamic-int4", "int8 in blocks of 1 x 8 already: the scheme has -8 to 7"),
+        (4, 8, "ASYMMETRIC", "dynamic-int4", "with zero points: the scheme has none"),
+        (4, 8, "SYMMETRIC", "static", "int4 in blocks of 1 x 8 already, which schemes of weights keep"),
+    ],
+)
+def test_integers_of_another_form_stay_as_they_are(bits, group, mapping, scheme, reason):
+    model, x = _quantized_by_torchao(bits, group, mapping=mapping), torch.randn(3, 64)
+    result = quantize(model, [x], scheme=scheme)
+    layers = [layer for layer in result.quantization.layers if layer.operator == "linear"]
+    assert reason in layers[0].reason and layers[1].quantized
+    assert torch.equal(_value_of(result, _operands(result)[1], x), model[:2](x))
+
+
 def test_scales_are_rounded_to_the_declared_type_before_the_weights_are():
     torch.manual_seed(0)
     layer, x = nn.Linear(64, 16).eval(), torch.randn(3, 64)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -26,6 +27,10 @@ _STORAGE: Final = {"int4": torch.int8, "uint4": torch.uint8}
 _AT_ONCE: Final = 1 << 19
 #: Operators that change the type of a tensor.
 _CONVERSIONS: Final = ("aten.to.dtype", "aten._to_copy.default")
+
+_DEQUANTIZE: Final = "torchao.dequantize_affine.default"
+#: Arguments of it, up to the largest integer.
+_BOUNDS: Final = 7
 
 #: Adds a call of an operator to a graph, and returns its value there.
 WriteCall: TypeAlias = Callable[[Any, tuple[Any, ...]], Any]
@@ -62,8 +67,49 @@ def block_size(shape: Sequence[int], given: TensorQuantization, channels: int, i
     return sizes
 
 
+@dataclass(frozen=True)
+class Given:
+    """A weight that is integers already, and the operator that makes numbers of them: its arguments."""
+
+    integers: Node
+    blocks: tuple[int, ...]
+    scale: Node
+    zero_point: Node | None
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        """ "int4 in blocks of 1 x 32"."""
+        bits = (self.high - self.low).bit_length()
+        return f"int{bits} in blocks of {' x '.join(map(str, self.blocks))}"
+
+
+def given_integers(weight: Node) -> Given | None:
+    """The integers of a weight that was quantized before; None if it has float numbers of its own."""
+    while operator_name(weight) in _CONVERSIONS and isinstance(weight.args[0], Node):  # to the type that it has
+        weight = weight.args[0]
+    if operator_name(weight) != _DEQUANTIZE or len(weight.args) < _BOUNDS:
+        return None
+    integers, blocks, scale, zero_point, _, low, high = weight.args[:_BOUNDS]
+    return Given(integers, tuple(blocks), scale, zero_point, low, high)  # type: ignore[arg-type]
+
+
+def is_quantized_so(value: Node, axes: range, given: TensorQuantization) -> bool | None:
+    """True if a value was made integers of this form in the call already; None if it was not made any."""
+    if operator_name(value) != _DEQUANTIZE:
+        return None
+    blocks, (dtype, low, high) = value.args[1], value.args[4:_BOUNDS]
+    sizes = value.meta["val"].shape
+    single = all(block == 1 for axis, block in enumerate(blocks) if axis not in axes)  # type: ignore[arg-type]
+    whole = all(isinstance(blocks[axis], Node) or blocks[axis] == sizes[axis] for axis in axes)  # type: ignore[index]
+    return single and whole and (dtype, (low, high)) == (storage(given), given.range)
+
+
 class Weights:
-    """The weights of a module as integers, cached; `deferred`: only their scales, and integers when they are read."""
+    """The weights of a module as integers, cached; `deferred`: only their scales, and integers when they are read.
+
+    Weights that are integers already stay what they are, but for the type of their scales.
+    """
 
     def __init__(
         self,
@@ -94,9 +140,49 @@ class Weights:
             self._progress(len(self._known), max(self.total, len(self._known)))
         return blocks, self._known[key]
 
+    def obstacle(self, layer: Layer) -> str | None:
+        """The reason why a layer cannot keep the integers that its weight is already; None for a float weight, too."""
+        weight, given = layer.weight, layer.weight_quantization
+        found = None if weight is None else given_integers(weight)
+        if weight is None or given is None or found is None:
+            return None
+        blocks = block_size(weight.meta["val"].shape, given, channel_axis(layer), input_axis(layer))
+        if list(found.blocks) != blocks:
+            return f"its weight is {found} already: the scheme has blocks of {' x '.join(map(str, blocks))}"
+        low, high = given.range
+        dtype = found.integers.meta["val"].dtype
+        if dtype != storage(given):
+            return f"its weight is of {dtype} already: the scheme has {given.dtype}"
+        if (found.low < low or found.high > high) and not self._within(found.integers, low, high):
+            return f"its weight is {found} already: the scheme has {low} to {high}"
+        if found.zero_point is not None and given.symmetric and evaluate(self._module, found.zero_point).any():
+            return f"its weight is {found} already, with zero points: the scheme has none"
+        return None
+
+    def _within(self, integers: Node, low: int, high: int) -> bool:
+        least, most = evaluate(self._module, integers).aminmax()
+        return int(least) >= low and int(most) <= high
+
+    def _taken(
+        self, found: Given, given: TensorQuantization, shape: Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """A placeholder of integers that are there already, with their scales and zero points."""
+        held = getattr(torch, given.scale_dtype)
+        scale = evaluate(self._module, found.scale).detach().float()
+        scale = scale.clamp(max=torch.finfo(held).max).to(held)
+        zero = torch.zeros((), dtype=storage(given))
+        zero_point = zero.expand(scale.shape)
+        if found.zero_point is not None and (values := evaluate(self._module, found.zero_point)).any():
+            zero_point = values.to(zero.dtype)
+        elif not self.deferred:
+            zero_point = zero_point.clone()
+        return zero.expand(tuple(shape)), scale if self.deferred else scale.float(), zero_point
+
     def _quantized(
         self, weight: Node, given: TensorQuantization, blocks: list[int]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        if (found := given_integers(weight)) is not None:
+            return self._taken(found, given, weight.meta["val"].shape)
         values = evaluate(self._module, unconverted(weight)).detach()
         scale, zero_point = _parameters(values, given, blocks)
         if not self.deferred:

@@ -32,7 +32,7 @@ from torchao.quantization.pt2e.quantizer import (
 
 from delegatekit_api.schemes import MOVING_OPERATORS, QuantizationScheme, TensorQuantization
 
-from .affine import storage
+from .affine import given_integers, storage
 from .apart import Apart
 from .graph import copied, names, normalize, numbers_to_tensors, short_name
 from .observers import QuickHistogramObserver
@@ -132,7 +132,7 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
         layers: list[Layer] = []
         self._without_inputs = set()
         for layer in candidates:
-            reason = points.add(layer)
+            reason = _integers_already(layer) or points.add(layer)
             if reason is None:
                 layers.append(layer)
                 continue
@@ -158,6 +158,11 @@ class SchemeQuantizer(Quantizer):  # type: ignore[misc]
 
     def validate(self, model: GraphModule) -> None:
         """No-op: declarations are checked on construction."""
+
+
+def _integers_already(layer: Layer) -> str | None:
+    given = None if layer.weight is None else given_integers(layer.weight)
+    return None if given is None else f"its weight is {given} already, which schemes of weights keep"
 
 
 def described(nodes: Sequence[Node], reason: str) -> LayerReport:

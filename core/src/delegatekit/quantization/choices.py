@@ -40,7 +40,7 @@ class KeptInFloat:
                 choice.look_at([node])
         for choice in self._choices:
             if node in choice.nodes:
-                return f"kept by {choice.text}"
+                return choice.reason if choice.may_miss else f"kept by {choice.text}"
         return self.nodes.get(node.name)
 
     def with_nodes(self, layers: Sequence[LayerReport], reason: str) -> KeptInFloat:

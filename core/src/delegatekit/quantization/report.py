@@ -11,7 +11,8 @@ class LayerReport:
 
     `module` is the path of its module ("" at the top), `operator` its name ("conv2d + relu"), `node`
     and `anchor` the names of the last and the first of its nodes in the graph. `reason` is why it stayed in float,
-    and "" if it is quantized. `sqnr` is the signal to noise ratio of its result in the quantized model against
+    and "" if it is quantized; `given` is true if its integers are those that the model had.
+    `sqnr` is the signal to noise ratio of its result in the quantized model against
     float, in dB, and `own_sqnr` the same with float inputs: the error of this layer alone; None if not measured.
     """
 
@@ -23,6 +24,7 @@ class LayerReport:
     reason: str = ""
     sqnr: float | None = None
     own_sqnr: float | None = None
+    given: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class QuantizationReport:
                 layer.operator,
                 _decibels(layer.sqnr) if measured else "",
                 _decibels(layer.own_sqnr) if measured else "",
-                "quantized" if layer.quantized else f"float: {layer.reason}",
+                ("as it was given" if layer.given else "quantized") if layer.quantized else f"float: {layer.reason}",
             )
             for layer in self.layers
         ]

@@ -7,6 +7,7 @@ quantize_affine, dequantize_affine), with the same numbers, but plain tensors as
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,10 +16,13 @@ from torch.fx import GraphModule, Node
 from delegatekit_api.schemes import QuantizationScheme, TensorQuantization
 
 from .affine import (
+    Given,
     Weights,
     channel_axis,
     dequantize,
+    given_integers,
     input_axis,
+    is_quantized_so,
     quantize_in_each_call,
     shared_axes,
     storage,
@@ -49,7 +53,8 @@ def quantize_weights(
     writer = _Writer(module, weights)
     reports = {node: described((node,), reason) for node, reason in reasons.items() if short_name(node) in ROLES}
     for layer in layers:
-        reports[layer.anchor] = described((layer.anchor,), "")
+        given = layer.weight is not None and given_integers(layer.weight) is not None
+        reports[layer.anchor] = replace(described((layer.anchor,), ""), given=given)
         writer.write(layer)
     module.graph.eliminate_dead_code()
     module.graph.lint()
@@ -68,7 +73,11 @@ def _settled(
     refused: Refusals = {}
     while True:
         layers, reasons = find_layers(module, scheme, kept, refused)
-        found = {(layer.anchor, layer.rule): reason for layer in layers if (reason := _obstacle(layer)) is not None}
+        found = {
+            (layer.anchor, layer.rule): reason
+            for layer in layers
+            if (reason := _obstacle(layer) or weights.obstacle(layer)) is not None
+        }
         weights.total = len(layers)
         if not found and trial is not None:
             found = trial.refusals(module, layers, weights)
@@ -89,9 +98,18 @@ def _obstacle(layer: Layer) -> str | None:
     if layer.weight_quantization.granularity.kind == "channel" and _has_one_weight_each(layer):
         # torchao treats blocks of one value as a whole tensor.
         return "it has one weight for each channel"
+    if layer.rule.input is not None and any(_quantized_before(layer, value) is False for value in layer.inputs):
+        return "its input is integers of another form already"
     if layer.rule.input is not None and any(_has_one_value_each(layer, value) for value in layer.inputs):
         return f"its input has one value for each {layer.rule.input.granularity.kind}"
     return None
+
+
+def _quantized_before(layer: Layer, value: Node) -> bool | None:
+    """True if an input is what the rule makes of it already, False if it was quantized in another way."""
+    assert layer.rule.input is not None
+    axes = shared_axes(layer.rule.input.granularity.kind, value.meta["val"].dim(), channel_dimension(layer.anchor))
+    return is_quantized_so(value, axes, layer.rule.input)
 
 
 def _has_one_value_each(layer: Layer, value: Node) -> bool:
@@ -130,6 +148,8 @@ class _Writer:
         wanted = layer.rule.input
         for value in layer.inputs if wanted is not None else ():
             assert wanted is not None
+            if _quantized_before(layer, value):
+                continue
             rank = value.meta["val"].dim()
             axes = shared_axes(wanted.granularity.kind, rank, channel_dimension(layer.anchor))
             if (value, wanted, axes) not in self._inputs:
@@ -143,6 +163,8 @@ class _Writer:
         blocks: list[int],
         parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     ) -> Node:
+        if (ready := given_integers(weight)) is not None:
+            return self._given(ready, weight, given, blocks, parts)
         name = constant_name(weight).replace(".", "_")
         if self._known.deferred:
             return self._deferred(name, weight, given, blocks, parts)
@@ -155,6 +177,21 @@ class _Writer:
         # Each was inserted right after the weight, so the first is the last.
         found: Node = dequantize(_Calls(self._module, integers), integers, blocks, scale, zero_point, given)
         return found
+
+    def _given(
+        self,
+        found: Given,
+        weight: Node,
+        given: TensorQuantization,
+        blocks: list[int],
+        parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    ) -> Node:
+        """The dequantized integers that the weight is already."""
+        name = constant_name(found.integers).replace(".", "_")
+        with self._module.graph.inserting_after(weight):
+            scales, zeros = self._buffer(f"{name}_scale", parts[1]), self._buffer(f"{name}_zero_point", parts[2])
+        node: Node = dequantize(_Calls(self._module, scales), found.integers, blocks, scales, zeros, given)
+        return node
 
     def _deferred(
         self,
