@@ -13,7 +13,7 @@ from delegatekit_api import UnsupportedError
 
 from .attention import Probe, Step, implementation, within
 from .caches import CacheShape, KeyValueCache
-from .embeddings import QuantizedEmbedding, embedding_in
+from .embeddings import QuantizedEmbedding, embedding_in, has_integers
 from .families import check_family
 from .rotary import changing_rotaries, exportable
 
@@ -54,8 +54,8 @@ class CachedModel(torch.nn.Module):
         self._rotaries = tuple(changing_rotaries(model, context))
         #: The lookup of tokens, if it is not the model's own.
         self.embedding: QuantizedEmbedding | None = None
-        if embedding_bits is not None:
-            owner: Any = model
+        owner: Any = model
+        if embedding_bits is not None or has_integers(owner.get_input_embeddings()):
             self.embedding = QuantizedEmbedding(owner.get_input_embeddings(), embedding_bits)
         if fused and cache_bits is not None:
             raise WrongArgumentError(

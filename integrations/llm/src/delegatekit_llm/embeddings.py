@@ -15,6 +15,7 @@ import torch
 from delegatekit.errors.misuse import WrongArgumentError
 from delegatekit_api import UnsupportedError
 
+from .checkpoints.layers import form_of
 from .mapped import computing_dtype, stored
 
 #: Bits of an integer -> the largest of its values; the smallest is the same, negated.
@@ -29,14 +30,19 @@ _ROWS: Final = 1024
 class QuantizedEmbedding(torch.nn.Module):
     """An embedding whose rows are integers of 8 bits, with a scale each, or of 4, with one for each 32 numbers.
 
+    Without `bits` they are the integers and scales that torchao has rounded it to (`has_integers`).
+
     Raises UnsupportedError for an embedding of another kind, and WrongArgumentError for another number of bits.
     """
 
     integers: torch.Tensor
     scales: torch.Tensor
 
-    def __init__(self, embedding: torch.nn.Module, bits: int) -> None:
+    def __init__(self, embedding: torch.nn.Module, bits: int | None = None) -> None:
         super().__init__()
+        if bits is None:
+            self._take(embedding)
+            return
         if bits not in LARGEST:
             raise WrongArgumentError(f"embeddings of {bits!r} bits are not made", where="embedding", hint="8 or 4 bits")
         if not isinstance(embedding, torch.nn.Embedding) or embedding.max_norm is not None:
@@ -61,6 +67,16 @@ class QuantizedEmbedding(torch.nn.Module):
             self.scales[rows] = scales.squeeze(-1)
             self.integers[rows] = integers if bits == 8 else _packed(integers)
 
+    def _take(self, embedding: torch.nn.Module) -> None:
+        """Keep integers and scales as they are."""
+        weight: Any = embedding.weight
+        form = form_of(weight)
+        assert form is not None
+        self.factor = getattr(embedding, "embed_scale", None)
+        self.bits, self.dtype, self.size = form.bits, weight.dtype, weight.shape[1]
+        self.register_buffer("scales", weight.scale.view(len(weight), -1))
+        self.register_buffer("integers", weight.qdata if form.bits == max(LARGEST) else _packed(weight.qdata))
+
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """The rows of tokens: (..., size)."""
         rows = torch.nn.functional.embedding(tokens, self.integers)
@@ -74,6 +90,15 @@ class QuantizedEmbedding(torch.nn.Module):
         if self.factor is None:
             return found
         return found * (self.factor if isinstance(self.factor, float) else self.factor.to(self.dtype))
+
+
+def has_integers(embedding: Any) -> bool:
+    """True for an embedding that torchao has rounded to integers of 8 or 4 bits, around 0."""
+    if not isinstance(embedding, torch.nn.Embedding) or embedding.max_norm is not None:
+        return False
+    form = form_of(embedding.weight)
+    pairs = embedding.weight.shape[1] % 2 == 0
+    return form is not None and form.bits in LARGEST and not form.zero_points and (form.bits != min(LARGEST) or pairs)
 
 
 def _packed(integers: torch.Tensor) -> torch.Tensor:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from delegatekit.errors.misuse import MissingFileError, WrongArgumentError
-from delegatekit_api import FormatError
+from delegatekit_api import DelegateKitError, FormatError
 
+from .checkpoints.formats import Packing, packing_of
+from .checkpoints.layers import DTYPES, FLOATS, Stored
 from .families import check_family, is_encoder_decoder
 from .mapped import LARGE, convert_at_use
 
@@ -30,8 +32,6 @@ BESIDE: Final = (
 CONFIG: Final = "config.json"
 #: Bytes of the header of a safetensors file, at most, after the 8 that tell them.
 _HEADER: Final = 100_000_000
-#: The names of types in these files.
-_STORED: Final = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _DTYPES: Final = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -57,24 +57,32 @@ def load_config(folder: Path, *, known_family: bool = True) -> Any:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     if known_family:
         check_family(config)
+    packing_of(config, str(folder / CONFIG))
     return config
+
+
+def stored_tensors(folder: Path) -> dict[str, Stored]:
+    """The tensors of a folder's weights, by their headers. Raises FormatError for a file that cannot be read."""
+    found = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        with _reading(folder), file.open("rb") as opened:
+            size = min(int.from_bytes(opened.read(8), "little"), _HEADER)
+            entries = json.loads(opened.read(size))
+            for name, entry in entries.items():
+                if name != "__metadata__":
+                    found[name] = Stored(str(entry["dtype"]), tuple(int(item) for item in entry["shape"]))
+    return found
 
 
 def mapped_dtype(folder: Path) -> torch.dtype | None:
     """The type of a large model's weights, which stay in their files; None for a small one, and for weights of several.
 
-    Raises FormatError for a file that cannot be read.
+    Integers, which packed weights are, are not counted. Raises FormatError for a file that cannot be read.
     """
-    files = sorted(folder.glob("*.safetensors"))
-    if sum(file.stat().st_size for file in files) <= LARGE:
+    if sum(file.stat().st_size for file in folder.glob("*.safetensors")) <= LARGE:
         return None
-    found: set[str] = set()
-    for file in files:
-        with _reading(folder), file.open("rb") as opened:
-            size = min(int.from_bytes(opened.read(8), "little"), _HEADER)
-            entries = json.loads(opened.read(size))
-            found |= {entry["dtype"] for name, entry in entries.items() if name != "__metadata__"}
-    return _STORED.get(found.pop()) if len(found) == 1 else None
+    found = {stored.dtype for stored in stored_tensors(folder).values()} - {"I32", "I64"}
+    return DTYPES[found.pop()] if len(found) == 1 and found <= set(FLOATS) else None
 
 
 def load_model(folder: Path, config: Any, dtype: str = "float32") -> torch.nn.Module:
@@ -91,7 +99,8 @@ def load_model(folder: Path, config: Any, dtype: str = "float32") -> torch.nn.Mo
     if is_encoder_decoder(config):
         speech = type(config) in transformers.AutoModelForSpeechSeq2Seq._model_mapping
         kind = transformers.AutoModelForSpeechSeq2Seq if speech else transformers.AutoModelForSeq2SeqLM
-    with _reading(folder):
+    packing = packing_of(config, str(folder / CONFIG))
+    with _reading(folder), _as_packed(folder, config, packing):
         loaded: Any = kind.from_pretrained(
             folder,
             config=config,
@@ -109,9 +118,22 @@ def load_model(folder: Path, config: Any, dtype: str = "float32") -> torch.nn.Mo
             hint="they would be random: config.json and the weights are of different models, or a shard is missing",
         )
     found: torch.nn.Module = model.eval()
+    if packing is not None:
+        from .checkpoints.loading import unpack
+
+        unpack(found, packing, _DTYPES[dtype], mapped=mapped is not None)
     if mapped is not None:
         convert_at_use(found, _DTYPES[dtype])
     return found
+
+
+def _as_packed(folder: Path, config: Any, packing: Packing | None) -> AbstractContextManager[None]:
+    """A block in which layers of packed weights are loaded as they are stored."""
+    if packing is None:
+        return nullcontext()
+    from .checkpoints.loading import packed_as
+
+    return packed_as(config, packing, stored_tensors(folder), str(folder))
 
 
 def files_beside(folder: Path) -> dict[str, bytes]:
@@ -144,6 +166,8 @@ def _reading(folder: Path) -> Iterator[None]:
     told.disable_progress_bar()
     try:
         yield
+    except DelegateKitError:
+        raise
     except Exception as error:
         text = (str(error).strip().splitlines() or [""])[0]
         raise FormatError(f"cannot be read: {type(error).__name__}: {text}", where=str(folder)) from error

@@ -21,6 +21,7 @@ from delegatekit_api import LoweringError
 from delegatekit_toolkit.later import Later, telling
 
 from .calibration import HIDING, calls_of, drawn_tokens
+from .checkpoints.choice import choose as choose_for
 from .decoder import CachedModel, Decoder, checked_chunk, default_context
 from .families import is_encoder_decoder
 from .fixed import CHUNK, DECODE, FORWARD, PREFILL, Decode, Prefill, is_fixed
@@ -44,6 +45,9 @@ class LanguageModel:
     files: Mapping[str, bytes] = field(default_factory=dict)
     #: Tokens of one call, at most.
     chunk: int = 1
+
+    #: What became of weights that came as integers, in sentences; `quantization` has the rest.
+    told: tuple[str, ...] = ()
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -97,6 +101,7 @@ def lower(
     scheme: str | None = None,
     group_size: int | None = None,
     calibration: str | Sequence[int] | None = None,
+    dequantize: bool = False,
     dtype: str = "float32",
     embedding_bits: int | None = None,
     cache_bits: int | None = None,
@@ -135,9 +140,13 @@ def lower(
         methods: ["forward"], or ["prefill", "decode"], whose sizes are fixed. By default what the first backend takes.
         source_context: Tokens of an encoder's text, at most. By default 512, or what the model has positions for.
         scheme: A quantization scheme of the first backend (`delegatekit schemes`). By default weights stay as they are.
-        group_size: Size of the weights' groups. Where the scheme has groups.
+        group_size: Size of the weights' groups. Where the scheme has groups; by default that of weights which are
+            integers already.
         calibration: A text like those to come, or its tokens: schemes that fix the ranges of activations find them by
             it. By default tokens are drawn.
+        dequantize: Make float numbers of weights that are integers already (GPTQ, AWQ, compressed-tensors), which a
+            scheme quantizes anew. By default integers stay what they are, by the scheme; without one, by the backend's
+            for them, unless that rounds activations: such a scheme must be given.
         dtype: Type of the numbers that are computed with, if the model is a folder: float32, float16 or bfloat16.
         embedding_bits: Bits of the embedding's numbers, 8 or 4. By default they stay as they are.
         cache_bits: Bits of the cache's numbers: 8. By default they are of `dtype`.
@@ -183,6 +192,8 @@ def lower(
         "hiding": HIDING if kind == "static" else None,
         "known_family": known_family,
     }
+    chosen = choose_for(model, backends[0], scheme, group_size, (options or {}).get(backends[0]), dequantize=dequantize)
+    scheme = chosen.scheme
     kept = default_context(config) if context is None else context
     module: torch.nn.Module
     decoder: CachedModel
@@ -207,7 +218,8 @@ def lower(
     scheme_of_weights: dict[str, Any] = {
         "backend": backends[0],
         "scheme": scheme,
-        "group_size": group_size,
+        "group_size": chosen.group_size,
+        "keep_float": chosen.keep_float,
         "options": (options or {}).get(backends[0]),
         "deferred": large,
         "progress": False,
@@ -218,7 +230,7 @@ def lower(
         if scheme is not None:
             module = delegatekit.quantize(module, samples[FORWARD], dynamic_shapes=only.shapes, **scheme_of_weights)
         program = delegatekit.lower(module, only.example, dynamic_shapes=only.shapes, **made)
-        return LanguageModel(program, module, files, decoder.chunk)
+        return LanguageModel(program, module, files, decoder.chunk, chosen.told)
     programs: Mapping[str, ExportedProgram] = {name: method.exported() for name, method in made_of.items()}
     module = torch.nn.ModuleDict({name: method.module for name, method in made_of.items()})
     if scheme is not None:
@@ -227,7 +239,7 @@ def lower(
         modules: Any = torch.nn.ModuleDict({name: item.module(check_guards=False) for name, item in programs.items()})
         modules.quantization = _joined(quantized.reports)
         module = modules
-    return LanguageModel(delegatekit.lower(programs, **made), module, files, decoder.chunk)
+    return LanguageModel(delegatekit.lower(programs, **made), module, files, decoder.chunk, chosen.told)
 
 
 @dataclass(frozen=True)

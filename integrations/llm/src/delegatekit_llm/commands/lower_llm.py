@@ -63,6 +63,10 @@ def lower_llm(
             callback=cli.given_file,
         ),
     ] = None,
+    dequantize: Annotated[
+        bool,
+        typer.Option("--dequantize", help="Make float numbers of weights that are integers already (GPTQ, AWQ, ...)."),
+    ] = False,
     embedding_bits: Annotated[
         int | None, typer.Option(help="Bits of the embedding's numbers: 8 or 4. By default they stay as they are.")
     ] = None,
@@ -106,6 +110,7 @@ def lower_llm(
             scheme=scheme,
             group_size=group_size,
             calibration=None if calibration is None else calibration.read_text("utf-8"),
+            dequantize=dequantize,
             embedding_bits=embedding_bits,
             cache_bits=cache_bits,
             fused=fused,
@@ -123,6 +128,8 @@ def lower_llm(
     if as_json:
         cli.print_json(found)
         return
+    for sentence in model.told:
+        cli.say(sentence)
     if model.quantization is not None:
         cli.show(model.quantization, _quantized)
     cli.show(found, str)
@@ -136,7 +143,12 @@ def lower_llm(
 
 def _quantized(report: QuantizationReport) -> str:
     """The number of quantized layers, and for those that are not, each reason once."""
+    given = sum(layer.given for layer in report.quantized)
     lines = [f"{report.scheme}: {len(report.quantized)} of {len(report.layers)} layers are quantized"]
+    if given:
+        lines.append(
+            f"  {given} have the integers that they came with, {len(report.quantized) - given} are rounded here"
+        )
     for reason, count in Counter(layer.reason for layer in report.kept).most_common():
         lines.append(f"  {count} stay in float: {reason}")
     return "\n".join(lines)

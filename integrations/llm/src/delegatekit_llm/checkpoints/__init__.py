@@ -1,0 +1,1 @@
+"""Folders whose weights are integers already: a module for each way in which they are packed."""
