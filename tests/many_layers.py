@@ -1,6 +1,6 @@
 """Lowers a stack of many layers whose weights are converted at use, and prints the memory that this takes, in bytes.
 
-`many_layers.py LAYERS SIZE FILE`: the peak over what is in use before; weights are not counted.
+`many_layers.py BACKEND LAYERS SIZE FILE`: the peak over what is in use before; weights are not counted.
 """
 
 from __future__ import annotations
@@ -16,9 +16,16 @@ import torch
 import delegatekit
 from delegatekit_toolkit import later
 
+#: For XNNPACK each layer is a delegate, because of a function that it does not have; for the others all are one.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "xnnpack": {"scheme": "int8-dynamic-int4"},
+    "vulkan": {"scheme": "int4-weight-only"},
+    "coreml": {"scheme": "int4-weight-only", "options": {"target": "ios18"}},
+}
+
 
 class Layer(torch.nn.Module):
-    """A product with a matrix that is stored as bfloat16, and a function that XNNPACK does not have."""
+    """A product with a matrix that is stored as bfloat16, and a function."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -34,20 +41,20 @@ def in_use() -> int:
     return int(line.split()[1]) * 1024
 
 
-def lower(model: torch.nn.Module, size: int, file: str) -> None:
+def lower(backend: str, model: torch.nn.Module, size: int, file: str) -> None:
     """Lower a model of rows of a size with 4-bit weights, which are never in memory together."""
     example = (torch.randn(1, size),)
-    given: dict[str, Any] = {"backend": "xnnpack", "scheme": "int8-dynamic-int4", "progress": False, "deferred": True}
-    delegatekit.lower(
-        delegatekit.quantize(model, [example], **given), example, backends=["xnnpack"], external=True
-    ).save(file)
+    given = {"backend": backend, "progress": False, "deferred": True, **SETTINGS[backend]}
+    options = {backend: SETTINGS[backend].get("options", {})}
+    quantized = delegatekit.quantize(model, [example], **given)
+    delegatekit.lower(quantized, example, backends=[backend], options=options, external=True).save(file)
 
 
-def main(layers: int, size: int, file: str) -> None:
+def main(backend: str, layers: int, size: int, file: str) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     later._ROOM = 0  # type: ignore[misc]
-    lower(torch.nn.Linear(32, 1).eval(), 32, file)  # loads what it needs
+    lower(backend, torch.nn.Linear(32, 1).eval(), 32, file)  # loads what it needs
     model = torch.nn.Sequential(*(Layer(size) for _ in range(layers))).eval()
     before, found, ended = in_use(), [0], threading.Event()
 
@@ -58,11 +65,11 @@ def main(layers: int, size: int, file: str) -> None:
 
     thread = threading.Thread(target=watch)
     thread.start()
-    lower(model, size, file)
+    lower(backend, model, size, file)
     ended.set()
     thread.join()
     print(found[0] - before)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

@@ -17,7 +17,7 @@ from torch import nn
 
 import delegatekit
 from delegatekit import Compiling
-from delegatekit.compiling import cache, packed
+from delegatekit.compiling import cache, packed, service
 from delegatekit.compiling.result import CheckedResult
 from delegatekit.edge.constants import Constants
 from delegatekit.plugins import COMPILED, remembered
@@ -140,6 +140,17 @@ def test_data_of_computed_constants_are_made_again_when_they_are_written(
     monkeypatch.setattr(later, "_ROOM", 4)
     assert lower(module=Wide()).buffer == written
     assert len(calls()) == 3
+
+
+@pytest.mark.parametrize(("much", "count"), [(0, 2), (4 << 20, 1)])
+def test_results_of_many_computed_constants_are_not_kept(
+    much: int, count: int, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = make(more=_VERSION)
+    monkeypatch.setattr(service, "_MUCH", much)
+    first = lower(module=Wide()).buffer
+    assert lower(module=Wide()).buffer == first
+    assert len(calls()) == count
 
 
 def test_a_compiler_that_makes_other_data_each_time_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,19 +225,35 @@ def test_a_large_model_computes_what_it_does_in_memory(family: str, tmp_path: Pa
         assert torch.equal(one, other)
 
 
-def test_a_large_model_gives_the_same_data_file(tmp_path: Path, request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("backend", "scheme", "more"),
+    [
+        ("xnnpack", "int8-dynamic-int4", {}),
+        ("vulkan", "int4-weight-only", {"chunk": 1}),
+        ("vulkan", "int8-weight-only", {}),
+        ("vulkan", None, {}),
+        ("coreml", "int4-weight-only", {"options": {"coreml": {"target": "ios18"}}}),
+        ("coreml", "int8-weight-only", {}),
+        ("coreml", None, {}),
+    ],
+)
+def test_a_large_model_gives_the_same_data_file(
+    backend: str, scheme: str | None, more: Any, tmp_path: Path, request: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     build("llama").bfloat16().save_pretrained(tmp_path / "model")
     monkeypatch.setattr("delegatekit_toolkit.later._ROOM", 0)
-    settings: dict[str, Any] = {"context": 48, "scheme": "int8-dynamic-int4", "embedding_bits": 8, "external": True}
-    one = lower(tmp_path / "model", ["xnnpack"], **settings)
+    settings: dict[str, Any] = {"context": 48, "scheme": scheme, "embedding_bits": 8, "external": True, **more}
+    one = lower(tmp_path / "model", [backend], **settings)
     request.getfixturevalue("mapped")
-    other = lower(tmp_path / "model", ["xnnpack"], **settings)
-    assert one.program.data_files == other.program.data_files
-    assert other.module.quantization == one.module.quantization
+    monkeypatch.setattr("delegatekit_toolkit.spilling._LEAST", 64)
+    other = lower(tmp_path / "model", [backend], **settings)
+    assert other.program.data_files == one.program.data_files
+    assert other.quantization == one.quantization
     other.save(tmp_path / "large.pte")
     assert (tmp_path / "large.ptd").read_bytes() == one.program.data_files[""]
+    inputs = prompt_of(more.get("chunk", 3)), torch.tensor([0])
     with torch.no_grad():
-        assert torch.equal(other.module(prompt_of(3), torch.tensor([0])), one.module(prompt_of(3), torch.tensor([0])))
+        assert torch.equal(other.module(*inputs), one.module(*inputs))
 
 
 @pytest.mark.usefixtures("mapped")

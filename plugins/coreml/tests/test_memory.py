@@ -11,6 +11,7 @@ import torch
 
 import delegatekit
 from delegatekit.edge.constants import Constants
+from delegatekit_api import LoweringError
 
 
 def test_of_layers_with_norms_one_lies_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +35,10 @@ def test_of_layers_with_norms_one_lies_in_memory_at_a_time(monkeypatch: pytest.M
     lowered = delegatekit.lower(model, (x,), backends=["coreml"])
     assert len(delegatekit.report(lowered).methods[0].delegates) == 1
     assert most[0] == 1
+
+
+def test_a_model_beyond_protobufs_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELEGATEKIT_COMPILED", "off")
+    monkeypatch.setattr("delegatekit_coreml.compiler._MOST_MODEL", 100)
+    with pytest.raises(LoweringError, match=r"(?s)the description of the model has \d+ bytes: 100 are the most.*ios18"):
+        delegatekit.lower(torch.nn.Linear(4, 4).eval(), (torch.randn(1, 4),), backends=["coreml"])

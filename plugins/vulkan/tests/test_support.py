@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch.export import Dim
 
+import delegatekit
+from delegatekit.pte.segments import data_size
 from delegatekit_api import OptionError
 from delegatekit_conformance.testkit import lower, refusals
 from delegatekit_vulkan.ir.stock import STOCK, Form
@@ -54,6 +56,20 @@ def test_tensors_beyond_the_buffers_of_a_target_are_refused():
     assert reasons(lambda x: x + 1, X, buffer_limit=47)[0].endswith("has 48 bytes: 47 are the most on phone-large")
     assert reasons(lambda x: x + 1, X, buffer_limit=48) == []
     assert reasons(lambda x: x + 1, X, buffer_limit=24, fp16=True) == []
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("int8-weight-only", 64 * 96), ("int4-weight-only", 64 * 48)])
+def test_weights_are_counted_as_the_integers_that_they_stay(scheme, size):
+    samples = [(torch.randn(2, 96),)]
+    model = delegatekit.quantize(torch.nn.Linear(96, 64).eval(), samples, backend="vulkan", scheme=scheme)
+    assert reasons(model, *samples[0], buffer_limit=size) == []
+    for reason in reasons(model, *samples[0], buffer_limit=size - 1):
+        assert reason.endswith(f"has {size} bytes: {size - 1} are the most on phone-large")
+    program = delegatekit.lower(model, samples[0], backends=["vulkan"], options={"vulkan": {"buffer_limit": size}})
+    assert size in {data_size(item.data) for item in program.image.named_data}
+    changing = ({0: Dim("rows", min=1, max=8)},)
+    kept = reasons(model, *samples[0], dynamic_shapes=changing, buffer_limit=size)
+    assert (kept == []) == (scheme == "int8-weight-only")
 
 
 def test_tensors_beyond_the_textures_of_a_target_are_refused_where_there_must_be_a_texture():

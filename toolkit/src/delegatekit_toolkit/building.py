@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from operator import getitem
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
 
+from .spilling import spilled
 from .support import Row
 
 if TYPE_CHECKING:
     import torch
+    from torch.fx import Node
 
 #: The backend graph's counterpart of a tensor.
 ValueT = TypeVar("ValueT")
@@ -92,8 +94,12 @@ class PartitionBuilder(Generic[ValueT]):
     return in2 * constant(3,)
     """
 
+    #: True if large constants that are computed when they are read go to temporary files, where all are at hand.
+    spills: ClassVar[bool] = False
+
     def __init__(self, program: ProgramView) -> None:
         self.program: Final = program
+        self._spilled: dict[Node, torch.Tensor] = {}
         #: The debug handle of the call that is being lowered.
         self.debug_handle: int | None = None
         self._values: dict[Operand, ValueT] = {}
@@ -123,11 +129,30 @@ class PartitionBuilder(Generic[ValueT]):
         place = _place(operand)
         found = self._values.get(place)
         if found is None:
-            data = place.constant
+            data = self.known(place)
             if data is None:
                 raise LoweringError("is used before it is lowered", where=operand.description)
             found = self._values[place] = self.make_constant(place, data)
         return found
+
+    def known(self, operand: Operand) -> torch.Tensor | None:
+        """The elements of a constant, None if it is none; with `spills` computed ones may be on a file.
+
+        Raises LoweringError if there is no room for the file.
+        """
+        node = operand.node
+        if node in self._spilled:
+            return self._spilled[node]
+        data = operand.constant
+        if self.spills and data is not None and self.program.release(node):
+            data = self._spilled[node] = spilled(data)
+        return data
+
+    def release(self, call: Call) -> None:
+        """Free the constants that a call reads, which were written elsewhere in another form."""
+        for operand in call.operands:
+            if operand.is_constant:
+                self.program.release(operand.node)
 
     def values(self, operands: Iterable[Operand]) -> tuple[ValueT, ...]:
         """The values of several tensors."""

@@ -87,10 +87,10 @@ class Shelf:
     ) -> dict[str, NamedData]:
         """The items by key; those that have no room are made again, by `make`, when they are written.
 
-        Writing raises PluginError, with `where`, if they are other data then.
+        What is on a temporary file needs none. Writing raises PluginError, with `where`, if they are other data then.
         """
         named = {item.key: item for item in items}
-        sizes = {key: _size(item) for key, item in named.items()}
+        sizes = {key: _size(item) for key, item in named.items() if not _is_on_file(item)}
         total = sum(sizes.values())
         if total <= self._room:
             self._room -= total
@@ -110,10 +110,10 @@ class Shelf:
                 told(sizes[key])
             return found.data
 
-        for key, item in named.items():
-            known = _digest(item)
-            later: Any = Later(sizes[key], known, partial(read, key, known))
-            named[key] = replace(item, data=later)
+        for key, nbytes in sizes.items():
+            known = _digest(named[key])
+            later: Any = Later(nbytes, known, partial(read, key, known))
+            named[key] = replace(named[key], data=later)
         return named
 
     def _clean(self, made: int) -> None:
@@ -141,6 +141,12 @@ def zeros(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 def _size(item: NamedData) -> int:
     return len(item.data) if isinstance(item.data, bytes | bytearray) else int(item.data.nbytes)
+
+
+def _is_on_file(item: NamedData) -> bool:
+    from .spilling import is_spilled
+
+    return hasattr(item.data, "untyped_storage") and is_spilled(item.data)
 
 
 def _digest(item: NamedData) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Final
 
 from delegatekit_toolkit.later import Shelf
 
@@ -13,6 +14,9 @@ from .cache import Cache, keys_of
 from .isolation import Isolation
 from .result import CheckedResult
 from .task import Task
+
+#: Results of more computed constants are not cached: they would be in memory.
+_MUCH: Final = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Compiler:
         self, task: Task, isolation: Isolation | None, cache: Cache | None, threads: ThreadPoolExecutor, shelf: Shelf
     ) -> Callable[[], list[CheckedResult]]:
         """Start a task, if it needs a process; the returned future has its results."""
-        keys = None if cache is None else keys_of(task)
+        keys = None if cache is None or task.release() > _MUCH else keys_of(task)
         if cache is not None and keys is not None:
             kept = [cache.find(key, constants) for key, constants in keys]
             found = [item for item in kept if item is not None]

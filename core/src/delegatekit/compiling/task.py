@@ -33,18 +33,22 @@ class Task:
         """The results of compiling in this process. Raises whatever the backend raises."""
         return compile_here(self.backend, self.programs, self.options, self.places)
 
+    def release(self) -> int:
+        """Free the computed constants. Returns their bytes."""
+        views = [item.view for item in self.programs]
+        return sum(view.operand(node).value.nbytes for view in views for node in view.constants if view.release(node))
+
     def released(self, results: Sequence[CheckedResult], shelf: Shelf) -> list[CheckedResult]:
         """Results of this process, after which no computed constant stays in memory.
 
         Those may be more than memory holds, and so may what is made of them: that is made again when it is written.
         """
-        computed = [view.release(node) for view in (item.view for item in self.programs) for node in view.constants]
-        if not any(computed):
+        if not self.release():
             return list(results)
 
         def again() -> list[NamedData]:
             made = self.compile_here()
-            self.released([], shelf)
+            self.release()
             return [item for result in made for item in result.named_data]
 
         items = (item for result in results for item in result.named_data)

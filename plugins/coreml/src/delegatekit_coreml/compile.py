@@ -107,7 +107,7 @@ def _package(functions: dict[str, Any], lowered: Mapping[str, _Lowered], options
     features = {name: {key: value.feature for key, value in item.inputs.items()} for name, item in lowered.items()}
     model, weights = model_of(functions, TARGETS[options.target], features)
     methods = {name: item.names for name, item in lowered.items()}
-    return Package(memoryview(model), memoryview(weights), methods=methods)
+    return Package(memoryview(model), weights, methods=methods)
 
 
 def _result(

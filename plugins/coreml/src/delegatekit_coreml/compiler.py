@@ -10,6 +10,7 @@ from typing import Any
 
 from delegatekit_api import LoweringError
 from delegatekit_toolkit.scratch import scratch
+from delegatekit_toolkit.spilling import mapped
 
 from .ir.builder import program_of
 from .ir.program import Feature
@@ -18,15 +19,18 @@ from .targets import Target
 _EXPORTER = "coremltools.converters.mil.backend.mil.load"
 #: Constants of this many bytes justify a garbage collection, which takes a third of a second.
 _MUCH = 1 << 26
+#: Bytes of a message of protobuf.
+_MOST_MODEL = (1 << 31) - 1
 
 
 def model_of(
     functions: dict[str, Any], target: Target, features: Mapping[str, Mapping[str, Feature]]
-) -> tuple[bytes, bytes]:
+) -> tuple[bytes, memoryview]:
     """The files that coremltools writes for a program of functions: model and weights (empty if it has none).
 
     The program is written without passes over it. `features` are the inputs of each function. The functions are
-    consumed: without other references to them, their constants are freed while the weights are in memory.
+    consumed: without other references to them, their constants are freed when the weights are written. These stay on
+    their file, which has no name any more.
 
     Raises LoweringError if coremltools refuses the program.
     """
@@ -44,11 +48,17 @@ def model_of(
         size = file.stat().st_size if file.exists() else 0
         if size > _MUCH:
             gc.collect()  # operations and values refer to each other
-        weights = file.read_bytes() if size else b""
+        weights = mapped(file, size).numpy().data if size else memoryview(b"")
     described = {item.name: item.input for item in model.description.functions}
     for name, inputs in features.items():
         for item in described.get(name, model.description.input):
             _write_shapes(item.type.multiArrayType, inputs[item.name])
+    if model.ByteSize() > _MOST_MODEL:
+        raise LoweringError(
+            f"the description of the model has {model.ByteSize()} bytes: {_MOST_MODEL} are the most, without weights",
+            where="Core ML",
+            hint="constants of integers stand in it below target=ios18",
+        )
     return model.SerializeToString(deterministic=True), weights
 
 

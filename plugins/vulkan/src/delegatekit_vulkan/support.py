@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from delegatekit_api import Call, ProgramView, Verdict
+from delegatekit_api import Call, Operand, ProgramView, Verdict
 from delegatekit_toolkit.dtypes import dtype_name
 from delegatekit_toolkit.fewer_axes import FewerAxes
 from delegatekit_toolkit.narrowing import narrow_constants, wide_number
@@ -20,8 +20,9 @@ from delegatekit_toolkit.sizes import Dynamic, largest, smallest
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
 from delegatekit_toolkit.symbols import is_bounded, shape_of
 
-from .ir.stock import SIZE_FUNCTIONS, STOCK, StockOperator
+from .ir.stock import LINEAR, SIZE_FUNCTIONS, STOCK, StockOperator
 from .ir.types import BUFFER_RANK, TEXTURE_RANK, Storage, device_type
+from .ir.weights import integer_bytes
 from .operators import (
     convolution,
     elementwise,
@@ -225,14 +226,28 @@ class VulkanPartitioner(TablePartitioner):
         return self._too_many_bytes(state.name, initial.numel(), initial.dtype)
 
     def _too_many_bytes(self, name: str, elements: int, dtype: torch.dtype) -> str | None:
-        size = elements * device_type(dtype, half=self._options.fp16).bytes
+        return self._too_many(name, elements * device_type(dtype, half=self._options.fp16).bytes)
+
+    def _too_many(self, name: str, size: int) -> str | None:
         if size > self._buffer:
             return f"{name} has {size} bytes: {self._buffer} are the most on {self._options.target}"
         return None
 
+    def _kept_bytes(self, item: Operand) -> int | None:
+        """Bytes of a weight that linear layers read as integers, or of these; None for other tensors."""
+        weight = next((call.result for call in item.users), item) if item.is_constant else item
+        own = weight.quantization if weight.is_known else None
+        readers = weight.users
+        if own is None or not readers or any(call.operator != LINEAR or call["weight"] != weight for call in readers):
+            return None
+        fixed = not any(call["input"].is_dynamic for call in readers)
+        return integer_bytes(own, tuple(weight.shape), fixed=fixed, half=self._options.fp16)
+
     def _too_large(self, call: Call) -> str | None:
         for item in call.tensors:
             reason = self._too_many_bytes(item.name, math.prod(map(largest, shape_of(item))), item.dtype)
+            if reason is not None and (kept := self._kept_bytes(item)) is not None:
+                reason = self._too_many(item.name, kept)
             if reason is not None:
                 return reason
         for facts in _stock(call):

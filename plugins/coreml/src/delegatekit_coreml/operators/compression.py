@@ -59,9 +59,9 @@ def weight_of(b: ProgramBuilder, call: Call) -> Var:
         # The other weights have a row for each channel of the result.
         rows = call.operator != _CONVOLUTION or not call["transposed"]
         form = ("palettize", b.datatype(data.dtype), rows)
-        return b.packed(data, form, lambda: _palettized(b, data.detach(), rows))
+        return b.packed(operand, form, lambda data: _palettized(b, data, rows))
     if options.prune:
-        return b.packed(data, ("prune", b.datatype(data.dtype)), lambda: _pruned(b, data.detach(), options.prune))
+        return b.packed(operand, ("prune", b.datatype(data.dtype)), lambda data: _pruned(b, data, options.prune))
     return b.value(operand)
 
 
@@ -102,11 +102,11 @@ def _palettized(b: ProgramBuilder, data: torch.Tensor, rows_are_channels: bool) 
     if b.target < IOS18:
         return b.call(
             "constexpr_lut_to_dense",
-            indices=packed_bits(found.numpy().reshape(-1), bits),
+            indices=b.stored(packed_bits(found.numpy().reshape(-1), bits)),
             lut=lut.reshape(-1),
             shape=np.array(shape, dtype=np.uint32),
         )
-    indices = b.narrow_integers(found.numpy().reshape(shape), BY_NAME[f"uint{bits}"])
+    indices = b.stored(found.numpy().reshape(shape), BY_NAME[f"uint{bits}"])
     made = b.call(
         "constexpr_lut_to_dense", indices=indices, lut=lut.reshape(groups, *[1] * (len(shape) - 1), 1 << bits, 1)
     )
@@ -178,5 +178,5 @@ def _pruned(b: ProgramBuilder, data: torch.Tensor, share: float) -> Var:
             mask=packed_bits(kept.numpy(), 1),
             shape=np.array(data.shape, dtype=np.uint32),
         )
-    mask = b.narrow_integers(kept.reshape(data.shape).numpy(), DataType.UINT1)
+    mask = b.stored(kept.reshape(data.shape).numpy(), DataType.UINT1)
     return b.call("constexpr_sparse_to_dense", nonzero_data=numbers, mask=mask)

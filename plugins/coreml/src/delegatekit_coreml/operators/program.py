@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import numpy as np
 import torch
 from torch.fx import Node
 
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
 from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
 from delegatekit_toolkit.content import storage_key
+from delegatekit_toolkit.spilling import spilled
 from delegatekit_toolkit.support import Row
 
 from ..ir.builder import HALF_MAX, FunctionBuilder, Var, datatype_of, number, numbers
@@ -40,6 +42,7 @@ class ProgramBuilder(PartitionBuilder[Var]):
         self.outputs: Final[list[Var]] = []
         self.handles: Final = DebugHandles()
         self._function = function
+        self._spills = any(program.release(node) for node in program.constants)
         self._constants: Merging[Var] = Merging()
         #: What constants were made of: as long as it lives, nothing else has its address.
         self._sources: list[torch.Tensor] = []
@@ -146,9 +149,12 @@ class ProgramBuilder(PartitionBuilder[Var]):
         datatype = self.datatype(data.dtype)
 
         def make() -> Var:
+            array = device_array(data, datatype)
             if released is None:
                 self._sources.append(data)
-            made = self._function.constant(device_array(data, datatype))
+            else:
+                array = spilled_array(array)
+            made = self._function.constant(array)
             self._fixed.add(made.name)
             return made
 
@@ -158,14 +164,22 @@ class ProgramBuilder(PartitionBuilder[Var]):
         """A number as an argument beside values of this type."""
         return number(value, datatype)
 
-    def packed(self, data: torch.Tensor, form: Hashable, make: Callable[[], Var]) -> Var:
-        """A constant in a form that the device unpacks, made once for equal memory."""
+    def packed(self, operand: Operand, form: Hashable, make: Callable[[torch.Tensor], Var]) -> Var:
+        """A constant in a form that the device unpacks, made once for equal memory, or for a node that is released."""
+        data = operand.constant
+        assert data is not None
+        if self.program.release(operand.node):
+            return self._constants.once((form, operand.node), lambda: make(data.detach()))
         self._sources.append(data)
-        return self._constants.once((form, storage_key(data)), make)
+        return self._constants.once((form, storage_key(data)), lambda: make(data.detach()))
 
-    def narrow_integers(self, integers: Any, datatype: DataType = DataType.INT4) -> Any:
-        """An array of integers in a type of MIL with less than 8 bits."""
-        return self._function.narrow(integers, datatype)
+    def stored(self, data: np.ndarray[Any, Any], datatype: DataType | None = None) -> np.ndarray[Any, Any]:
+        """An array for the file; integers in a type of MIL with less than 8 bits if one is given.
+
+        It is on a temporary file if the program's large constants are computed one by one.
+        """
+        found = data if datatype is None else self._function.narrow(data, datatype)
+        return spilled_array(found) if self._spills else found
 
     def cast(self, value: Var, datatype: DataType) -> Var:
         """A value in another type; itself if it has it."""
@@ -198,6 +212,15 @@ def device_array(data: torch.Tensor, datatype: DataType) -> Any:
         elements = torch.where(elements.isfinite(), elements.clamp(-HALF_MAX, HALF_MAX), elements)
     array = elements.to(datatype.torch).contiguous().numpy()
     return array if array.ndim else array[()]
+
+
+def spilled_array(array: Any) -> Any:
+    """The same numbers, on a temporary file if they are many. Raises LoweringError as `spilled`."""
+    if not isinstance(array, np.ndarray):
+        return array
+    # A type of numpy may stand for one of MIL, which tensors do not have.
+    integers = np.dtype(f"i{array.itemsize}")
+    return spilled(torch.from_numpy(array.view(integers))).numpy().view(array.dtype)
 
 
 def _fits_half(elements: torch.Tensor) -> bool:

@@ -36,8 +36,8 @@ _LEAST_SCALE: Final = 2.0**-16
 
 def _dequantize(b: ProgramBuilder, call: Call) -> Var:
     source = call["input"]
-    if source.constant is not None:
-        return _constant(b, call, source.constant)
+    if source.is_constant:
+        return b.packed(source, ("quantized", call.node), lambda data: _constant(b, call, data))
     quantization = call.quantization
     assert quantization is not None
     more = _zero_point(quantization.zero_point, source.dtype_name)
@@ -51,8 +51,10 @@ def _constant(b: ProgramBuilder, call: Call, integers: torch.Tensor) -> Var:
     quantization = call.quantization
     assert quantization is not None
     datatype = b.result_type(call)
+    b.release(call)
     scale, zero = (torch.as_tensor(item).detach() for item in (quantization.scale, quantization.zero_point))
-    data = np.ascontiguousarray(integers.numpy())
+    narrow = DataType.INT4 if b.target >= IOS18 and _is_narrow(call) else None
+    data = b.stored(np.ascontiguousarray(integers.numpy()), narrow)
     if b.target < IOS18:
         return b.call(
             "constexpr_affine_dequantize",
@@ -63,12 +65,11 @@ def _constant(b: ProgramBuilder, call: Call, integers: torch.Tensor) -> Var:
         )
     shapes = _block_shape(call)
     arguments: dict[str, Any] = {
-        "data": b.narrow_integers(data) if _is_narrow(call) else data,
-        "scale": _array(scale.reshape(shapes), _numpy(datatype)),
+        "data": data,
+        "scale": b.stored(_array(scale.reshape(shapes), _numpy(datatype))),
     }
     if not quantization.is_symmetric:
-        offset = _array(zero.reshape(shapes), data.dtype)
-        arguments["offset"] = b.narrow_integers(offset) if _is_narrow(call) else offset
+        arguments["offset"] = b.stored(_array(zero.reshape(shapes), integers.numpy().dtype), narrow)
     return b.call("constexpr_blockwise_shift_scale", **arguments)
 
 

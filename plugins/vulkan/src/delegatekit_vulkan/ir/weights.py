@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
 from delegatekit_toolkit.quantized import numbers_of, pack_nibbles
+from delegatekit_toolkit.spilling import spilled_like
 
 from .graph import HALF_MAX, Argument, Node, Tensor, constant
 from .stock import INT8_CONVOLUTION, INT8_DEPTHWISE, INT8_POINTWISE, INT8_TRANSPOSED
 
+if TYPE_CHECKING:
+    from delegatekit_api.schemes import Quantization
+
 #: Constants of 4 bits have rows of multiples of this many elements.
 _NIBBLE_STEP: Final = 8
+#: Elements that are added up at a time.
+_AT_ONCE: Final = 1 << 20
 #: The smallest normal float16 number.
 _HALF_NORMAL: Final = 2.0**-14
 
@@ -24,7 +30,9 @@ def to_numbers(tensor: Tensor) -> None:
     own, data = tensor.integers, tensor.data
     if own is None or data is None:
         return
-    tensor.data = constant(numbers_of(data, own).to(tensor.staging.torch), half=tensor.datatype != tensor.staging).data
+    made = constant(numbers_of(data, own).to(tensor.staging.torch), half=tensor.datatype != tensor.staging).data
+    assert made is not None
+    tensor.data = spilled_like(data, made)
     tensor.integers = None
 
 
@@ -125,19 +133,43 @@ class GroupedWeight:
     group: int
 
 
+def group_of(own: Quantization, shape: tuple[int, ...]) -> int | None:
+    """The size of the groups in which integers (rows, columns) are read as 4 bits; None if they are not."""
+    if len(shape) != 2 or not own.is_symmetric or own.minimum < -8 or own.maximum > 7:
+        return None
+    if not isinstance(own.scale, torch.Tensor) or (own.group is None and own.axis != 0):
+        return None
+    group = shape[1] if own.group is None else own.group
+    return None if shape[1] % 4 or group % 4 else group
+
+
+def integer_bytes(own: Quantization, shape: tuple[int, ...], *, fixed: bool, half: bool) -> int | None:
+    """Bytes of a linear layer's weight (rows, columns) that it reads as integers; None if it reads numbers.
+
+    `fixed` is whether the layer has the same sizes in every call.
+    """
+    if own.dtype is not torch.int8 or len(shape) != 2 or not holds(torch.as_tensor(own.scale).detach(), half=half):
+        return None
+    if fixed and group_of(own, shape) is not None:
+        return shape[0] * (-(-shape[1] // _NIBBLE_STEP) * _NIBBLE_STEP // 2)
+    return math.prod(shape) if own.is_symmetric and own.group is None and own.axis in (None, 0) else None
+
+
 def grouped_weight(weight: Tensor) -> GroupedWeight | None:
     """The 4-bit form; None unless it is a matrix of integers -8 to 7, symmetric, with scales for groups or rows."""
     own, data = weight.integers, weight.data
-    if own is None or data is None or data.dtype is not torch.int8 or data.dim() != 2 or not own.is_symmetric:
+    if own is None or data is None or data.dtype is not torch.int8:
         return None
-    if own.minimum < -8 or own.maximum > 7 or not isinstance(own.scale, torch.Tensor):
+    group = group_of(own, tuple(data.shape))
+    if group is None:
         return None
-    rows, columns = data.shape
-    group = columns if own.group is None else own.group
-    if own.group is None and own.axis != 0:
-        return None
-    if columns % 4 or group % 4:
-        return None
+    rows = data.shape[0]
+    assert isinstance(own.scale, torch.Tensor)
     scales = own.scale.detach().float().reshape(rows, -1).t()
-    sums = data.reshape(rows, -1, group).sum(2).t()
-    return GroupedWeight(pack_nibbles(data, _NIBBLE_STEP), scales, aligned(sums.to(torch.int32), 8), group)
+    sums = torch.empty(rows, data.shape[1] // group, dtype=torch.int32)
+    step = max(1, _AT_ONCE // data.shape[1])  # PyTorch adds up copies as int64: of a few rows at a time
+    for start in range(0, rows, step):
+        part = data[start : start + step]
+        sums[start : start + step] = part.reshape(len(part), -1, group).sum(2)
+    packed = pack_nibbles(data, _NIBBLE_STEP)
+    return GroupedWeight(*(spilled_like(data, item) for item in (packed, scales, aligned(sums.t(), 8))), group)

@@ -35,6 +35,8 @@ Made: TypeAlias = "Tensor | tuple[Tensor, ...]"
 class ProgramBuilder(PartitionBuilder[Tensor]):
     """Writes calls of the runtime's operators."""
 
+    spills = True
+
     def __init__(self, program: ProgramView, options: VulkanOptions) -> None:
         super().__init__(program)
         self.options: Final = options

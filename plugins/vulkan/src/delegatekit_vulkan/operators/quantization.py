@@ -76,8 +76,9 @@ def _parameters(call: Call) -> tuple[Argument, ...]:
 
 
 def _constant_integers(b: ProgramBuilder, call: Call) -> Tensor:
-    data, quantization = call["input"].constant, call.quantization
+    data, quantization = b.known(call["input"]), call.quantization
     assert data is not None and quantization is not None
+    b.release(call)
     return b.integers(data, quantization, b.result_type(call))
 
 

@@ -79,8 +79,8 @@ class _Layers:
         weight = node.arguments[1] if node.operator == LINEAR else None
         if not isinstance(weight, Tensor) or weight.integers is None:
             return [node]
-        grouped = grouped_weight(weight)
-        if grouped is not None and not dynamic_count(_input(node).shape) and holds(grouped.scales, half=self._half):
+        grouped = None if dynamic_count(_input(node).shape) else grouped_weight(weight)
+        if grouped is not None and holds(grouped.scales, half=self._half):
             return self._of_four_bits(node, grouped)
         found = channel_weights(weight, 0)
         if found is not None and holds(found[1], half=self._half):
