@@ -238,7 +238,7 @@ class IntegerLinear(torch.nn.Module):
         found = torch.nn.functional.linear(inputs, weight, self.bias)
         if self.shifts is None:
             return found
-        sums = inputs.unflatten(-1, (-1, self.group)).sum(-1)
+        sums = inputs.reshape(*inputs.shape[:-1], -1, self.group).sum(-1)
         return found - torch.nn.functional.linear(sums, self.shifts)
 
     def subtract_zeros(self, scale_dtype: torch.dtype) -> None:

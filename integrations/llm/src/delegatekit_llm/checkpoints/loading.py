@@ -78,7 +78,7 @@ class _Loader(HfQuantizer):
             if name.endswith(f".{kind.KEY}"):
                 layers[name.removesuffix(f".{kind.KEY}")] = {}
         for name, found in plan.stored.items():
-            path, _, leaf = name.rpartition(".")
+            path, leaf = name.rpartition(".")[::2]
             if path in layers:
                 layers[path][leaf] = found
         if not layers:
