@@ -147,7 +147,7 @@ def test_results_of_many_computed_constants_are_not_kept(
     much: int, count: int, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = make(more=_VERSION)
-    monkeypatch.setattr(service, "_MUCH", much)
+    monkeypatch.setattr(service, "LARGEST_CACHED", much)
     first = lower(module=Wide()).buffer
     assert lower(module=Wide()).buffer == first
     assert len(calls()) == count

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Bytes of the data of all makers that stay in memory.
 _ROOM: Final = 64 << 20
+#: Bytes of computed constants whose results are cached, at most: others would be in memory with what is made of them.
+LARGEST_CACHED: Final = 512 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +148,8 @@ def _size(item: NamedData) -> int:
 def _is_on_file(item: NamedData) -> bool:
     from .spilling import is_spilled
 
-    return hasattr(item.data, "untyped_storage") and is_spilled(item.data)
+    data: Any = item.data
+    return hasattr(data, "untyped_storage") and is_spilled(data)
 
 
 def _digest(item: NamedData) -> bytes:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     import torch
 
 #: Fewer bytes stay in memory: a file takes a part of a millisecond.
-_LEAST: Final = 1 << 20
+_LEAST: Final = 1 << 18
 #: Systems that remove a file while it is mapped.
 _REMOVES: Final = os.name == "posix"
 
 
 def spilled(data: torch.Tensor) -> torch.Tensor:
-    """The same elements on a temporary file, contiguous; the tensor itself if it is on one, or has less than 1 MiB.
+    """The same elements on a temporary file, contiguous; the tensor itself if it is on one, or has less than 256 KiB.
 
     Raises LoweringError if the folder of temporary files (`TMPDIR`) has no room.
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
 
-from delegatekit_toolkit.later import Shelf
+from delegatekit_toolkit.later import LARGEST_CACHED, Shelf
 
 from ..errors.misuse import WrongArgumentError
 from .cache import Cache, keys_of
 from .isolation import Isolation
 from .result import CheckedResult
 from .task import Task
-
-#: Results of more computed constants are not cached: they would be in memory.
-_MUCH: Final = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -61,12 +57,10 @@ class Compiler:
         cache = Cache.of_user() if self.settings.cache else None
         isolation = Isolation(self.settings.seconds, self.settings.memory)
         shelf = Shelf()
-        apart = [self._isolated(task, len(tasks)) for task in tasks]
+        apart = [isolation if self._isolated(task, len(tasks)) else None for task in tasks]
         threads = ThreadPoolExecutor(self.settings.jobs, thread_name_prefix="compile")
         try:
-            waiting: list[Callable[[], list[CheckedResult]]] = []
-            for task, isolated in zip(tasks, apart, strict=True):
-                waiting.append(self._start(task, isolation if isolated else None, cache, threads, shelf))
+            waiting = [self._start(*item, cache, threads, shelf) for item in zip(tasks, apart, strict=True)]
             for result in waiting:
                 yield result()
         finally:
@@ -77,15 +71,13 @@ class Compiler:
         self, task: Task, isolation: Isolation | None, cache: Cache | None, threads: ThreadPoolExecutor, shelf: Shelf
     ) -> Callable[[], list[CheckedResult]]:
         """Start a task, if it needs a process; the returned future has its results."""
-        keys = None if cache is None or task.release() > _MUCH else keys_of(task)
+        keys = None if cache is None or task.release() > LARGEST_CACHED else keys_of(task)
         if cache is not None and keys is not None:
             kept = [cache.find(key, constants) for key, constants in keys]
             found = [item for item in kept if item is not None]
             if len(found) == len(kept):
                 return lambda: found
-        future: Future[list[CheckedResult]] | None = None
-        if isolation is not None:
-            future = threads.submit(isolation.compile, task)
+        future = None if isolation is None else threads.submit(isolation.compile, task)
 
         def finish() -> list[CheckedResult]:
             results = task.compile_here() if future is None else future.result()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Constants of 4 bits have rows of multiples of this many elements.
 _NIBBLE_STEP: Final = 8
 #: Elements that are added up at a time.
-_AT_ONCE: Final = 1 << 20
+_AT_ONCE: Final = 1 << 18
 #: The smallest normal float16 number.
 _HALF_NORMAL: Final = 2.0**-14
 
@@ -172,4 +172,6 @@ def grouped_weight(weight: Tensor) -> GroupedWeight | None:
         part = data[start : start + step]
         sums[start : start + step] = part.reshape(len(part), -1, group).sum(2)
     packed = pack_nibbles(data, _NIBBLE_STEP)
-    return GroupedWeight(*(spilled_like(data, item) for item in (packed, scales, aligned(sums.t(), 8))), group)
+    parts = (packed, scales, aligned(sums.t(), 8))
+    packed, scales, sums = (spilled_like(data, item) for item in parts)
+    return GroupedWeight(packed, scales, sums, group)
