@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Final
 
+from delegatekit.errors.misuse import WrongArgumentError
 from delegatekit.pte.writer import data_paths
 from delegatekit.reading import open_program
 from delegatekit_api import ExecutionError, FormatError, PluginError, RuntimeUnavailableError
@@ -24,6 +25,7 @@ from delegatekit_toolkit.processes import ending, guarded, search_path, stop
 
 from .fixed import DECODE, PREFILL
 from .generation import speed_of
+from .vocabulary import Vocabulary
 
 #: The begin of the line with the times, which follows the text.
 _TIMES: Final = b"\nPyTorchObserver "
@@ -59,14 +61,14 @@ def stream(
     """The text that ExecuTorch's runner generates, as it comes; `told` is called with its times at the end.
 
     Backends whose delegates ExecuTorch's wheel does not have run by `delegatekit-executorch`, if that is installed.
-    Raises RuntimeUnavailableError without `executorch` and for a file of two methods, and ExecutionError with the end
-    of the runner's log if it fails.
+    Raises RuntimeUnavailableError without `executorch` and for a file of two methods, WrongArgumentError for a prompt
+    that leaves no place in the context, and ExecutionError with the end of the runner's log if it fails.
     """
     if find_spec("executorch") is None:
         raise RuntimeUnavailableError(
             "ExecuTorch is not installed", where="--stock", hint="pip install 'delegatekit-llm[stock]'"
         )
-    _check_method(file)
+    _check(file, tokenizer, prompt)
     order: dict[str, Any] = {"file": str(file), "tokenizer": str(tokenizer), "prompt": prompt}
     order |= {"tokens": tokens, "temperature": temperature, "data": _data_of(file)}
     with tempfile.TemporaryFile() as log:
@@ -96,8 +98,8 @@ def stream(
         told(StockGeneration(times))
 
 
-def _check_method(file: Path) -> None:
-    """Refuse a file that the runner would crash with; what cannot be read is left to it."""
+def _check(file: Path, tokenizer: Path, prompt: str) -> None:
+    """Refuse a file and a prompt that the runner would fail with; what cannot be read is left to it."""
     with suppress(FormatError):
         methods = open_program(file).methods
         if PREFILL in methods:
@@ -112,6 +114,15 @@ def _check_method(file: Path) -> None:
                 where=str(file),
                 hint="an encoder and a decoder run in its C++ runner for speech (extension/asr), or without --stock",
             )
+        if (told := methods.get("get_max_context_len")) is not None:
+            context = told.values[told.outputs[0]].content
+            count = len(Vocabulary(tokenizer).encode(prompt))
+            if isinstance(context, int) and count >= context:
+                raise WrongArgumentError(
+                    f"the prompt has {count} tokens, and the context {context}: the runner takes less",
+                    where=str(file),
+                    hint="shorten it, or lower the model with a larger --context",
+                )
 
 
 def _until_times(output: IO[bytes] | None) -> Generator[str, None, dict[str, Any] | None]:
@@ -166,7 +177,10 @@ def main() -> None:
 
     runner = TextLLMRunner(order["file"], order["tokenizer"], *([order["data"]] if order["data"] else []))
     settings = GenerationConfig(max_new_tokens=order["tokens"], temperature=order["temperature"], echo=False)
-    runner.generate(order["prompt"], settings)
+    try:
+        runner.generate(order["prompt"], settings)
+    except RuntimeError as error:  # its log, which ends with this, says why
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

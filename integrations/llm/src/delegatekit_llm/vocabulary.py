@@ -108,5 +108,15 @@ class GrowingText:
         return self._vocabulary.decode(self._tokens[self._start :])[len(before) :]
 
 
+def text_in(data: bytes, where: str) -> str:
+    """The text of a file. Raises FormatError if it is not UTF-8."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"is not a text in UTF-8: byte {error.start} is {data[error.start]:#04x}", where=where
+        ) from error
+
+
 def _text(token: Any) -> str:
     return str(token["content"]) if isinstance(token, dict) else str(token)

@@ -28,7 +28,9 @@ def generate(
         float,
         typer.Option(min=0.0, max=1.0, help="Draw from the likeliest tokens that have this probability together."),
     ] = 1.0,
-    seed: cli.SeedOption = 0,
+    seed: Annotated[
+        int, typer.Option(min=-(2**63), max=2**64 - 1, help="Seed of what is drawn: the same one draws the same text.")
+    ] = 0,
     stop: Annotated[list[str], typer.Option(help="A token that ends the text, besides the model's own; repeat.")] = [],  # noqa: B006
     start: Annotated[
         list[str], typer.Option(help="A token that the decoder behind an encoder begins with; repeat.")
@@ -40,15 +42,17 @@ def generate(
     from ..audio import spectrogram
     from ..generation import Generator, Sampling
     from ..stock import stream
-    from ..vocabulary import Vocabulary
+    from ..vocabulary import Vocabulary, text_in
 
-    if stock and (stop or start or top_p != 1.0 or seed):
+    wanted = {"--stop": stop, "--start": start, "--top-p": top_p != 1.0, "--seed": seed}
+    if stock and any(wanted.values()):
+        without = " and no ".join(name for name, given in wanted.items() if given)
         cli.usage(
-            "ExecuTorch's runner has no --stop, --start, --top-p and --seed",
-            "leave them out, or leave --stock out",
+            f"ExecuTorch's runner has no {without}",
+            f"leave {'it' if len(without.split()) == 1 else 'them'} out, or leave --stock out",
         )
     place = file.with_name("tokenizer.json") if tokenizer is None else tokenizer
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = text_in(sys.stdin.buffer.read(), "stdin") if prompt == "-" else prompt
     if chat:
         text = Vocabulary(place).chat(text)
     told: list[object] = []
