@@ -205,8 +205,9 @@ def test_executorchs_runner_is_kept_from_it(fixed_file: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"methods": ["prefill"]}, "methods are prefill"),
+        ({"methods": ["prefill"]}, "methods: cannot be prefill"),
         ({"methods": METHODS, "chunk": 1}, "chunk is 1"),
+        ({"group_size": 16}, "group_size is 16, and no scheme is there"),
         ({"methods": METHODS, "fused": True}, "fused attention sees all tokens of a call"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -169,13 +170,28 @@ def test_commands_refuse_what_they_cannot_do(cli: Any, folder: Path, file: Path,
         "context is 4096, more than" in cli("lower-llm", str(folder), "-b", "xnnpack", "--context", "4096", code=2).err
     )
     assert not list(tmp_path.glob("*/*.pte"))
-    assert (
-        "no --stop, --start, --top-p and --seed"
-        in cli("generate", str(file), "a", "--stock", "--seed", "1", code=2).err
-    )
+    assert "runner has no --seed" in cli("generate", str(file), "a", "--stock", "--seed", "1", code=2).err
+    said = cli("generate", str(file), "a" * 96, "--stock", code=2).err
+    assert "the prompt has 96 tokens, and the context 96" in said
+    (tmp_path / "text.txt").write_bytes(b"a\xff")
+    lowering = ("lower-llm", str(folder), "-b", "qnn", "--scheme", "16a4w", "--calibration")
+    assert "text.txt: is not a text in UTF-8: byte 1" in cli(*lowering, str(tmp_path / "text.txt"), code=1).err
     other = tmp_path / "other.pte"
     other.write_bytes(file.read_bytes())
     assert "there is no tokenizer" in cli("generate", str(other), "a", code=2).err
+
+
+def test_a_folder_without_a_tokenizer_is_told(cli: Any, folder: Path, tmp_path: Path) -> None:
+    bare = shutil.copytree(folder, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer*"))
+    told = cli("lower-llm", str(bare), "-b", "xnnpack", "--context", "16", "-o", "bare.pte").out
+    assert "has no tokenizer.json" in told and "bare.pte 'Once upon a time' --tokenizer FILE" in told
+
+
+def test_bits_of_the_embedding_are_told(cli: Any, folder: Path) -> None:
+    lowering = ("lower-llm", str(folder), "-b", "xnnpack", "--context", "16", "--scheme", "int8-dynamic-int4")
+    told = cli(*lowering, "--embedding-bits", "8").out
+    assert "22 of 28 layers are quantized" in told and "the embedding has integers of 8 bits" in told
+    assert "no rule for embedding" not in told
 
 
 def test_the_six_lines_of_the_page_generate(

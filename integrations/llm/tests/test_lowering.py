@@ -274,3 +274,21 @@ def test_a_large_model_with_a_damaged_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"not one")
     with pytest.raises(FormatError, match="cannot be read"):
         load_model(tmp_path, load_config(tmp_path))
+
+
+def test_a_configuration_of_another_model_is_told(tmp_path: Path) -> None:
+    build("llama").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+
+    def change(**changes: int) -> None:
+        (tmp_path / "config.json").write_text(json.dumps(config | changes), "utf-8")
+
+    change(num_hidden_layers=2)
+    (told,) = lower(tmp_path, ["xnnpack"], context=16).told
+    assert told.startswith("9 weights of the folder are not in the model") and "model.layers.2." in told
+    change(intermediate_size=80)
+    with pytest.raises(FormatError, match=r"have other sizes.*has \(64, 96\), not \(64, 80\)"):
+        lower(tmp_path, ["xnnpack"], context=16)
+    change(num_hidden_layers="three")  # type: ignore[arg-type]
+    with pytest.raises(FormatError, match="expected int, got str"):
+        lower(tmp_path, ["xnnpack"], context=16)

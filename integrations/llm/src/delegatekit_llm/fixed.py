@@ -82,7 +82,7 @@ def is_fixed(methods: Sequence[str] | None, chunk: int | None, *, fused: bool, w
         found = wanted and chunk != 1
     elif set(methods) not in ({FORWARD}, {PREFILL, DECODE}):
         raise WrongArgumentError(
-            f"methods are {', '.join(methods)}", where="methods", hint=f"{FORWARD}, or {PREFILL} and {DECODE}"
+            f"cannot be {', '.join(methods)}", where="methods", hint=f"{FORWARD}, or {PREFILL} and {DECODE}"
         )
     else:
         found = PREFILL in methods

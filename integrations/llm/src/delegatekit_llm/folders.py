@@ -7,11 +7,12 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Final
 
 import torch
 
-from delegatekit.errors.misuse import MissingFileError, WrongArgumentError
+from delegatekit.errors.misuse import MissingFileError, OutputError, WrongArgumentError
 from delegatekit_api import DelegateKitError, FormatError
 
 from .checkpoints.formats import Packing, packing_of
@@ -32,6 +33,8 @@ BESIDE: Final = (
 CONFIG: Final = "config.json"
 #: Bytes of the header of a safetensors file, at most, after the 8 that tell them.
 _HEADER: Final = 100_000_000
+#: Characters of an error of transformers, at most.
+_LONGEST: Final = 400
 _DTYPES: Final = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -108,9 +111,19 @@ def load_model(folder: Path, config: Any, dtype: str = "float32") -> torch.nn.Mo
             dtype=mapped or _DTYPES[dtype],
             local_files_only=True,
             use_safetensors=True,
+            # Refused below, with the names: transformers' error points to a report in its log.
+            ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
     model, told = loaded
+    if other := sorted(told["mismatched_keys"], key=str):
+        name, size, wanted = other[0]
+        first = f"{name} has {tuple(size)}, not {tuple(wanted)}"
+        raise FormatError(
+            f"{len(other)} weights have other sizes than config.json says: {first}",
+            where=str(folder),
+            hint="config.json and the weights are of different models",
+        )
     if missing := sorted(told["missing_keys"]):
         raise FormatError(
             f"has no weights for {', '.join(missing[:4])}{' ...' if len(missing) > 4 else ''}",
@@ -118,6 +131,8 @@ def load_model(folder: Path, config: Any, dtype: str = "float32") -> torch.nn.Mo
             hint="they would be random: config.json and the weights are of different models, or a shard is missing",
         )
     found: torch.nn.Module = model.eval()
+    #: Weights of the folder that the model has no place for.
+    model.unused_weights = tuple(sorted(told["unexpected_keys"]))
     if packing is not None:
         from .checkpoints.loading import unpack
 
@@ -139,6 +154,15 @@ def _as_packed(folder: Path, config: Any, packing: Packing | None) -> AbstractCo
 def files_beside(folder: Path) -> dict[str, bytes]:
     """The tokenizer's files and the chat template, by name."""
     return {name: (folder / name).read_bytes() for name in BESIDE if (folder / name).is_file()}
+
+
+def checked_beside(place: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
+    """Where files are written beside a .pte file. Raises OutputError if others of these names are there."""
+    beside = {place.parent / name: data for name, data in files.items()}
+    for file, data in beside.items():
+        if file.is_file() and file.read_bytes() != data:
+            raise OutputError("is there already, of another model", where=str(file), hint="choose a folder of its own")
+    return beside
 
 
 def token_ids(model: Any, files: Mapping[str, bytes]) -> dict[str, list[int]]:
@@ -169,7 +193,7 @@ def _reading(folder: Path) -> Iterator[None]:
     except DelegateKitError:
         raise
     except Exception as error:
-        text = (str(error).strip().splitlines() or [""])[0]
+        text = shorten(str(error), _LONGEST, placeholder=" ...")
         raise FormatError(f"cannot be read: {type(error).__name__}: {text}", where=str(folder)) from error
     finally:
         told.set_verbosity(level)

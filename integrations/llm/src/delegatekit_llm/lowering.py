@@ -12,7 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 import delegatekit
-from delegatekit.errors.misuse import OutputError, WrongArgumentError
+from delegatekit.errors.misuse import WrongArgumentError
 from delegatekit.pipeline import LoweredProgram, choose
 from delegatekit.plugins import get_backend
 from delegatekit.quantization import QuantizationReport, quantize_methods
@@ -25,13 +25,15 @@ from .checkpoints.choice import choose as choose_for
 from .decoder import CachedModel, Decoder, checked_chunk, default_context
 from .families import is_encoder_decoder
 from .fixed import CHUNK, DECODE, FORWARD, PREFILL, Decode, Prefill, is_fixed
-from .folders import files_beside, load_config, load_model, mapped_dtype, token_ids
+from .folders import checked_beside, files_beside, load_config, load_model, mapped_dtype, token_ids
 from .vocabulary import Vocabulary
 
 #: Tokens of the example that is exported: torch.export takes sizes of 0 and 1 for constants.
 _EXAMPLE: Final = 2
 #: The backend of fused attention.
 _FUSING: Final = "llama"
+#: Weights that a sentence names, at most.
+_NAMED: Final = 3
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class LanguageModel:
     #: Tokens of one call, at most.
     chunk: int = 1
 
-    #: What became of weights that came as integers, in sentences; `quantization` has the rest.
+    #: Weights that are not used, and what became of those that came as integers, in sentences; `quantization` has the
+    #: rest.
     told: tuple[str, ...] = ()
 
     @property
@@ -68,12 +71,7 @@ class LanguageModel:
         FormatError as `LoweredProgram.save`.
         """
         place = Path(path)
-        beside = {place.parent / name: data for name, data in self.files.items()}
-        for file, data in beside.items():
-            if file.is_file() and file.read_bytes() != data:
-                raise OutputError(
-                    "is there already, of another model", where=str(file), hint="choose a folder of its own"
-                )
+        beside = checked_beside(place, self.files)
         image = self.program.image
         written: list[Any] = [item.data for item in image.named_data]
         written += [item.data for content in image.data_files.values() for item in content.data]
@@ -194,6 +192,13 @@ def lower(
     }
     chosen = choose_for(model, backends[0], scheme, group_size, (options or {}).get(backends[0]), dequantize=dequantize)
     scheme = chosen.scheme
+    if scheme is None and group_size is not None:
+        raise WrongArgumentError(
+            f"group_size is {group_size}, and no scheme is there",
+            where="lower",
+            hint="leave it out, or choose a scheme",
+        )
+    sentences = (*_unused(model), *chosen.told)
     kept = default_context(config) if context is None else context
     module: torch.nn.Module
     decoder: CachedModel
@@ -230,7 +235,7 @@ def lower(
         if scheme is not None:
             module = delegatekit.quantize(module, samples[FORWARD], dynamic_shapes=only.shapes, **scheme_of_weights)
         program = delegatekit.lower(module, only.example, dynamic_shapes=only.shapes, **made)
-        return LanguageModel(program, module, files, decoder.chunk, chosen.told)
+        return LanguageModel(program, module, files, decoder.chunk, sentences)
     programs: Mapping[str, ExportedProgram] = {name: method.exported() for name, method in made_of.items()}
     module = torch.nn.ModuleDict({name: method.module for name, method in made_of.items()})
     if scheme is not None:
@@ -239,7 +244,7 @@ def lower(
         modules: Any = torch.nn.ModuleDict({name: item.module(check_guards=False) for name, item in programs.items()})
         modules.quantization = _joined(quantized.reports)
         module = modules
-    return LanguageModel(delegatekit.lower(programs, **made), module, files, decoder.chunk, chosen.told)
+    return LanguageModel(delegatekit.lower(programs, **made), module, files, decoder.chunk, sentences)
 
 
 @dataclass(frozen=True)
@@ -331,6 +336,15 @@ def _check_no_source(source_context: int | None) -> None:
             where="lower",
             hint="leave it out: context is what the cache keeps",
         )
+
+
+def _unused(model: Any) -> list[str]:
+    """A sentence about weights of a folder that its model does not use, if there are any."""
+    names: Sequence[str] = getattr(model, "unused_weights", ())
+    if not names:
+        return []
+    first = f"{', '.join(names[:_NAMED])}{' ...' if len(names) > _NAMED else ''}"
+    return [f"{len(names)} weights of the folder are not in the model that config.json describes: {first}"]
 
 
 def _joined(reports: Mapping[str, QuantizationReport]) -> QuantizationReport:

@@ -98,8 +98,11 @@ def lower_llm(
         check_outputs(place, inputs=[folder / "config.json", *folder.glob("*.safetensors")])
     cli.question_place("--output", place, PTE)
     with cli.progress() as waiting:
+        from ..folders import checked_beside, files_beside
         from ..lowering import lower
+        from ..vocabulary import text_in
 
+        checked_beside(place, files_beside(folder))
         model = lower(
             folder,
             backend,
@@ -109,7 +112,7 @@ def lower_llm(
             source_context=source_context,
             scheme=scheme,
             group_size=group_size,
-            calibration=None if calibration is None else calibration.read_text("utf-8"),
+            calibration=None if calibration is None else text_in(calibration.read_bytes(), str(calibration)),
             dequantize=dequantize,
             embedding_bits=embedding_bits,
             cache_bits=cache_bits,
@@ -131,24 +134,31 @@ def lower_llm(
     for sentence in model.told:
         cli.say(sentence)
     if model.quantization is not None:
-        cli.show(model.quantization, _quantized)
+        cli.show(model.quantization, lambda report: _quantized(report, embedding_bits))
     cli.show(found, str)
     if "prefill" in model.methods:
         why = "" if method else f": {backend[0]} takes fixed sizes"
         cli.say(f"methods prefill, of {model.chunk} tokens, and decode, of one{why}")
     for path in written:
         cli.say(f"wrote {path} ({path.stat().st_size:,} bytes)")
-    cli.say(f"try it: delegatekit generate {written[-1]} 'Once upon a time'")
+    needed = "" if "tokenizer.json" in model.files else " --tokenizer FILE"
+    if needed:
+        cli.say(f"{folder} has no tokenizer.json: to generate text, one is needed")
+    cli.say(f"try it: delegatekit generate {written[-1]} 'Once upon a time'{needed}")
 
 
-def _quantized(report: QuantizationReport) -> str:
+def _quantized(report: QuantizationReport, embedding_bits: int | None) -> str:
     """The number of quantized layers, and for those that are not, each reason once."""
     given = sum(layer.given for layer in report.quantized)
-    lines = [f"{report.scheme}: {len(report.quantized)} of {len(report.layers)} layers are quantized"]
+    # The lookup of an embedding's scales is no layer that stays in float.
+    kept = [layer for layer in report.kept if embedding_bits is None or layer.operator != "embedding"]
+    lines = [f"{report.scheme}: {len(report.quantized)} of {len(report.quantized) + len(kept)} layers are quantized"]
+    if embedding_bits is not None:
+        lines.append(f"  the embedding has integers of {embedding_bits} bits")
     if given:
         lines.append(
             f"  {given} have the integers that they came with, {len(report.quantized) - given} are rounded here"
         )
-    for reason, count in Counter(layer.reason for layer in report.kept).most_common():
+    for reason, count in Counter(layer.reason for layer in kept).most_common():
         lines.append(f"  {count} stay in float: {reason}")
     return "\n".join(lines)
