@@ -155,11 +155,11 @@ def _help_is_clean() -> Iterator[None]:
 
 @contextmanager
 def _warnings_in_a_line() -> Iterator[None]:
-    """Show warnings about plugins as messages of ours; all others as Python does."""
+    """Show warnings of plugins and about them as messages of ours; all others as Python does."""
     shown = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-        if issubclass(category, PluginWarning):
+        if issubclass(category, PluginWarning) or "delegatekit_" in str(where[0]):
             warn(str(message))
         else:
             shown(message, category, *where, **more)
