@@ -62,16 +62,32 @@ class Seal:
         """Bytes in front of the body."""
         return _START.size + _CHECKSUM.size + _LENGTH.size
 
+    def header(self, body: bytes | bytearray | memoryview) -> bytes:
+        """The header alone, for a body that the device reads bare: store it beside, as a compile spec."""
+        start, length = _START.pack(self.magic, self.version), _LENGTH.pack(len(body))
+        return b"".join((start, _CHECKSUM.pack(_checksum(start, length, body)), length))
+
     def wrap(self, body: bytes) -> bytes:
         """The blob with this body."""
-        start, length = _START.pack(self.magic, self.version), _LENGTH.pack(len(body))
-        return b"".join((start, _CHECKSUM.pack(_checksum(start, length, body)), length, body))
+        return self.header(body) + body
 
     def unwrap(self, blob: bytes | bytearray | memoryview) -> memoryview:
         """The body, without a copy. Raises FormatError if any bit of the blob differs from what was written."""
         data = memoryview(blob).cast("B")
-        if len(data) < self.header_size:
-            raise self._refused(f"{len(data)} bytes are too few: the header has {self.header_size}")
+        body = data[self.header_size :]
+        self.check(data[: self.header_size], body)
+        return body
+
+    def check(self, header: bytes | memoryview, body: bytes | bytearray | memoryview) -> None:
+        """Check a body by its header. Raises FormatError if any bit of either differs from what was written.
+
+        >>> seal = Seal(b"DEMOBLOB", version=2, name="demo blob")
+        >>> seal.check(seal.header(b"steps"), b"steps")
+        """
+        data = memoryview(header).cast("B")
+        if len(data) != self.header_size:
+            much = "few" if len(data) < self.header_size else "many"
+            raise self._refused(f"{len(data)} bytes are too {much}: the header has {self.header_size}")
         magic, version = _START.unpack_from(data)
         if magic != self.magic:
             raise self._refused(f"begins with {magic!r}, not with {self.magic!r}")
@@ -80,19 +96,17 @@ class Seal:
             raise FormatError(what, where=self.name, hint=self.hint)
         (checksum,) = _CHECKSUM.unpack_from(data, _START.size)
         (length,) = _LENGTH.unpack_from(data, _START.size + _CHECKSUM.size)
-        body = data[self.header_size :]
         if length != len(body):
             raise self._refused(f"has {len(body)} bytes instead of {length}: cut off, or something was appended")
         start, middle = data[: _START.size], data[self.header_size - _LENGTH.size : self.header_size]
         if checksum != _checksum(start, middle, body):
             raise self._refused("is damaged: the checksum is wrong")
-        return body
 
     def _refused(self, what: str) -> FormatError:
         return FormatError(what, where=self.name)
 
 
-def _checksum(*parts: bytes | memoryview) -> int:
+def _checksum(*parts: bytes | bytearray | memoryview) -> int:
     found = 0
     for part in parts:
         found = zlib.crc32(part, found)

@@ -1,0 +1,1 @@
+"""The blob: what OpenVINO exports, read and made independent of the process."""

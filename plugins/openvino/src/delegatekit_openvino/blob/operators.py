@@ -1,0 +1,48 @@
+"""The operators of a blob in readable form, of our blobs and stock's."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from xml.sax.saxutils import unescape
+
+from delegatekit_api.blobs import BlobOperator
+
+from .layout import read_layout
+
+_LAYER: Final = re.compile(r'<layer id="(\d+)" name="([^"]*)" type="([^"]*)"[^>]*?(?:/>|>(.*?)</layer>)', re.DOTALL)
+_DATA: Final = re.compile(r"<data ([^>]*?)/?>")
+_ATTRIBUTE: Final = re.compile(r'([\w-]+)="([^"]*)"')
+_OUTPUT: Final = re.compile(r"<output>(.*?)</output>", re.DOTALL)
+_PORT: Final = re.compile(r'<port id="(\d+)" precision="(\w+)"[^>]*?(?:/>|>(.*?)</port>)', re.DOTALL)
+_DIM: Final = re.compile(r"<dim>(-?\d+)</dim>")
+_EDGE: Final = re.compile(r'<edge from-layer="(\d+)" from-port="(\d+)" to-layer="(\d+)" to-port="(\d+)"')
+#: Layers that compute nothing.
+_STILL: Final = frozenset(("Parameter", "Const", "Result"))
+
+
+def operators(blob: memoryview) -> list[BlobOperator]:
+    """The operators of the blob's model in its order. Raises FormatError for a blob of another layout."""
+    text = read_layout(blob).model
+    reads: dict[str, list[tuple[int, str]]] = {}
+    for source, port, layer, place in _EDGE.findall(text):
+        reads.setdefault(layer, []).append((int(place), f"{source}.{port}"))
+    names: dict[str, str] = {}
+    found = []
+    for number, name, kind, body in _LAYER.findall(text):
+        ports = [
+            (f"{number}.{port}", f"{precision.lower()}[{', '.join(_DIM.findall(dims))}]")
+            for output in _OUTPUT.findall(body)
+            for port, precision, dims in _PORT.findall(output)
+        ]
+        plain = unescape(name)
+        for place, (key, _) in enumerate(ports):
+            names[key] = plain if len(ports) == 1 else f"{plain}.{place}"
+        if kind in _STILL:
+            continue
+        facts = {"result": ", ".join(kind for _, kind in ports)}
+        for data in _DATA.findall(body):
+            facts |= {key: unescape(value) for key, value in _ATTRIBUTE.findall(data)}
+        operands = [names[key] for _, key in sorted(reads.get(number, ())) if key in names]
+        found.append(BlobOperator(kind, tuple(operands), tuple(names[key] for key, _ in ports), facts))
+    return found

@@ -1,0 +1,1 @@
+"""The model under construction, and the types and sizes of its values."""

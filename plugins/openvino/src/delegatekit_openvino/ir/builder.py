@@ -1,0 +1,265 @@
+"""The argument of lowering functions: OpenVINO's model under construction, and the tensors of the program's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import torch
+
+from delegatekit_api import Call, LoweringError, Operand, ProgramView
+from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
+from delegatekit_toolkit.content import storage_key
+
+from ..library import openvino
+from .sizes import Size, SizeWriter, is_fixed, size_of, sizes_of
+from .types import DTYPES, NAMES
+
+_WHERE: Final = "OpenVINO lowering"
+#: The number that makes room for the 16 bits that bfloat16 lacks of float32.
+_SPLIT: Final = 2.0**16 + 1
+#: Above it the product with that number may be infinite; the last bit of such numbers is cut.
+_MOST_SPLIT: Final = 2.0**110
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A value of the model: OpenVINO's output of a node, and its sizes."""
+
+    output: Any
+    shape: tuple[Size, ...]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the elements."""
+        return DTYPES[self.output.get_element_type().get_type_name()]
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def is_float(self) -> bool:
+        """True for floating-point numbers."""
+        return self.dtype.is_floating_point
+
+
+class ModelBuilder(PartitionBuilder[Value]):
+    """Writes nodes of OpenVINO's operator set for calls of the edge dialect."""
+
+    def __init__(self, program: ProgramView) -> None:
+        super().__init__(program)
+        self.handles: Final = DebugHandles()
+        self._library = openvino()
+        self._parameters: list[Any] = []
+        self._results: list[Any] = []
+        self._names: set[str] = set()
+        self._constants: Merging[Value] = Merging()
+        #: The tensors that constants were made of: as long as they live, nothing else has their addresses.
+        self._sources: list[torch.Tensor] = []
+        self._sizes = SizeWriter(self.op, self.integers)
+
+    # -- the walk over the program -------------------------------------------------------------------------------------
+
+    def make_input(self, operand: Operand) -> Value:
+        """The model's next parameter, in the type that is computed with."""
+        shape = sizes_of(operand.shape)
+        dimensions = [size if isinstance(size, int) else -1 for size in shape]
+        node = self._library.opset15.parameter(dimensions, self._type(operand.dtype))
+        node.output(0).get_tensor().set_names({self._named(node, "input")})
+        self._parameters.append(node)
+        value = Value(node.output(0), shape)
+        self._sizes.note(value, shape)
+        return self.cast(value, computed_in(operand.dtype))
+
+    def make_constant(self, operand: Operand, data: torch.Tensor) -> Value:
+        """A constant."""
+        return self.constant(data)
+
+    def make_output(self, value: Value, operand: Operand) -> None:
+        """Return a value as the model's next result, in the program's type."""
+        if operand.dtype is torch.bfloat16:
+            value = self._converted(self.rounded(value), operand.dtype)
+        node = self._library.opset15.result(value.output)
+        value.output.get_tensor().add_names({self._named(node, "output")})
+        self._results.append(node)
+
+    def define(self, operand: Operand, value: Value) -> None:
+        """Set the value of a result, whose type and shape must be the program's. None is one that nothing uses.
+
+        Raises LoweringError if type or shape are not the program's.
+        """
+        if value is None:
+            return
+        wanted = sizes_of(operand.shape)
+        fits = len(wanted) == value.rank and all(
+            size == found or not isinstance(size, int) or not isinstance(found, int)
+            for size, found in zip(wanted, value.shape, strict=True)
+        )
+        if not fits or value.dtype is not computed_in(operand.dtype):
+            what = f"was lowered to {NAMES[value.dtype]} {value.shape}, not {NAMES[operand.dtype]} {wanted}"
+            raise LoweringError(what, where=operand.description)
+        value = Value(value.output, wanted)
+        self._sizes.note(value, wanted)
+        super().define(operand, value)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all nodes of the model."""
+        return frozenset(self._names)
+
+    def finish(self) -> Any:
+        """OpenVINO's model."""
+        return self._library.Model(self._results, self._parameters, "delegate")
+
+    # -- what lowering functions use -----------------------------------------------------------------------------------
+
+    def op(self, kind: str, *operands: Any, **attributes: Any) -> Value:
+        """A node with one output. Raises LoweringError for what OpenVINO refuses."""
+        return self.ops(kind, *operands, **attributes)[0]
+
+    def ops(self, kind: str, *operands: Any, **attributes: Any) -> tuple[Value, ...]:
+        """A node; all of its outputs."""
+        try:
+            node = getattr(self._library.opset15, kind)(*map(_given, operands), **attributes)
+        except (RuntimeError, TypeError, ValueError) as error:
+            text = str(error).strip().splitlines()[-1]
+            raise LoweringError(f"OpenVINO's {kind} refuses its operands: {text}", where=_WHERE) from error
+        self.handles.add(self._named(node, kind), self.debug_handle)
+        return tuple(Value(output, _shape(output)) for output in node.outputs())
+
+    def constant(self, data: torch.Tensor) -> Value:
+        """A constant, made once for equal memory."""
+
+        def make() -> Value:
+            self._sources.append(data)
+            return self._made_constant(data.detach().to(computed_in(data.dtype)).contiguous())
+
+        return self._constants.once((data.dtype, storage_key(data)), make)
+
+    def _made_constant(self, data: torch.Tensor) -> Value:
+        shape, kind = self._library.Shape(list(data.shape)), self._type(data.dtype)
+        tensor = self._library.Tensor(data.reshape(-1).numpy(), shape, kind)
+        return self._named_constant(self._library.op.Constant(tensor, shared_memory=False))
+
+    def _named_constant(self, node: Any) -> Value:
+        self._named(node, "constant")
+        return Value(node.output(0), _shape(node.output(0)))
+
+    def _named(self, node: Any, kind: str) -> str:
+        """Name a node: names depend on the program only, not on what was built before in this process."""
+        name = f"{kind}_{len(self._names)}"
+        self._names.add(name)
+        node.set_friendly_name(name)
+        return name
+
+    def packed(self, data: torch.Tensor, shape: Sequence[int], kind: str) -> Value:
+        """A constant of a type with 4 bits: two elements in a byte of `data`, the first in the low half."""
+        self._sources.append(data)
+        array = data.contiguous().view(torch.uint8).reshape(-1).numpy()
+        tensor = self._library.Tensor(array, self._library.Shape(list(shape)), getattr(self._library.Type, kind))
+        return self._named_constant(self._library.op.Constant(tensor, shared_memory=False))
+
+    def integers(self, numbers: Sequence[int]) -> Value:
+        """Axes, sizes and the like: an int64 vector."""
+        array = np.array(list(numbers), dtype=np.int64)
+        return self._constants.once(
+            ("integers", tuple(array.tolist())), lambda: self._named_constant(self._library.opset15.constant(array))
+        )
+
+    def scalar(self, number: int) -> Value:
+        """An axis or the like without axes: an int64."""
+        return self._constants.once(
+            ("scalar", number),
+            lambda: self._named_constant(self._library.opset15.constant(np.array(number, dtype=np.int64))),
+        )
+
+    def number(self, number: float, dtype: torch.dtype) -> Value:
+        """A number of a type, without axes."""
+        # repr tells zeros of both signs, and NaN, apart.
+        return self._constants.once(
+            ("number", repr(number), dtype), lambda: self._made_constant(torch.tensor(number, dtype=dtype))
+        )
+
+    def sizes(self, shape: Sequence[Any]) -> Value:
+        """Sizes as an operand, computed where they change."""
+        found: Value = self._sizes.vector(shape)
+        return found
+
+    def size(self, size: Any, dtype: torch.dtype) -> Value:
+        """A size that changes as a number of a type, without axes."""
+        return self.cast(self.op("squeeze", self.sizes([size]), self.integers([0])), dtype)
+
+    def cast(self, value: Value, dtype: torch.dtype) -> Value:
+        """A value in another type; itself if it has it."""
+        if dtype is torch.bfloat16:
+            return self.rounded(self.cast(value, computed_in(dtype)))
+        if value.dtype is dtype:
+            return value
+        if dtype is torch.bool:
+            return self.declare(self.op("not_equal", value, self.number(0, value.dtype)), value.shape)
+        return self._converted(value, dtype)
+
+    def _converted(self, value: Value, dtype: torch.dtype) -> Value:
+        return self.declare(self.op("convert", value, destination_type=NAMES[dtype]), value.shape)
+
+    def rounded(self, value: Value) -> Value:
+        """float32 rounded to the nearest bfloat16: OpenVINO's conversion cuts the other bits off on some processors."""
+        large = self.op("multiply", value, self.number(_SPLIT, value.dtype))
+        rest = self.op("subtract", large, value)
+        made = self.op("subtract", large, rest)
+        is_large = self.op("greater", self.op("abs", value), self.number(_MOST_SPLIT, value.dtype))
+        return self.declare(self.op("select", is_large, value, made), value.shape)
+
+    def reshape(self, value: Value, shape: Sequence[Any]) -> Value:
+        """The elements in another shape, of which one size may follow from the others."""
+        wanted = sizes_of(shape)
+        if wanted == value.shape and None not in wanted:
+            return value
+        changing = [axis for axis, size in enumerate(wanted) if not is_fixed(size)]
+        given = [-1 if len(changing) == 1 and [axis] == changing else size for axis, size in enumerate(wanted)]
+        return self.declare(self.op("reshape", value, self.sizes(given), special_zero=False), wanted)
+
+    def declare(self, value: Value, shape: Sequence[Any]) -> Value:
+        """Say which sizes a value has, where they change."""
+        return Value(
+            value.output,
+            tuple(
+                found if isinstance(found, int) else size_of(size)
+                for found, size in zip(value.shape, shape, strict=True)
+            ),
+        )
+
+    def result_type(self, call: Call) -> torch.dtype:
+        """The type that a call's first result is computed in."""
+        return computed_in(call.results[0].dtype)
+
+    def _type(self, dtype: torch.dtype) -> Any:
+        return getattr(self._library.Type, NAMES[dtype])
+
+
+def computed_in(dtype: torch.dtype) -> torch.dtype:
+    """The type of the model's values for one of the program: processors without bfloat16 compute it in float32."""
+    return torch.float32 if dtype is torch.bfloat16 else dtype
+
+
+def _given(operand: Any) -> Any:
+    if isinstance(operand, Value):
+        return operand.output
+    if isinstance(operand, list | tuple):
+        return [_given(item) for item in operand]
+    return operand
+
+
+def _shape(output: Any) -> tuple[Size, ...]:
+    found = output.get_partial_shape()
+    return tuple(size.get_length() if size.is_static else None for size in found)
+
+
+#: What a call becomes: a value, or several where an operator has several results (None: nothing uses it).
+Made: TypeAlias = "Value | tuple[Value | None, ...]"
+#: Lowers one call of the program: writes what computes it and returns its value, or several.
+Lower: TypeAlias = Callable[[ModelBuilder, Call], Made]

@@ -1,0 +1,24 @@
+"""Element types: torch's and OpenVINO's."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+#: torch's dtype -> the attribute of `openvino.Type`.
+NAMES: Final = {
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.bool: "boolean",
+}
+#: OpenVINO's name -> torch's dtype.
+DTYPES: Final = {name: dtype for dtype, name in NAMES.items()}
+#: Significant bits of floating-point types.
+DIGITS: Final = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8, torch.bool: -1}

@@ -1,0 +1,70 @@
+"""The OpenVINO library: whether it is installed and fits, and its import without telemetry."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+from typing import Any, Final
+
+from delegatekit_api import Availability
+from delegatekit_toolkit.installed import installed
+
+#: The releases whose blobs stock ExecuTorch 1.5 loads, and whose blobs have the layout that this package reads.
+OLDEST: Final = (2025, 4)
+TOO_NEW: Final = (2026, 0)
+INSTALL: Final = 'pip install "openvino>=2025.4,<2026"'
+_LOCK: Final = threading.Lock()
+
+
+def installed_version() -> str:
+    """The version of the installed library; "" if there is none. Nothing is loaded."""
+    try:
+        return version("openvino")
+    except PackageNotFoundError:
+        return ""
+
+
+def availability() -> Availability:
+    """The availability of a library of a fitting version, which is not loaded."""
+    found = installed("openvino", "OpenVINO, which compiles and runs the models,", INSTALL)
+    if not found.available:
+        return found
+    text = installed_version()
+    numbers = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+    if numbers and not OLDEST <= numbers < TOO_NEW:
+        return Availability(False, f"OpenVINO {text} is installed: this backend needs {INSTALL}")
+    return found
+
+
+@cache
+def openvino() -> ModuleType:
+    """The library."""
+    with _LOCK, _without_telemetry():
+        import openvino as library
+        import openvino.opset15
+    return library
+
+
+@cache
+def core() -> Any:
+    """The library's core, which knows the devices: one in a process."""
+    return openvino().Core()
+
+
+@contextmanager
+def _without_telemetry() -> Iterator[None]:
+    """Importing the library starts a process that posts, unless this module is missing."""
+    name = "openvino_telemetry"
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]

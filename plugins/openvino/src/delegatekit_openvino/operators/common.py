@@ -1,0 +1,358 @@
+"""Building blocks and constraints that several families share, and the dialect of the compositions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+import torch
+
+from delegatekit_api import Call, Operand
+from delegatekit_toolkit.arguments import axes_of
+from delegatekit_toolkit.composed import Dialect, Number, Primitive
+from delegatekit_toolkit.composed import number as number_
+from delegatekit_toolkit.constraints import dtypes
+from delegatekit_toolkit.narrowing import may_be_large
+from delegatekit_toolkit.support import Constraint
+
+from ..ir.builder import Lower, Made, ModelBuilder, Value
+from ..ir.sizes import Size, is_fixed, size_of, sizes_of
+from ..ir.types import DIGITS
+
+#: A value, or a number that becomes a constant of the other operand's type.
+Term: TypeAlias = "Value | float"
+
+FLOATS: Final = ("float32", "float16", "bfloat16")
+INTEGERS: Final = ("int32", "int64")
+#: The special values of what compares or approximates: the processor's maximum of a number and NaN is either.
+LOST_NAN: Final = "NaN may become a number, and so may infinities in sums of exponentials"
+
+# -- building ----------------------------------------------------------------------------------------------------------
+
+
+def binary(b: ModelBuilder, kind: str, left: Term, right: Term) -> Value:
+    """An operation on two operands, which broadcast."""
+    dtype = next(item.dtype for item in (left, right) if isinstance(item, Value))
+    x, y = (item if isinstance(item, Value) else b.number(item, dtype) for item in (left, right))
+    return b.declare(b.op(kind, x, y), broadcast(x.shape, y.shape))
+
+
+def unary(b: ModelBuilder, kind: str, x: Value, **attributes: Any) -> Value:
+    """A function of each element."""
+    return b.declare(b.op(kind, x, **attributes), x.shape)
+
+
+def where(b: ModelBuilder, condition: Value, left: Term, right: Term) -> Value:
+    """One of two."""
+    dtype = next(item.dtype for item in (left, right) if isinstance(item, Value))
+    x, y = (item if isinstance(item, Value) else b.number(item, dtype) for item in (left, right))
+    return b.declare(b.op("select", condition, x, y), broadcast(condition.shape, x.shape, y.shape))
+
+
+def broadcast(*shapes: Sequence[Size]) -> tuple[Size, ...]:
+    """The common shape of some that PyTorch broadcasts."""
+    most = max(map(len, shapes))
+    padded = [(1,) * (most - len(shape)) + tuple(shape) for shape in shapes]
+    return tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True))
+
+
+def transposed(b: ModelBuilder, x: Value, order: Sequence[int]) -> Value:
+    """The axes in another order."""
+    if list(order) == list(range(x.rank)):
+        return x
+    return b.declare(b.op("transpose", x, b.integers(order)), [x.shape[axis] for axis in order])
+
+
+def expanded(b: ModelBuilder, x: Value, shape: Sequence[Any]) -> Value:
+    """Broadcast to a shape."""
+    wanted = sizes_of(shape)
+    if x.shape == wanted and None not in wanted:
+        return x
+    return b.declare(b.op("broadcast", x, b.sizes(wanted)), wanted)
+
+
+def sliced(b: ModelBuilder, x: Value, axis: int, start: Any, end: Any, step: int = 1) -> Value:
+    """The part of a value from `start` up to before `end` along an axis; places count from the front."""
+    first, last = size_of(start), size_of(end)
+    if (first, last, step) == (0, x.shape[axis], 1):
+        return x
+    shape = list(x.shape)
+    if isinstance(first, int) and isinstance(last, int):
+        shape[axis] = max(-(-(last - first) // step), 0)
+    elif step == 1 and first is not None and last is not None:
+        shape[axis] = size_of(last - first)
+    else:
+        shape[axis] = None
+    made = b.op("slice", x, b.sizes([first]), b.sizes([last]), b.integers([step]), b.integers([axis]))
+    return b.declare(made, shape)
+
+
+def concatenated(b: ModelBuilder, parts: Sequence[Value], axis: int) -> Value:
+    """Values one after the other along an axis."""
+    if len(parts) == 1:
+        return parts[0]
+    sizes = [part.shape[axis] for part in parts]
+    shape = list(parts[0].shape)
+    shape[axis] = None if None in sizes else size_of(sum(sizes[1:], sizes[0]))
+    return b.declare(b.op("concat", list(parts), axis=axis), shape)
+
+
+def reduced(b: ModelBuilder, kind: str, x: Value, axes: Iterable[int], *, keep: bool = True) -> Value:
+    """A reduction along axes, which stay with size 1 if `keep` says so."""
+    along = sorted(axes)
+    if not along:
+        return x
+    shape = [1 if axis in along else size for axis, size in enumerate(x.shape) if keep or axis not in along]
+    return b.declare(b.op(f"reduce_{kind}", x, b.integers(along), keep_dims=keep), shape)
+
+
+def inserted(b: ModelBuilder, x: Value, axis: int) -> Value:
+    """A new axis of size 1."""
+    return b.declare(b.op("unsqueeze", x, b.integers([axis])), [*x.shape[:axis], 1, *x.shape[axis:]])
+
+
+def dropped(b: ModelBuilder, x: Value, axes: Iterable[int]) -> Value:
+    """Without some axes of size 1."""
+    gone = sorted(axes)
+    if not gone:
+        return x
+    shape = [size for axis, size in enumerate(x.shape) if axis not in gone]
+    return b.declare(b.op("squeeze", x, b.integers(gone)), shape)
+
+
+def clamp(b: ModelBuilder, x: Value, low: float | None, high: float | None) -> Value:
+    """x between two numbers; where the first is the larger one, everything is the second, as in PyTorch."""
+    # Infinite bounds hold for all numbers; as constants they become the largest number.
+    low = None if low == -math.inf else low
+    high = None if high == math.inf else high
+    finite = all(bound is not None and math.isfinite(bound) for bound in (low, high))
+    if finite and x.is_float and low is not None and high is not None and low < high:
+        return unary(b, "clamp", x, min_value=float(low), max_value=float(high))
+    if low is not None:
+        x = binary(b, "maximum", x, low)
+    return x if high is None else binary(b, "minimum", x, high)
+
+
+def tensor(b: ModelBuilder, call: Call, name: str = "self") -> Value:
+    """The value of an operand."""
+    return b.value(call[name])
+
+
+def floating(b: ModelBuilder, call: Call, name: str = "self") -> Value:
+    """An operand in the result's type."""
+    return b.cast(b.value(call[name]), b.result_type(call))
+
+
+def own(b: ModelBuilder, call: Call, value: Value, name: str = "self") -> Value:
+    """A result is a value of its own: one that moves nothing is a reshape to the same sizes."""
+    if value.output != tensor(b, call, name).output:
+        return value
+    return b.declare(b.op("reshape", value, b.sizes(value.shape), special_zero=False), value.shape)
+
+
+# -- the dialect of the compositions -----------------------------------------------------------------------------------
+
+
+def _one(kind: str) -> Primitive[Value]:
+    return lambda b, x: unary(b, kind, x)
+
+
+def _two(kind: str) -> Primitive[Value]:
+    return lambda b, left, right: binary(b, kind, left, right)
+
+
+def _reduced(kind: str) -> Primitive[Value]:
+    return lambda b, x, axes, keep: reduced(b, kind, x, axes, keep=keep)
+
+
+def _places(b: ModelBuilder, x: Value, axis: int) -> Value:
+    size = x.shape[axis]
+    assert isinstance(size, int)
+    order = torch.arange(size).reshape([-1 if at == axis else 1 for at in range(x.rank)])
+    return expanded(b, b.constant(order), x.shape)
+
+
+def _smooth_relu(b: ModelBuilder, x: Value) -> Value:
+    """max(x, 0) + ln(1 + e^-|x|), whose logarithm keeps its digits far below 0."""
+    tail = _short_log1p(number_.exp(-abs(DIALECT.number(b, x)))).value
+    return binary(b, "add", binary(b, "maximum", x, 0), tail)
+
+
+def _short_log1p(x: Number[Value]) -> Number[Value]:
+    """ln(1 + x) from -1/2 to 1: 2 artanh(s) with s = x / (2 + x), whose series at a third is exact after 9 terms."""
+    s = x / (x + 2)
+    return s * number_.polynomial(s * s, [2 / power for power in range(1, 19, 2)])
+
+
+def _log1p(b: ModelBuilder, x: Value) -> Value:
+    """OpenVINO's logarithm near 1 is exact to some millionths only, of which nothing may be left here."""
+    given = DIALECT.number(b, x)
+    near = (given > -0.5) & (given < 1)
+    return number_.where(near, _short_log1p(given), number_.log(given + 1)).value
+
+
+def _log(b: ModelBuilder, x: Value) -> Value:
+    """As above: the difference from 1 is exact between its half and its double."""
+    given = DIALECT.number(b, x)
+    near = (given > 0.5) & (given < 2)
+    return number_.where(near, _short_log1p(given - 1), DIALECT.number(b, unary(b, "log", x))).value
+
+
+#: OpenVINO's operations by the names of the compositions.
+DIALECT: Final[Dialect[Value]] = Dialect(
+    {
+        **{
+            name: _two(kind)
+            for name, kind in {
+                "add": "add",
+                "sub": "subtract",
+                "mul": "multiply",
+                "div": "divide",
+                "pow": "power",
+                "eq": "equal",
+                "ne": "not_equal",
+                "lt": "less",
+                "le": "less_equal",
+                "gt": "greater",
+                "ge": "greater_equal",
+                "and": "logical_and",
+                "or": "logical_or",
+                "xor": "logical_xor",
+                "minimum": "minimum",
+                "maximum": "maximum",
+            }.items()
+        },
+        **{
+            name: _one(kind)
+            for name, kind in {
+                **{name: name for name in ("abs", "sign", "floor", "sqrt", "exp", "sin", "cos", "tan")},
+                **{name: name for name in ("acos", "asin", "atan", "sinh", "cosh", "tanh", "sigmoid")},
+                "ceil": "ceiling",
+                "neg": "negative",
+                "not": "logical_not",
+                "hardsigmoid": "hsigmoid",
+                "hardswish": "hswish",
+                "relu": "relu",
+                "silu": "swish",
+                "isnan": "is_nan",
+                "isinf": "is_inf",
+            }.items()
+        },
+        "round": lambda b, x: unary(b, "round", x, mode="half_to_even"),
+        "truth": lambda b, x: b.cast(x, torch.bool),
+        "smooth_relu": _smooth_relu,
+        "log": _log,
+        "log1p": _log1p,
+        "clamp": clamp,
+        "where": where,
+        "slice": sliced,
+        "concat": concatenated,
+        "insert": inserted,
+        "drop": dropped,
+        "places": _places,
+        "integers": lambda b, x: b.cast(x, torch.int32),
+        **{
+            f"reduce_{name}": _reduced(kind)
+            for name, kind in {"sum": "sum", "mean": "mean", "max": "max", "min": "min", "l2_norm": "l2"}.items()
+        },
+    },
+    lambda x: DIGITS.get(x.dtype, 0),
+)
+
+#: Of two values, of which one may be a Python number.
+add, sub, mul, div = (DIALECT.primitives[name] for name in ("add", "sub", "mul", "div"))
+
+
+def number(b: ModelBuilder, call: Call, name: str = "self") -> Number[Value] | float | None:
+    """An argument for a composition: an operand in the result's floating-point type, a number as it is."""
+    item, wanted = call[name], b.result_type(call)
+    if item is None or isinstance(item, int | float):
+        return item
+    if isinstance(item, Operand):
+        value = b.value(item)
+        computes = wanted.is_floating_point and name != "condition"
+        return DIALECT.number(b, b.cast(value, wanted) if computes else value)
+    dtype = wanted if wanted.is_floating_point else tensor(b, call).dtype
+    return DIALECT.number(b, b.size(item, dtype))
+
+
+def composed(make: Callable[..., Any], operands: str = "self", arguments: str = "") -> Lower:
+    """A composition of operands, followed by arguments as they are; both named with spaces between them."""
+
+    def lower(b: ModelBuilder, call: Call) -> Made:
+        numbers = [number(b, call, name) for name in operands.split()]
+        given = [item.value for item in numbers if isinstance(item, Number)]
+
+        def finished(made: Number[Value]) -> Value:
+            # A result is a value of its own.
+            if all(made.value.output != item.output for item in given):
+                return made.value
+            return b.declare(
+                b.op("reshape", made.value, b.sizes(made.value.shape), special_zero=False), made.value.shape
+            )
+
+        made = make(*numbers, *(call[name] for name in arguments.split()))
+        return tuple(map(finished, made)) if isinstance(made, tuple) else finished(made)
+
+    return lower
+
+
+# -- constraints -------------------------------------------------------------------------------------------------------
+
+REAL: Final = dtypes(*FLOATS)
+NUMBERS: Final = dtypes(*FLOATS, *INTEGERS)
+ANY: Final = dtypes(*FLOATS, *INTEGERS, "bool")
+#: What only moves, in small integers, too.
+MOVED: Final = dtypes(*FLOATS, *INTEGERS, "int8", "uint8", "bool")
+
+
+def fixed_axes(name: str, argument: str = "dim") -> Constraint:
+    """The size of a tensor along the axes that an argument names is the same in every call."""
+
+    def check(call: Call) -> str | None:
+        operand = call[name]
+        for axis in axes_of(call[argument], operand.rank):
+            if not is_fixed(operand.shape[axis]):
+                return f"{name} {operand.shape} changes along axis {axis} from call to call"
+        return None
+
+    check.__doc__ = f"{name} keeps its size along {argument}."
+    return check
+
+
+def no_nan(call: Call) -> str | None:
+    """Numbers are not NaN."""
+    for name in ("other", "alpha", "min", "max", "exponent", "value"):
+        found = call.get(name)
+        if isinstance(found, float) and math.isnan(found):
+            return f"{name} is NaN"
+    return None
+
+
+def narrow_sum(call: Call) -> str | None:
+    """Of integers, what is 0 or 1 is summed: other sums, which are int64 in PyTorch, may leave OpenVINO's 32 bits."""
+    if call.result.dtype_name != "int64" or not may_be_large(call["self"]):
+        return None
+    return "a sum of integers may leave the 32 bits that OpenVINO computes in"
+
+
+def unused(result: int, words: str) -> Constraint:
+    """A constraint: a result of several is not used."""
+
+    def check(call: Call) -> str | None:
+        used = any(user.operator == "getitem" and user.node.args[1] == result for user in call.users)
+        return f"the {words} are used" if used else None
+
+    check.__doc__ = f"The {words} are not used."
+    return check
+
+
+def from_front(b: ModelBuilder, operand: Operand, size: Size) -> Value:
+    """Indices counted from the front."""
+    known = operand.constant
+    if known is not None and (isinstance(size, int) or not bool((known < 0).any())):
+        return b.constant(torch.where(known < 0, known + size, known) if isinstance(size, int) else known)
+    indices = b.value(operand)
+    more = size if isinstance(size, int) else b.size(size, indices.dtype)
+    return where(b, binary(b, "greater_equal", indices, 0), indices, add(b, indices, more))

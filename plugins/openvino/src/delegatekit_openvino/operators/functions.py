@@ -1,0 +1,98 @@
+"""Elementwise functions of one tensor, powers, parts of numbers, and activations."""
+
+from __future__ import annotations
+
+import operator
+from typing import Final
+
+from delegatekit_api import Call
+from delegatekit_toolkit.composed import activations, along, angles, arithmetic, functions, number
+from delegatekit_toolkit.composed.activations import rising_softplus
+from delegatekit_toolkit.composed.functions import powers_of_integers
+from delegatekit_toolkit.constraints import dtypes, types_of
+from delegatekit_toolkit.narrowing import narrow_product, numbers_fit
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.builder import Lower, ModelBuilder, Value
+from ..ir.sizes import is_fixed
+from .common import ANY, FLOATS, INTEGERS, LOST_NAN, NUMBERS, REAL, binary, composed, tensor, unary
+
+
+def _gelu(b: ModelBuilder, call: Call) -> Value:
+    return unary(b, "gelu", tensor(b, call), approximation_mode="TANH" if call["approximate"] == "tanh" else "ERF")
+
+
+def _leaky_relu(b: ModelBuilder, call: Call) -> Value:
+    return binary(b, "prelu", tensor(b, call), call["negative_slope"])
+
+
+def even_halves(call: Call) -> str | None:
+    """The halved axis of self keeps its size."""
+    size = call["self"].shape[call["dim"]]
+    return None if is_fixed(size) else "the size of the halves changes from call to call"
+
+
+_TWO: Final = "self other"
+_FLOATING: Final = types_of("self", *FLOATS)
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    *(
+        row(f"{make.__name__}.default", composed(make), ANY, special_values=LOST_NAN)
+        for make in (
+            *(number.exp, number.log, number.sqrt, number.rsqrt, number.reciprocal, number.sin, number.cos),
+            *(angles.tan, angles.acos, angles.asin, angles.atan),
+            *(functions.exp2, functions.expm1, functions.log1p, functions.log2, functions.log10),
+            *(functions.sinh, functions.cosh, functions.tanh, functions.asinh, functions.acosh, functions.atanh),
+            *(functions.sigmoid, functions.erf),
+        )
+    ),
+    row("abs.default", composed(abs), NUMBERS),
+    row("neg.default", composed(operator.neg), NUMBERS),
+    row("sign.default", composed(number.sign), NUMBERS, special_values=LOST_NAN),
+    row("relu.default", composed(activations.relu), NUMBERS, special_values=LOST_NAN),
+    row("ceil.default", composed(number.ceil), REAL),
+    row("floor.default", composed(number.floor), REAL),
+    row("round.default", composed(number.round_), REAL),
+    row("trunc.default", composed(number.trunc), REAL),
+    row("erfc.default", composed(functions.erfc), REAL, special_values=LOST_NAN),
+    row(
+        "pow.Tensor_Scalar",
+        composed(functions.power, "self exponent"),
+        NUMBERS,
+        powers_of_integers,
+        narrow_product,
+    ),
+    row("pow.Tensor_Tensor pow.Scalar", composed(functions.pow_, "self exponent"), REAL, special_values=LOST_NAN),
+    row("hypot.default", composed(functions.hypot, _TWO), REAL, keep=True, special_values=LOST_NAN),
+    row("isnan.default", composed(number.isnan), _FLOATING),
+    row("isinf.default", composed(number.isinf), _FLOATING),
+    row("fmax.default", composed(arithmetic.fmax, _TWO), NUMBERS, special_values=LOST_NAN),
+    row("fmin.default", composed(arithmetic.fmin, _TWO), NUMBERS, special_values=LOST_NAN),
+    row("signbit.default", composed(number.signbit), types_of("self", *FLOATS, *INTEGERS)),
+    row("copysign.Tensor copysign.Scalar", composed(arithmetic.copysign, _TWO), REAL),
+    row("atan2.default", composed(angles.atan2, _TWO), REAL, special_values=LOST_NAN),
+    row("ldexp.Tensor", composed(functions.ldexp, _TWO), REAL),
+    row("gelu.default", _gelu, REAL, keep=True, special_values=LOST_NAN),
+    row("silu.default", composed(activations.silu), REAL, keep=True, special_values=LOST_NAN),
+    row("mish.default", composed(activations.mish), REAL, keep=True, special_values=LOST_NAN),
+    row(
+        "softplus.default",
+        composed(activations.softplus, arguments="beta threshold"),
+        REAL,
+        rising_softplus,
+        keep=True,
+        special_values=LOST_NAN,
+    ),
+    row("leaky_relu.default", _leaky_relu, REAL, numbers_fit, special_values=LOST_NAN),
+    row("hardshrink.default", composed(activations.hardshrink, arguments="lambd"), REAL, numbers_fit, keep=True),
+    row("hardsigmoid.default", composed(activations.hardsigmoid), dtypes(*FLOATS), keep=True, special_values=LOST_NAN),
+    row("hardswish.default", composed(activations.hardswish), dtypes(*FLOATS), keep=True, special_values=LOST_NAN),
+    row(
+        "elu.default",
+        composed(activations.elu, arguments="alpha scale input_scale"),
+        REAL,
+        numbers_fit,
+        special_values=LOST_NAN,
+    ),
+    row("glu.default", composed(along.glu, arguments="dim"), REAL, even_halves, keep=True, special_values=LOST_NAN),
+)

@@ -1,0 +1,99 @@
+"""Matrix products, linear layers and attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from delegatekit_api import Call
+from delegatekit_toolkit.constraints import types_of
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.builder import Lower, ModelBuilder, Value
+from ..ir.sizes import is_fixed, sizes_of
+from .common import FLOATS, REAL, add, mul, tensor
+from .weights import weight_of
+
+
+def product(b: ModelBuilder, x: Value, y: Value, *, transpose_y: bool = False) -> Value:
+    """A product of matrices, or of stacks of them that broadcast."""
+    made = b.op("matmul", x, y, transpose_a=False, transpose_b=transpose_y)
+    columns = y.shape[-2 if transpose_y else -1]
+    return b.declare(made, (*made.shape[:-2], x.shape[-2], columns) if x.rank == made.rank >= y.rank else made.shape)
+
+
+def matrix_weight(call: Call) -> str | None:
+    """The weight is a matrix, the bias a vector."""
+    weight, bias = call["weight"], call["bias"]
+    if weight.rank != 2:
+        return f"a weight of rank {weight.rank}"
+    return None if bias is None or bias.rank == 1 else f"a bias of rank {bias.rank}"
+
+
+def _linear(b: ModelBuilder, call: Call) -> Value:
+    x, weight, bias = tensor(b, call, "input"), weight_of(b, call), call["bias"]
+    made = b.op("matmul", x, weight, transpose_a=False, transpose_b=True)
+    made = b.declare(made, (*x.shape[:-1], weight.shape[0]))
+    return made if bias is None else add(b, made, b.value(bias))
+
+
+def _product(other: str) -> Lower:
+    def lower(b: ModelBuilder, call: Call) -> Value:
+        return product(b, tensor(b, call), tensor(b, call, other))
+
+    return lower
+
+
+def _matmul(b: ModelBuilder, call: Call) -> Value:
+    return b.op("matmul", tensor(b, call), tensor(b, call, "other"), transpose_a=False, transpose_b=False)
+
+
+def _addmm(first: str, second: str) -> Lower:
+    def lower(b: ModelBuilder, call: Call) -> Value:
+        made, bias = product(b, tensor(b, call, first), tensor(b, call, second)), tensor(b, call)
+        alpha, beta = call["alpha"], call["beta"]
+        made = made if alpha == 1 else mul(b, made, alpha)
+        if beta == 0:  # PyTorch ignores self, and NaN in it
+            return made
+        return add(b, made, bias if beta == 1 else mul(b, bias, beta))
+
+    return lower
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+def plain_attention(call: Call) -> str | None:
+    """Without dropout and grouped heads; masks are absent or computed, and add numbers."""
+    if call["dropout_p"] or call["enable_gqa"] or call["is_causal"]:
+        return "dropout, is_causal or grouped heads"
+    query, key, value = (call[name] for name in ("query", "key", "value"))
+    batches = {sizes_of(operand.shape[:-2]) for operand in (query, key, value)}
+    if not 3 <= query.rank <= 4 or len(batches) > 1 or not is_fixed(query.shape[-1]):
+        return f"query {query.shape}, key {key.shape} and value {value.shape} have other batches, or not 3 or 4 axes"
+    return "a mask" if call["attn_mask"] is not None else None
+
+
+def _attention(b: ModelBuilder, call: Call) -> Value:
+    query, key, value = (tensor(b, call, name) for name in ("query", "key", "value"))
+    scale = call["scale"]
+    size = query.shape[-1]
+    assert isinstance(size, int)
+    scores = product(b, mul(b, query, 1 / math.sqrt(size) if scale is None else scale), key, transpose_y=True)
+    shares = b.declare(b.op("softmax", scores, axis=scores.rank - 1), scores.shape)
+    return product(b, shares, value)
+
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("linear.default", _linear, REAL, matrix_weight, keep=True),
+    row("mm.default bmm.default", _product("mat2"), REAL),
+    row("addmm.default", _addmm("mat1", "mat2"), REAL),
+    row("baddbmm.default", _addmm("batch1", "batch2"), REAL, keep=True),
+    row(
+        "scaled_dot_product_attention.default",
+        _attention,
+        types_of("query", *FLOATS),
+        plain_attention,
+        keep=True,
+    ),
+)

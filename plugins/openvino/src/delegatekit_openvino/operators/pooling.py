@@ -1,0 +1,153 @@
+"""Pooling, over one, two or three axes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import per_axis
+from delegatekit_toolkit.constraints import rank, types_of
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.builder import Lower, Made, ModelBuilder, Value
+from ..ir.sizes import is_fixed
+from .common import FLOATS, LOST_NAN, REAL, mul, tensor, unused
+
+
+def _axes(call: Call) -> int:
+    """The number of axes pooled over, as the operator's name says."""
+    return int(call.operator.rsplit("pool", 1)[1][0])
+
+
+def _windows(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Kernel, stride and padding, each for every spatial axis."""
+    axes = _axes(call)
+    kernel = per_axis(call["kernel_size"], axes)
+    strides = per_axis(call["stride"], axes, default=0)
+    return kernel, strides if any(strides) else kernel, per_axis(call["padding"], axes)
+
+
+def _pooled(b: ModelBuilder, call: Call, kind: str, **more: Any) -> Value:
+    """A pooling, also of one image without a batch."""
+    kernel, strides, pads = _windows(call)
+    x = _batched(b, call)
+    made = b.op(
+        kind,
+        x,
+        strides=list(strides),
+        pads_begin=list(pads),
+        pads_end=list(pads),
+        kernel_shape=list(kernel),
+        rounding_type="ceil_torch" if call["ceil_mode"] else "floor",
+        **more,
+    )
+    return _unbatched(b, call, made)
+
+
+def _batched(b: ModelBuilder, call: Call) -> Value:
+    x = tensor(b, call)
+    return x if x.rank == _axes(call) + 2 else b.op("unsqueeze", x, b.integers([0]))
+
+
+def _unbatched(b: ModelBuilder, call: Call, made: Value) -> Value:
+    shape = call.results[0].shape
+    made = made if made.rank == len(shape) else b.op("squeeze", made, b.integers([0]))
+    return b.declare(made, shape)
+
+
+def _average(b: ModelBuilder, call: Call) -> Value:
+    divisor = call["divisor_override"] if call.has("divisor_override") else None
+    made = _pooled(b, call, "avg_pool", exclude_pad=divisor is None and not call["count_include_pad"])
+    return made if divisor is None else mul(b, made, math.prod(_windows(call)[0]) / divisor)
+
+
+def _maximum(b: ModelBuilder, call: Call) -> Value:
+    return _pooled(b, call, "max_pool", dilations=list(per_axis(call["dilation"], _axes(call))))
+
+
+def _maximum_and_nothing(b: ModelBuilder, call: Call) -> Made:
+    return _maximum(b, call), None
+
+
+def _adaptive(kind: str) -> Lower:
+    def lower(b: ModelBuilder, call: Call) -> Value:
+        sizes = call.results[0].shape[-_axes(call) :]
+        more = {"index_element_type": "i32"} if kind == "max" else {}
+        return _unbatched(b, call, b.op(f"adaptive_{kind}_pool", _batched(b, call), b.integers(sizes), **more))
+
+    return lower
+
+
+def _adaptive_maximum(b: ModelBuilder, call: Call) -> Made:
+    return _adaptive("max")(b, call), None
+
+
+def whole_windows(call: Call) -> str | None:
+    """With another divisor, no window of ceil_mode reaches beyond the padding."""
+    override = call["divisor_override"] if call.has("divisor_override") else None
+    if override is None or not call["ceil_mode"]:
+        return None
+    return "a divisor of its own with ceil_mode"
+
+
+def fixed_result(call: Call) -> str | None:
+    """The result's size is fixed."""
+    sizes = call.results[0].shape[-_axes(call) :]
+    return None if all(map(is_fixed, sizes)) else "the size of the result changes from call to call"
+
+
+_MAXIMUM_AND_NOTHING: Final[Lower] = _maximum_and_nothing
+_ADAPTIVE_MAXIMUM: Final[Lower] = _adaptive_maximum
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    *(
+        row(f"avg_pool{axes}d.default", _average, rank("self", axes + 1, axes + 2), REAL, whole_windows)
+        for axes in (1, 2, 3)
+    ),
+    *(
+        row(
+            f"max_pool{axes}d.default",
+            _maximum,
+            rank("self", axes + 1, axes + 2),
+            REAL,
+            keep=True,
+            special_values=LOST_NAN,
+        )
+        for axes in (1, 2, 3)
+    ),
+    *(
+        row(
+            f"max_pool{axes}d_with_indices.default",
+            _MAXIMUM_AND_NOTHING,
+            rank("self", axes + 1, axes + 2),
+            types_of("self", *FLOATS),
+            unused(1, "places"),
+            special_values=LOST_NAN,
+        )
+        for axes in (2, 3)
+    ),
+    *(
+        row(
+            f"_adaptive_avg_pool{axes}d.default",
+            _adaptive("avg"),
+            rank("self", axes + 1, axes + 2),
+            REAL,
+            fixed_result,
+        )
+        for axes in (2, 3)
+    ),
+    *(
+        row(
+            f"adaptive_max_pool{axes}d.default",
+            _ADAPTIVE_MAXIMUM,
+            rank("self", axes + 1, axes + 2),
+            types_of("self", *FLOATS),
+            unused(1, "places"),
+            fixed_result,
+            keep=True,
+            special_values=LOST_NAN,
+        )
+        for axes in (2, 3)
+    ),
+)

@@ -1,0 +1,136 @@
+"""Reductions along axes, softmax, running sums, and the positions of the largest and the least."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import axes_of, axis_of
+from delegatekit_toolkit.composed import along
+from delegatekit_toolkit.composed.along import enough_elements, known_order
+from delegatekit_toolkit.constraints import has_axes, types_of
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.builder import Lower, Made, ModelBuilder, Value
+from .common import ANY, FLOATS, INTEGERS, LOST_NAN, NUMBERS, REAL, composed, dropped, narrow_sum, own, reduced, tensor
+
+
+def _axes(call: Call) -> tuple[int, ...]:
+    return axes_of(call.get("dim"), call["self"].rank)
+
+
+def _reduction(kind: str) -> Lower:
+    def lower(b: ModelBuilder, call: Call) -> Value:
+        x = b.cast(tensor(b, call), b.result_type(call))
+        return own(b, call, reduced(b, kind, x, _axes(call), keep=bool(call.get("keepdim", False))))
+
+    return lower
+
+
+def _any(b: ModelBuilder, call: Call) -> Value:
+    """True if any elements are not 0."""
+    x = b.cast(tensor(b, call), torch.bool)
+    return own(b, call, reduced(b, "logical_or", x, _axes(call), keep=bool(call.get("keepdim", False))))
+
+
+def _extremes(mode: str) -> Lower:
+    """The largest or least along an axis, and the first place of it."""
+
+    def lower(b: ModelBuilder, call: Call) -> Made:
+        x = tensor(b, call)
+        values, places = _best(b, x, axis_of(call["dim"], x.rank), mode)
+        if not call["keepdim"]:
+            axis = axis_of(call["dim"], x.rank)
+            values, places = dropped(b, values, [axis]), dropped(b, places, [axis])
+        return values, places
+
+    return lower
+
+
+def _position(mode: str) -> Lower:
+    def lower(b: ModelBuilder, call: Call) -> Value:
+        x, dim = tensor(b, call), call["dim"]
+        if dim is None:
+            _, places = _best(b, b.reshape(x, (-1,)), 0, mode)
+            return b.reshape(places, call.result.shape)
+        axis = axis_of(dim, x.rank)
+        _, places = _best(b, x, axis, mode)
+        return places if call["keepdim"] else dropped(b, places, [axis])
+
+    return lower
+
+
+def _best(b: ModelBuilder, x: Value, axis: int, mode: str) -> tuple[Value, Value]:
+    values, places = b.ops(
+        "topk", x, b.scalar(1), axis=axis, mode=mode, sort="value", index_element_type="i64", stable=True
+    )
+    shape = [1 if at == axis else size for at, size in enumerate(x.shape)]
+    return b.declare(values, shape), b.declare(places, shape)
+
+
+def _along(kind: str) -> Lower:
+    def lower(b: ModelBuilder, call: Call) -> Value:
+        x = tensor(b, call)
+        return b.declare(b.op(kind, x, axis=axis_of(call["dim"], x.rank)), x.shape)
+
+    return lower
+
+
+def _running_sum(b: ModelBuilder, call: Call) -> Value:
+    x = b.cast(tensor(b, call), b.result_type(call))
+    return b.declare(b.op("cum_sum", x, b.scalar(axis_of(call["dim"], x.rank))), x.shape)
+
+
+_ARRANGED: Final = types_of("self", *FLOATS, *INTEGERS)
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("mean.dim", _reduction("mean"), REAL),
+    row("sum.dim_IntList", _reduction("sum"), ANY, narrow_sum),
+    row("amax.default", _reduction("max"), NUMBERS, special_values=LOST_NAN),
+    row("amin.default", _reduction("min"), NUMBERS, special_values=LOST_NAN),
+    row("max.default", _reduction("max"), NUMBERS, special_values=LOST_NAN),
+    row("min.default", _reduction("min"), NUMBERS, special_values=LOST_NAN),
+    row("prod.default prod.dim_int", _reduction("prod"), REAL),
+    row("any.default any.dim any.dims", _any, ANY),
+    row("max.dim", _extremes("max"), _ARRANGED, has_axes("self"), special_values=LOST_NAN),
+    row("min.dim", _extremes("min"), _ARRANGED, has_axes("self"), special_values=LOST_NAN),
+    row("argmax.default", _position("max"), _ARRANGED, has_axes("self"), special_values=LOST_NAN),
+    row("argmin.default", _position("min"), _ARRANGED, has_axes("self"), special_values=LOST_NAN),
+    row("_softmax.default", _along("softmax"), REAL, has_axes("self"), special_values=LOST_NAN),
+    row("_log_softmax.default", _along("log_softmax"), REAL, has_axes("self"), special_values=LOST_NAN),
+    row("cumsum.default", _running_sum, REAL, has_axes("self")),
+    row(
+        "var.correction",
+        composed(along.var, arguments="dim correction keepdim"),
+        REAL,
+        enough_elements,
+        static_only=True,
+    ),
+    row(
+        "std.correction",
+        composed(along.std, arguments="dim correction keepdim"),
+        REAL,
+        enough_elements,
+        keep=True,
+        static_only=True,
+    ),
+    row(
+        "var_mean.correction",
+        composed(along.var_mean, arguments="dim correction keepdim"),
+        REAL,
+        enough_elements,
+        keep=True,
+        static_only=True,
+    ),
+    row(
+        "linalg_vector_norm.default",
+        composed(along.norm, arguments="ord dim keepdim"),
+        REAL,
+        known_order(0, 1, 2, float("inf"), float("-inf")),
+        keep=True,
+        static_only=True,
+        special_values=LOST_NAN,
+    ),
+)

@@ -1,0 +1,71 @@
+"""Operators that put elements in order."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.constraints import has_axes, types_of
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.builder import Lower, Made, ModelBuilder, Value
+from ..ir.sizes import is_fixed
+from .common import FLOATS, INTEGERS, dropped, fixed_axes, sliced, tensor
+
+_SORTED: Final = types_of("self", *FLOATS, *INTEGERS)
+
+
+def place_of_nan(call: Call) -> str:
+    """Elements whose order is not PyTorch's."""
+    return "the place of NaN is any" if call["self"].dtype_name in FLOATS else ""
+
+
+def _first(b: ModelBuilder, x: Value, axis: int, count: int, *, ascending: bool) -> tuple[Value, Value]:
+    """The least or largest elements along an axis in order, and their places."""
+    values, places = b.ops(
+        "topk",
+        x,
+        b.scalar(count),
+        axis=axis,
+        mode="min" if ascending else "max",
+        sort="value",
+        index_element_type="i64",
+        stable=True,
+    )
+    shape = [count if at == axis else size for at, size in enumerate(x.shape)]
+    return b.declare(values, shape), b.declare(places, shape)
+
+
+def _sort(b: ModelBuilder, call: Call) -> Made:
+    x = tensor(b, call)
+    axis = axis_of(call["dim"], x.rank)
+    size = x.shape[axis]
+    assert isinstance(size, int)
+    return _first(b, x, axis, size, ascending=not call["descending"])
+
+
+def _largest(b: ModelBuilder, call: Call) -> Made:
+    x = tensor(b, call)
+    return _first(b, x, axis_of(call["dim"], x.rank), call["k"], ascending=not call["largest"])
+
+
+def _kth(b: ModelBuilder, call: Call) -> Made:
+    x = tensor(b, call)
+    axis, k = axis_of(call["dim"], x.rank), call["k"]
+    found = [sliced(b, item, axis, k - 1, k) for item in _first(b, x, axis, k, ascending=True)]
+    return tuple(found) if call["keepdim"] else tuple(dropped(b, item, [axis]) for item in found)
+
+
+def fixed_count(call: Call) -> str | None:
+    """The number of elements that are kept is fixed."""
+    return None if is_fixed(call["k"]) else f"k = {call['k']} changes from call to call"
+
+
+_ALONG: Final = (has_axes("self"), fixed_axes("self"))
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("sort.default sort.stable", _sort, _SORTED, *_ALONG, special_values=place_of_nan),
+    row("topk.default", _largest, _SORTED, *_ALONG, fixed_count, special_values=place_of_nan),
+    row("kthvalue.default", _kth, _SORTED, *_ALONG, fixed_count, keep=True, special_values=place_of_nan),
+)

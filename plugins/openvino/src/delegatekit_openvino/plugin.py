@@ -1,0 +1,54 @@
+"""The OpenVINO backend: its hooks, and nothing else. Entry point of the group `delegatekit.backends`."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from delegatekit_api import ApiVersion, BackendDescription, hookimpl
+from delegatekit_toolkit.hooks import lazy_documentation, lazy_hook
+
+from .options import OpenVINOOptions
+
+_DISTRIBUTION = "delegatekit-openvino"
+
+
+@hookimpl
+def describe_backend() -> BackendDescription:
+    """The facts about the backend."""
+    return BackendDescription(
+        name="openvino",
+        delegate_id="OpenvinoBackend",
+        distribution=_DISTRIBUTION,
+        version=version(_DISTRIBUTION),
+        summary="Intel's CPUs, GPUs and NPUs through OpenVINO (float32, float16, bfloat16, int8)",
+        api_version=ApiVersion(2, 4),
+        options=OpenVINOOptions,
+        device_compute_precision="bfloat16",
+        supports_dynamic_shapes=True,
+        device_dynamic_shapes=False,
+        integrity_check=True,
+    )
+
+
+@hookimpl
+def compute_precision(options: OpenVINOOptions) -> str:
+    """The precision that float32 is computed in."""
+    return options.precision
+
+
+@hookimpl
+def compiler_version() -> str:
+    """The version of OpenVINO and the processor, for whose instructions it compiles."""
+    from .compile import compiler_version as found
+
+    return found()
+
+
+compiler_availability = lazy_hook("compiler_availability", "delegatekit_openvino.library:availability")
+targets = lazy_hook("targets", "delegatekit_openvino.targets:list_targets")
+create_partitioner = lazy_hook("create_partitioner", "delegatekit_openvino.support:OpenVINOPartitioner")
+preprocess = lazy_hook("preprocess", "delegatekit_openvino.compile:compile_partition")
+quantization_schemes = lazy_hook("quantization_schemes", "delegatekit_openvino.schemes:SCHEMES")
+create_runtime = lazy_hook("create_runtime", "delegatekit_openvino.runtime:OpenVINORuntime")
+blob_operators = lazy_hook("blob_operators", "delegatekit_openvino.blob.operators:operators")
+documentation = lazy_documentation("delegatekit_openvino.support:TABLE")

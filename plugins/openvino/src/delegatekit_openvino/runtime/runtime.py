@@ -1,0 +1,182 @@
+"""The delegate on this machine: OpenVINO imports the blob and computes in the caller's memory."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError
+from delegatekit_api.profiling import OperatorTime
+from delegatekit_toolkit.signature import Signature, check_call, store_results
+
+from ..blob.layout import read_layout
+from ..blob.seal import WHERE, check
+from ..ir.types import DTYPES, NAMES
+from ..library import availability, core, installed_version, openvino
+from ..targets import DEVICES
+
+#: Types that numpy lacks, as integers of the same size.
+_BITS: Final = {torch.bfloat16: torch.int16}
+
+
+@dataclass
+class _Handle:
+    """A loaded delegate."""
+
+    payload: DelegatePayload
+    device: str
+    properties: dict[str, str]
+    signature: Signature
+    request: Any
+    #: The same model with counters, loaded for the first profile.
+    counting: Any = None
+    lock: Any = field(default_factory=threading.Lock)
+
+
+class OpenVINORuntime:
+    """A `DelegateRuntime` that executes blobs with the installed OpenVINO."""
+
+    def is_available(self) -> Availability:
+        """True if OpenVINO of a fitting version is installed."""
+        return availability()
+
+    def init(self, payload: DelegatePayload) -> _Handle:
+        """Check the blob and import it. Raises FormatError."""
+        device, settings = check(payload)
+        if device not in DEVICES:
+            raise FormatError(f"is for a device {device!r:.40}, which this release does not know", where=WHERE)
+        if device == "CPU":
+            read_layout(payload.blob)
+        properties = _properties(settings, device)
+        handle = _Handle(payload, device, properties, Signature.of_payload(payload), None)
+        handle.request = _imported(payload, device, properties)
+        return handle
+
+    def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        """Run once and write the results into `outputs`. Raises ExecutionError."""
+        self._run(handle, handle.request, inputs, outputs)
+
+    def profile(
+        self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    ) -> list[OperatorTime]:
+        """As `execute`, and the times by OpenVINO's counters. Raises ExecutionError."""
+        if handle.request is not None and handle.counting is None:
+            counting = handle.properties | {"PERF_COUNT": "YES"}
+            handle.counting = _imported(handle.payload, handle.device, counting)
+        self._run(handle, handle.counting, inputs, outputs)
+        return [
+            OperatorTime(item.exec_type or item.node_type, item.real_time.total_seconds(), item.node_name)
+            for item in handle.counting.profiling_info
+            if item.status == item.Status.EXECUTED
+        ]
+
+    def destroy(self, handle: _Handle) -> None:
+        """Release the delegate; calling twice is harmless."""
+        handle.request = handle.counting = None
+
+    def _run(
+        self, handle: _Handle, request: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    ) -> None:
+        if request is None:
+            raise ExecutionError("was destroyed", where=WHERE)
+        check_call(handle.signature, inputs, outputs, WHERE)
+        if any(item.numel() == 0 for item in inputs):
+            raise ExecutionError("a tensor without elements", where=WHERE)
+        fixed = [not kind.is_dynamic for kind in handle.signature.outputs]
+        given = [_tensor(item) for item in inputs]
+        taken = [_tensor(item) if known else None for item, known in zip(outputs, fixed, strict=True)]
+        try:
+            for place, tensor in enumerate(given):
+                request.set_input_tensor(place, tensor)
+            for place, tensor in enumerate(taken):
+                if tensor is not None:
+                    request.set_output_tensor(place, tensor)
+            request.infer()
+            results = [
+                output if tensor is not None else _result(request.get_output_tensor(place), output.dtype)
+                for place, (output, tensor) in enumerate(zip(outputs, taken, strict=True))
+            ]
+        except RuntimeError as error:
+            text = str(error).strip().splitlines()[-1]
+            raise ExecutionError(f"OpenVINO fails: {text}", where=WHERE) from error
+        for place, (result, output) in enumerate(zip(results, outputs, strict=True)):
+            if result is output:
+                continue
+            if result.dim() != output.dim() or any(a > b for a, b in zip(result.shape, output.shape, strict=True)):
+                what = f"output {place} has the shape {tuple(result.shape)}: {tuple(output.shape)} is the largest"
+                raise ExecutionError(what, where=WHERE)
+            store_results([output], [result])
+
+
+def _properties(settings: bytes | None, device: str) -> dict[str, str]:
+    """OpenVINO's properties for a blob. Raises FormatError for settings that are damaged or of another version."""
+    made = {"precision": "f32", "threads": 0}
+    if settings is not None:
+        try:
+            made |= json.loads(settings)
+        except ValueError as error:
+            raise FormatError("has damaged settings", where=WHERE) from error
+        release = ".".join(installed_version().split(".")[:2])
+        if made.get("openvino") != release:
+            raise FormatError(
+                f"was compiled by OpenVINO {made.get('openvino')}: {release} is installed, which reads its own blobs",
+                where=WHERE,
+                hint=f'pip install "openvino=={made.get("openvino")}.*"',
+            )
+    if device != "CPU":
+        return {}
+    threads = int(made["threads"]) or torch.get_num_threads()
+    return {
+        "INFERENCE_PRECISION_HINT": str(made["precision"]),
+        "INFERENCE_NUM_THREADS": str(threads),
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": "1",
+    }
+
+
+def _imported(payload: DelegatePayload, device: str, properties: dict[str, str]) -> Any:
+    """A request for a blob. Raises FormatError if OpenVINO refuses it, or if it is not for the program's call."""
+    try:
+        compiled = core().import_model(bytes(payload.blob), device, properties)
+    except RuntimeError as error:
+        text = str(error).strip().splitlines()[-1]
+        raise FormatError(f"OpenVINO does not import the blob: {text}", where=WHERE) from error
+    for what, ports, specs in (
+        ("input", compiled.inputs, payload.inputs),
+        ("output", compiled.outputs, payload.outputs),
+    ):
+        if len(ports) != len(specs):
+            raise FormatError(f"has {len(ports)} {what}s, the program calls it with {len(specs)}", where=WHERE)
+        for place, (port, spec) in enumerate(zip(ports, specs, strict=True)):
+            shape, kind = port.get_partial_shape(), port.get_element_type().get_type_name()
+            sizes = [size.get_length() if size.is_static else None for size in shape]
+            fits = len(sizes) == len(spec.shape) and all(
+                size is None or size == wanted for size, wanted in zip(sizes, spec.shape, strict=True)
+            )
+            if not fits or kind not in DTYPES or str(DTYPES[kind]) != f"torch.{spec.dtype}":
+                found = f"{what} {place} is {kind} {shape}, in the program {spec.dtype} {spec.shape}"
+                raise FormatError(found, where=WHERE)
+    return compiled.create_infer_request()
+
+
+def _tensor(value: torch.Tensor) -> Any:
+    """A caller's tensor, in its memory."""
+    library = openvino()
+    kind = getattr(library.Type, NAMES[value.dtype])
+    data = value.detach()
+    flat = data.reshape(-1).view(_BITS.get(data.dtype, data.dtype)).numpy()
+    return library.Tensor(flat, library.Shape(list(value.shape)), kind)
+
+
+def _result(tensor: Any, dtype: torch.dtype) -> torch.Tensor:
+    """A copy of one of OpenVINO's tensors."""
+    if dtype in _BITS:
+        found = torch.from_numpy(np.array(tensor.data, copy=True).view(np.int16))
+        return found.view(dtype).reshape(list(tensor.shape))
+    return torch.from_numpy(np.array(tensor.data, copy=True)).reshape(list(tensor.shape)).to(dtype)

@@ -1,0 +1,105 @@
+"""Blobs: the same bytes in every process, damage, and what is inside."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from delegatekit_api import CompileSpec, DelegatePayload, FormatError, TensorSpec
+from delegatekit_conformance import testkit
+from delegatekit_openvino.blob.layout import read_layout
+from delegatekit_openvino.blob.operators import operators
+from delegatekit_openvino.runtime import OpenVINORuntime
+
+_PROGRAM = """
+import hashlib, sys, torch
+from delegatekit_openvino.library import openvino
+for _ in range(int(sys.argv[1])):
+    openvino().opset15.parameter([1], openvino().Type.f32)
+from delegatekit_conformance import testkit
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.SiLU(), torch.nn.Flatten(), torch.nn.Linear(288, 4))
+lowered = testkit.lower(net, torch.ones(1, 3, 8, 8), backend="openvino")
+print(hashlib.sha256(lowered.delegate.blob).hexdigest())
+"""
+
+
+@pytest.fixture(scope="module")
+def lowered() -> testkit.Lowered:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+    return testkit.lower(net, torch.randn(2, 4), backend="openvino")
+
+
+def _payload(lowered: testkit.Lowered, blob: bytes | None = None) -> DelegatePayload:
+    delegate = lowered.delegate
+    specs = tuple(CompileSpec(key, value) for key, value in delegate.compile_specs.items())
+    given, made = TensorSpec("float32", (2, 4)), TensorSpec("float32", (2, 3))
+    found = memoryview(delegate.blob if blob is None else blob)
+    return DelegatePayload("OpenvinoBackend", found, specs, (given,), (made,), {}, bytes)
+
+
+def test_bytes_do_not_depend_on_what_the_process_did_before() -> None:
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", _PROGRAM, count], check=True, capture_output=True, text=True
+        ).stdout.split()[-1]
+        for count in ("0", "7")
+    }
+    assert len(found) == 1
+
+
+def test_every_changed_bit_is_refused(lowered: testkit.Lowered) -> None:
+    blob = lowered.delegate.blob
+    for place in range(0, len(blob), 97):
+        damaged = bytearray(blob)
+        damaged[place] ^= 1 << place % 8
+        with pytest.raises(FormatError, match="checksum"):
+            OpenVINORuntime().init(_payload(lowered, bytes(damaged)))
+
+
+def test_changed_settings_are_refused(lowered: testkit.Lowered) -> None:
+    payload = _payload(lowered)
+    for spec in payload.compile_specs:
+        value = bytes([spec.value[0] ^ 1]) + spec.value[1:]
+        others = [other for other in payload.compile_specs if other is not spec]
+        changed = DelegatePayload(
+            payload.delegate_id,
+            payload.blob,
+            (*others, CompileSpec(spec.key, value)),
+            payload.inputs,
+            payload.outputs,
+            {},
+            bytes,
+        )
+        with pytest.raises(FormatError):
+            OpenVINORuntime().init(changed)
+
+
+def test_a_blob_without_a_checksum_of_ours_runs(lowered: testkit.Lowered) -> None:
+    """As stock ExecuTorch's compiler writes it."""
+    payload = _payload(lowered)
+    payload = DelegatePayload(
+        payload.delegate_id, payload.blob, (CompileSpec("device", b"CPU"),), payload.inputs, payload.outputs, {}, bytes
+    )
+    runtime = OpenVINORuntime()
+    handle = runtime.init(payload)
+    output = torch.empty(2, 3)
+    runtime.execute(handle, lowered.inputs, [output])
+    torch.testing.assert_close(output, lowered.eager()[0])
+
+
+def test_a_blob_that_ends_too_early_is_refused(lowered: testkit.Lowered) -> None:
+    for size in (0, 20, 60, len(lowered.delegate.blob) - 1):
+        with pytest.raises(FormatError):
+            read_layout(lowered.delegate.blob[:size])
+
+
+def test_operators_of_a_blob_are_told(lowered: testkit.Lowered) -> None:
+    found = operators(memoryview(lowered.delegate.blob))
+    assert [item.name for item in found] == ["FullyConnected", "ReLU"]
+    assert found[-1].facts["result"] == "fp32[2, 3]"
+    assert found[0].makes[0] == found[1].reads[0]
