@@ -56,7 +56,13 @@ def _compiled(model: Any, options: OpenVINOOptions) -> Any:
         )
     properties = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1"}
     if options.device == "CPU":
-        properties["INFERENCE_PRECISION_HINT"] = _PRECISIONS[options.precision]
+        properties |= {
+            "INFERENCE_PRECISION_HINT": _PRECISIONS[options.precision],
+            # Its products of bytes saturate on processors without VNNI, and round otherwise than the program says.
+            "LP_TRANSFORMS_MODE": "NO",
+            # Activations that meet compressed weights would be rounded to bytes.
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
+        }
     try:
         return core().compile_model(model, options.device, properties)
     except RuntimeError as error:

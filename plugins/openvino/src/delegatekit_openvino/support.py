@@ -5,7 +5,7 @@ Operators are checked only here; the lowerings rely on it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import elements
@@ -23,8 +23,10 @@ from .operators import (
     linear,
     normalization,
     pooling,
+    quantization,
     reduction,
     resizing,
+    scattering,
     shape,
     sorting,
 )
@@ -38,9 +40,17 @@ _TAKEN: Final = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "in
 def device_types(call: Call) -> str | None:
     """Tensors are float32, float16, bfloat16, int32, int64 (which OpenVINO computes in 32 bits) or bool; some operators
     take int8 and uint8."""
-    for item in call.tensors:
+    for item in () if _fact(call, "integers") else call.tensors:
         if item.dtype_name not in _TAKEN:
             return f"{item.name} is {item.dtype_name}: OpenVINO does not compute in it"
+    return None
+
+
+def axes(call: Call) -> str | None:
+    """Tensors have axes: the stock runtime hands none without axes to OpenVINO. Constants may have none."""
+    for item in call.tensors:
+        if not item.rank and not item.is_constant:
+            return f"{item.name} has no axes, which the stock runtime cannot hand to OpenVINO"
     return None
 
 
@@ -48,8 +58,7 @@ def fixed_numbers(call: Call) -> str | None:
     """Number and size arguments do not change from call to call, except those that give a shape."""
     if not call.sizes:
         return None
-    entry = TABLE.get(call.operator)
-    taken = () if entry is None else entry.facts.get("sizes", ())
+    taken = _fact(call, "sizes") or ()
     for name, value in call.arguments.items():
         for item in value if isinstance(value, tuple) else (value,):
             if item is None or isinstance(item, Operand | int | float | str) or not hasattr(item, "node"):
@@ -82,9 +91,18 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         *convolution.ROWS,
         *pooling.ROWS,
         *resizing.ROWS,
+        *scattering.ROWS,
+        *quantization.ROWS,
     ],
-    common=(device_types, elements(), narrow_constants, fixed_numbers, bounded_sizes),
+    common=(device_types, axes, elements(), narrow_constants, fixed_numbers, bounded_sizes),
+    foreign_sizes=True,
 )
+
+
+def _fact(call: Call, name: str) -> Any:
+    """A fact of the call's row; None if the row has none of that name."""
+    entry = TABLE.get(call.operator)
+    return None if entry is None else entry.facts.get(name)
 
 
 class OpenVINOPartitioner(TablePartitioner):

@@ -156,12 +156,19 @@ class ModelBuilder(PartitionBuilder[Value]):
         node.set_friendly_name(name)
         return name
 
-    def packed(self, data: torch.Tensor, shape: Sequence[int], kind: str) -> Value:
-        """A constant of a type with 4 bits: two elements in a byte of `data`, the first in the low half."""
-        self._sources.append(data)
-        array = data.contiguous().view(torch.uint8).reshape(-1).numpy()
-        tensor = self._library.Tensor(array, self._library.Shape(list(shape)), getattr(self._library.Type, kind))
-        return self._named_constant(self._library.op.Constant(tensor, shared_memory=False))
+    def packed(self, data: torch.Tensor, shape: Sequence[int], kind: str, source: torch.Tensor) -> Value:
+        """A constant of a type with 4 bits, made once for equal memory of `source`.
+
+        `data` has two elements in a byte, the first in the low half.
+        """
+
+        def make() -> Value:
+            self._sources.append(source)
+            array, sizes = data.reshape(-1).numpy(), self._library.Shape(list(shape))
+            tensor = self._library.Tensor(array, sizes, getattr(self._library.Type, kind))
+            return self._named_constant(self._library.op.Constant(tensor, shared_memory=False))
+
+        return self._constants.once((kind, tuple(shape), storage_key(source)), make)
 
     def integers(self, numbers: Sequence[int]) -> Value:
         """Axes, sizes and the like: an int64 vector."""

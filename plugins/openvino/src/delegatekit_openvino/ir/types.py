@@ -18,7 +18,7 @@ NAMES: Final = {
     torch.int64: "i64",
     torch.bool: "boolean",
 }
-#: OpenVINO's name -> torch's dtype.
-DTYPES: Final = {name: dtype for dtype, name in NAMES.items()}
+#: OpenVINO's name -> torch's dtype, in which programs have integers of 4 bits.
+DTYPES: Final = {name: dtype for dtype, name in NAMES.items()} | {"i4": torch.int8}
 #: Significant bits of floating-point types.
 DIGITS: Final = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8, torch.bool: -1}

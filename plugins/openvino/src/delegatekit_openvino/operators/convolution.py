@@ -10,11 +10,10 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.builder import Lower, ModelBuilder, Value
 from ..ir.sizes import is_fixed
 from .common import REAL, add, tensor
-from .weights import weight_of
 
 
 def _convolution(b: ModelBuilder, call: Call) -> Value:
-    x, weight = tensor(b, call, "input"), weight_of(b, call)
+    x, weight = tensor(b, call, "input"), tensor(b, call, "weight")
     groups, pads = call["groups"], list(call["padding"])
     kind = "convolution_backprop_data" if call["transposed"] else "convolution"
     if groups > 1:

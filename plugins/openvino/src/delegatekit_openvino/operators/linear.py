@@ -12,7 +12,6 @@ from delegatekit_toolkit.support import Row, row
 from ..ir.builder import Lower, ModelBuilder, Value
 from ..ir.sizes import is_fixed, sizes_of
 from .common import FLOATS, REAL, add, mul, tensor
-from .weights import weight_of
 
 
 def product(b: ModelBuilder, x: Value, y: Value, *, transpose_y: bool = False) -> Value:
@@ -31,7 +30,7 @@ def matrix_weight(call: Call) -> str | None:
 
 
 def _linear(b: ModelBuilder, call: Call) -> Value:
-    x, weight, bias = tensor(b, call, "input"), weight_of(b, call), call["bias"]
+    x, weight, bias = tensor(b, call, "input"), tensor(b, call, "weight"), call["bias"]
     made = b.op("matmul", x, weight, transpose_a=False, transpose_b=True)
     made = b.declare(made, (*x.shape[:-1], weight.shape[0]))
     return made if bias is None else add(b, made, b.value(bias))

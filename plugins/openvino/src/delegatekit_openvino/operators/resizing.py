@@ -10,7 +10,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, ModelBuilder, Value
 from ..ir.sizes import is_fixed
-from .common import REAL, tensor
+from .common import LOST_NAN, REAL, tensor
 
 
 def _resized(mode: str, nearest_mode: str = "floor") -> Lower:
@@ -50,10 +50,27 @@ def known_sizes(call: Call) -> str | None:
     return None if list(factors) == ratios else f"scale_factors {list(factors)} are not the ratio of the sizes"
 
 
+def finite_places(call: Call) -> str | None:
+    """Bilinear or nearest, with zeros or the border around."""
+    if call["interpolation_mode"] == 2 or call["padding_mode"] == 2:
+        return "bicubic, or reflected at the border"
+    return None
+
+
 def several_pixels(call: Call) -> str | None:
     """Results have more than one pixel on each axis."""
     after = call.result.shape[2:]
     return None if all(size != 1 for size in after) else f"a result of {after}"
+
+
+def _sampled(b: ModelBuilder, call: Call) -> Value:
+    attributes = {
+        "align_corners": bool(call["align_corners"]),
+        "mode": ("bilinear", "nearest", "bicubic")[call["interpolation_mode"]],
+        "padding_mode": ("zeros", "border", "reflection")[call["padding_mode"]],
+    }
+    made = b.op("grid_sample", tensor(b, call, "input"), tensor(b, call, "grid"), attributes=attributes)
+    return b.declare(made, call.result.shape)
 
 
 def _shuffled(kind: str, name: str) -> Lower:
@@ -67,6 +84,7 @@ def _shuffled(kind: str, name: str) -> Lower:
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("upsample_nearest2d.vec", _resized("nearest"), REAL, known_sizes, nearest_pixels(), keep=True),
     row("upsample_bilinear2d.vec", _resized("linear_onnx"), REAL, known_sizes, several_pixels, keep=True),
+    row("grid_sampler_2d.default", _sampled, REAL, finite_places, keep=True, special_values=LOST_NAN),
     row(
         "pixel_shuffle.default",
         _shuffled("depth_to_space", "upscale_factor"),

@@ -176,6 +176,19 @@ def _unfold(b: ModelBuilder, call: Call) -> Value:
     return transposed(b, b.declare(found, shape), [*range(axis + 1), *range(axis + 2, last + 1), axis + 1])
 
 
+def _diagonal(b: ModelBuilder, call: Call) -> Value:
+    """The elements along two axes at once: their places among the elements of both."""
+    x, offset = tensor(b, call), call["offset"]
+    first, second = (axis_of(call[name], x.rank) for name in ("dim1", "dim2"))
+    rest = [axis for axis in range(x.rank) if axis not in (first, second)]
+    rows, columns = x.shape[first], x.shape[second]
+    assert isinstance(rows, int) and isinstance(columns, int)
+    flat = b.reshape(transposed(b, x, [*rest, first, second]), [*(x.shape[axis] for axis in rest), rows * columns])
+    start = max(-offset, 0) * columns + max(offset, 0)
+    end = start + (call.result.shape[-1] - 1) * (columns + 1) + 1
+    return own(b, call, sliced(b, flat, len(rest), start, end, columns + 1))
+
+
 def fixed_bounds(call: Call) -> str | None:
     """Steps of a slice are whole where bounds change."""
     bounds = (call["start"], call["end"])
@@ -194,6 +207,14 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("repeat.default", _repeat, MOVED, passenger=True, sizes=("repeats",)),
     row("flip.default", _flip, MOVED, passenger=True),
     row("unfold_copy.default", _unfold, MOVED, has_axes("self"), fixed_axes("self", "dimension"), passenger=True),
+    row(
+        "diagonal_copy.default",
+        _diagonal,
+        MOVED,
+        fixed_axes("self", "dim1"),
+        fixed_axes("self", "dim2"),
+        passenger=True,
+    ),
     row("select_copy.int", _select, MOVED, has_axes("self"), passenger=True, sizes=("index",)),
     row("slice_copy.Tensor", _slice, MOVED, has_axes("self"), fixed_bounds, passenger=True, sizes=("start", "end")),
     row("cat.default", _concatenate, MOVED, same_dtypes(), passenger=True),

@@ -6,12 +6,13 @@ from typing import Final
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, Made, ModelBuilder, Value
 from ..ir.sizes import is_fixed
-from .common import FLOATS, INTEGERS, dropped, fixed_axes, sliced, tensor
+from .common import FLOATS, INTEGERS, LOST_NAN, NUMBERS, REAL, composed, dropped, fixed_axes, sliced, tensor
 
 _SORTED: Final = types_of("self", *FLOATS, *INTEGERS)
 
@@ -64,8 +65,16 @@ def fixed_count(call: Call) -> str | None:
 
 _ALONG: Final = (has_axes("self"), fixed_axes("self"))
 
+
+def _records(which: str) -> Lower:
+    return composed(getattr(along, which), arguments="dim")
+
+
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("sort.default sort.stable", _sort, _SORTED, *_ALONG, special_values=place_of_nan),
     row("topk.default", _largest, _SORTED, *_ALONG, fixed_count, special_values=place_of_nan),
     row("kthvalue.default", _kth, _SORTED, *_ALONG, fixed_count, keep=True, special_values=place_of_nan),
+    row("cumprod.default", _records("cumprod"), REAL, *_ALONG, keep=True, static_only=True),
+    row("cummax.default", _records("cummax"), NUMBERS, *_ALONG, keep=True, static_only=True, special_values=LOST_NAN),
+    row("cummin.default", _records("cummin"), NUMBERS, *_ALONG, keep=True, static_only=True, special_values=LOST_NAN),
 )

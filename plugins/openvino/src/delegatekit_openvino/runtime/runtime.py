@@ -137,6 +137,7 @@ def _properties(settings: bytes | None, device: str) -> dict[str, str]:
         "INFERENCE_NUM_THREADS": str(threads),
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
     }
 
 

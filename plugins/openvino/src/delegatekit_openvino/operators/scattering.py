@@ -1,0 +1,127 @@
+"""Operators that write elements to places that other tensors name: scatter, index_put."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.constraints import has_axes
+from delegatekit_toolkit.narrowing import narrow_product, narrowed
+from delegatekit_toolkit.support import Row, row
+
+from ..ir.builder import Lower, ModelBuilder, Value
+from ..ir.sizes import is_fixed
+from .common import INTEGERS, MOVED, NUMBERS, expanded, tensor, transposed
+from .indexing import indices_of, integer_indices, places_of
+
+#: PyTorch's names of the ways to join what is written with what is there -> OpenVINO's.
+_MODES: Final = {
+    "sum": "sum",
+    "add": "sum",
+    "mean": "mean",
+    "prod": "prod",
+    "multiply": "prod",
+    "amax": "max",
+    "amin": "min",
+}
+
+
+def order_of_writes(call: Call) -> str:
+    """Arguments whose results are not PyTorch's."""
+    return "; ".join(filter(None, ("of several numbers for one place, any may stay", narrowed(call))))
+
+
+def _written(mode: str | None = None) -> Lower:
+    """Data with a source at the index's places along an axis."""
+
+    def lower(b: ModelBuilder, call: Call) -> Value:
+        x, index = tensor(b, call), tensor(b, call, "index")
+        reduction = mode or (_MODES[call["reduce"]] if call.has("reduce") else "none")
+        with_initial = bool(call["include_self"]) if call.has("include_self") else True
+        if call.has("src"):
+            source = tensor(b, call, "src")
+            start, stop = [0] * index.rank, [int(size) for size in index.shape if size is not None]
+            if source.shape != index.shape:
+                axes, steps = b.integers(range(index.rank)), b.integers([1] * index.rank)
+                source = b.op("slice", source, b.integers(start), b.integers(stop), steps, axes)
+        else:
+            source = expanded(b, b.number(call["value"], x.dtype), index.shape)
+        made = b.op(
+            "scatter_elements_update",
+            x,
+            index,
+            source,
+            b.scalar(axis_of(call["dim"], x.rank)),
+            reduction=reduction,
+            use_init_val=with_initial,
+        )
+        return b.declare(made, x.shape)
+
+    return lower
+
+
+def known_sizes(call: Call) -> str | None:
+    """The index has axes and fixed sizes; its rank is the tensor's."""
+    index = call["index"]
+    if index.rank != call["self"].rank or not all(map(is_fixed, index.shape)):
+        return f"an index {index.shape} for {call['self'].shape}"
+    return None
+
+
+def known_mode(call: Call) -> str | None:
+    """What is written replaces what is there, or is joined with it; an average of floating-point numbers."""
+    mode = call["reduce"]
+    if mode not in _MODES:
+        return f"reduce = {mode!r}"
+    return "an average of integers" if mode == "mean" and call["self"].dtype_name in INTEGERS else None
+
+
+def _index_put(b: ModelBuilder, call: Call) -> Value:
+    """Rows at places along several axes, which are moved to the front and back."""
+    x, found = tensor(b, call), indices_of(call)
+    places, order, shape = places_of(b, x, found)
+    front = transposed(b, x, order)
+    rows = [*shape, *(x.shape[axis] for axis in order[len(found) :])]
+    source = expanded(b, tensor(b, call, "values"), rows)
+    made = b.op("scatter_nd_update", front, places, source, reduction="sum" if call["accumulate"] else "none")
+    back = [order.index(axis) for axis in range(x.rank)]
+    return transposed(b, b.declare(made, front.shape), back)
+
+
+def neighbors(call: Call) -> str | None:
+    """The indexed axes are neighbors, or the first ones."""
+    found = list(indices_of(call))
+    if not found or (found[0] != 0 and (len(found) > 1 or call["values"].rank > 1)):
+        return f"axes {found} are indexed"
+    if found != list(range(found[0], found[0] + len(found))):
+        return f"axes {found} are indexed"
+    return None
+
+
+_ALONG: Final = (has_axes("self"), has_axes("index"), known_sizes)
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("scatter.src", _written(), MOVED, *_ALONG, passenger=True, special_values=order_of_writes),
+    row("scatter.value", _written(), MOVED, *_ALONG, passenger=True, special_values=order_of_writes),
+    row("scatter_add.default", _written("sum"), NUMBERS, *_ALONG, special_values=order_of_writes),
+    row(
+        "scatter_reduce.two",
+        _written(),
+        NUMBERS,
+        *_ALONG,
+        known_mode,
+        narrow_product,
+        keep=True,
+        special_values=order_of_writes,
+    ),
+    row(
+        "index_put.default",
+        _index_put,
+        NUMBERS,
+        integer_indices,
+        neighbors,
+        passenger=True,
+        special_values=order_of_writes,
+    ),
+)
