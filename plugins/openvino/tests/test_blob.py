@@ -99,7 +99,7 @@ def test_a_blob_that_ends_too_early_is_refused(lowered: testkit.Lowered) -> None
 
 
 def test_operators_of_a_blob_are_told(lowered: testkit.Lowered) -> None:
-    found = operators(memoryview(lowered.delegate.blob))
+    found = operators(memoryview(lowered.delegate.blob), ())
     assert [item.name for item in found] == ["FullyConnected", "ReLU"]
     assert found[-1].facts["result"] == "fp32[2, 3]"
     assert found[0].makes[0] == found[1].reads[0]

@@ -22,7 +22,8 @@ def test_another_version_is_refused_with_what_to_install(monkeypatch: pytest.Mon
 
 def test_neither_the_support_table_nor_the_runtime_imports_openvino() -> None:
     code = (
-        "import sys; from delegatekit_openvino import plugin; plugin.compiler_availability()\n"
+        "import sys; from delegatekit_openvino import options, plugin\n"
+        "plugin.compiler_availability(options.OpenVINOOptions())\n"
         "assert 'torch' not in sys.modules; from delegatekit_openvino import support, runtime, compile\n"
         "assert 'openvino' not in sys.modules"
     )

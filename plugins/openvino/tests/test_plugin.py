@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import delegatekit
-from delegatekit_api import LoweringError
+from delegatekit_api import DelegateKitError
 from delegatekit_conformance.plugin_tests import PluginTests
 from delegatekit_openvino import plugin
 from delegatekit_openvino.options import OpenVINOOptions
@@ -28,7 +28,7 @@ def test_a_device_that_this_computer_lacks_is_told() -> None:
 
     if any(name.startswith("NPU") for name in core().available_devices):
         pytest.skip("this computer has an NPU")
-    with pytest.raises(LoweringError, match="OpenVINO finds no NPU on this computer"):
+    with pytest.raises(DelegateKitError, match="OpenVINO finds no NPU on this computer"):
         delegatekit.lower(
             torch.nn.ReLU(), (torch.ones(2),), backends=["openvino"], options={"openvino": {"device": "NPU"}}
         )

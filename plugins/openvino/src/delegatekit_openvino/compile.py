@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import threading
+from collections.abc import Mapping
 from typing import Any, Final
 
-from delegatekit_api import CompileSpec, LoweringError, PartitionProgram, PreprocessResult, RuntimeUnavailableError
+from delegatekit_api import CompileSpec, LoweringError, PartitionProgram, PreprocessResult, ProgramView
+from delegatekit_toolkit.signature import Signature
+from delegatekit_toolkit.symbols import SizeBounds
 
 from .blob.layout import renamed
-from .blob.seal import compile_specs
+from .blob.seal import Settings, compile_specs
 from .ir.builder import ModelBuilder
-from .library import availability, core, installed_version
+from .library import availability, core, installed_version, release
 from .options import OpenVINOOptions
 from .support import TABLE
 
@@ -30,30 +32,20 @@ def compiler_version() -> str:
 
 def compile_partition(partition: PartitionProgram, options: OpenVINOOptions) -> PreprocessResult:
     """A partition as a model, compiled and exported by OpenVINO. Raises LoweringError."""
-    known = availability()
-    if not known.available:
-        raise RuntimeUnavailableError(known.reason, where="OpenVINO")
     with _LOCK:
         builder = ModelBuilder(partition.view)
         builder.build(TABLE)
         compiled = _compiled(builder.finish(), options)
         blob = compiled.export_model().getvalue()
-    blob = renamed(blob, builder.names)
+    blob, names = renamed(blob, builder.names)
     return PreprocessResult(
         blob,
-        compile_specs=_specs(blob, options),
-        debug_handle_map=_handles(compiled, builder),
+        compile_specs=_specs(blob, options, _signature(partition.view)),
+        debug_handle_map=_handles(compiled, builder, names),
     )
 
 
 def _compiled(model: Any, options: OpenVINOOptions) -> Any:
-    devices = core().available_devices
-    if options.device != "AUTO" and not any(name.split(".")[0] == options.device for name in devices):
-        raise LoweringError(
-            f"OpenVINO finds no {options.device} on this computer, and compiles only for devices that it has",
-            where="option device of backend openvino",
-            hint=f"it has {', '.join(devices)}",
-        )
     properties = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1"}
     if options.device == "CPU":
         properties |= {
@@ -70,25 +62,35 @@ def _compiled(model: Any, options: OpenVINOOptions) -> Any:
         raise LoweringError(f"OpenVINO does not compile the model: {text}", where="OpenVINO") from error
 
 
-def _specs(blob: bytes, options: OpenVINOOptions) -> tuple[CompileSpec, ...]:
-    settings = {
-        "openvino": ".".join(installed_version().split(".")[:2]),
-        "precision": _PRECISIONS[options.precision],
-        "threads": options.threads,
-    }
-    return compile_specs(blob, options.device, json.dumps(settings, sort_keys=True).encode())
+def _signature(view: ProgramView) -> Signature:
+    bounds = SizeBounds()
+    inputs = tuple(bounds.type_of(view.operand(node)) for node in view.inputs)
+    return Signature(inputs, tuple(bounds.type_of(view.operand(node)) for node in view.outputs if node is not None))
 
 
-def _handles(compiled: Any, builder: ModelBuilder) -> dict[int | str, tuple[int, ...]]:
+def _specs(blob: bytes, options: OpenVINOOptions, signature: Signature) -> tuple[CompileSpec, ...]:
+    settings = Settings(
+        openvino=release(),
+        precision=_PRECISIONS[options.precision],
+        threads=options.threads,
+        signature=signature,
+    )
+    return compile_specs(blob, options.device, settings)
+
+
+def _handles(compiled: Any, builder: ModelBuilder, made: Mapping[str, str]) -> dict[int | str, tuple[int, ...]]:
     """The debug handles of the nodes that OpenVINO executes: those of all that were fused into them."""
     known = builder.handles.mapping
     found: dict[int | str, tuple[int, ...]] = {}
     for node in compiled.get_runtime_model().get_ordered_ops():
         info = node.get_rt_info()
-        names = [node.get_friendly_name()]
+        name = node.get_friendly_name()
+        names = [name]
         if "originalLayersNames" in info:
             names += str(info["originalLayersNames"].astype(str)).split(",")
         handles = dict.fromkeys(handle for name in names for handle in known.get(name, ()))
-        if handles:
-            found[node.get_friendly_name()] = tuple(handles)
+        name = made.get(name, name)
+        # What OpenVINO adds for the processor counts the nodes of the process, too: these have no name in the blob.
+        if handles and (name in builder.names or name in made.values()):
+            found[name] = tuple(handles)
     return found

@@ -29,6 +29,11 @@ def installed_version() -> str:
         return ""
 
 
+def release() -> str:
+    """The release of the installed library, whose blobs it reads: "2025.4"."""
+    return ".".join(installed_version().split(".")[:2])
+
+
 def availability() -> Availability:
     """The availability of a library of a fitting version, which is not loaded."""
     found = installed("openvino", "OpenVINO, which compiles and runs the models,", INSTALL)
@@ -39,6 +44,18 @@ def availability() -> Availability:
     if numbers and not OLDEST <= numbers < TOO_NEW:
         return Availability(False, f"OpenVINO {text} is installed: this backend needs {INSTALL}")
     return found
+
+
+def has_device(device: str) -> Availability:
+    """The availability of the library, and of a device on this computer. For others than CPU and AUTO it is loaded."""
+    found = availability()
+    if not found.available or device in ("CPU", "AUTO"):
+        return found
+    devices = core().available_devices
+    if any(name.split(".")[0] == device for name in devices):
+        return found
+    what = f"OpenVINO finds no {device} on this computer, and compiles only for devices that it has"
+    return Availability(False, f"{what}: {', '.join(devices)}")
 
 
 @cache

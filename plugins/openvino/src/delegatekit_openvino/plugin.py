@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from delegatekit_api import ApiVersion, BackendDescription, hookimpl
+from delegatekit_api import ApiVersion, Availability, BackendDescription, hookimpl
 from delegatekit_toolkit.hooks import lazy_documentation, lazy_hook
 
+from .library import has_device
 from .options import OpenVINOOptions
 
 _DISTRIBUTION = "delegatekit-openvino"
@@ -44,7 +45,12 @@ def compiler_version() -> str:
     return found()
 
 
-compiler_availability = lazy_hook("compiler_availability", "delegatekit_openvino.library:availability")
+@hookimpl
+def compiler_availability(options: OpenVINOOptions) -> Availability:
+    """The availability of OpenVINO, and of the device that is compiled for."""
+    return has_device(options.device)
+
+
 targets = lazy_hook("targets", "delegatekit_openvino.targets:list_targets")
 create_partitioner = lazy_hook("create_partitioner", "delegatekit_openvino.support:OpenVINOPartitioner")
 preprocess = lazy_hook("preprocess", "delegatekit_openvino.compile:compile_partition")

@@ -52,8 +52,11 @@ def read_layout(blob: bytes | memoryview) -> Layout:
     return Layout(properties, constants, text)
 
 
-def renamed(blob: bytes, known: frozenset[str]) -> bytes:
-    """The blob with the names that OpenVINO gave, which count what the process made, numbered from 0 instead."""
+def renamed(blob: bytes, known: frozenset[str]) -> tuple[bytes, dict[str, str]]:
+    """The blob with the names that OpenVINO gave, which count what the process made, numbered from 0 instead.
+
+    Also returns the new names by the old ones.
+    """
     layout = read_layout(blob)
     start, size = _HEADER.unpack_from(blob)[4:]
     if start + size != len(blob):
@@ -69,7 +72,7 @@ def renamed(blob: bytes, known: frozenset[str]) -> bytes:
     text = _masked(_NAMES.sub(replaced, layout.model).encode())
     fields = list(_HEADER.unpack_from(blob))
     fields[5] = len(text)
-    return b"".join((_HEADER.pack(*fields), memoryview(blob)[_HEADER.size : start], text))
+    return b"".join((_HEADER.pack(*fields), memoryview(blob)[_HEADER.size : start], text)), new
 
 
 def _masked(data: bytes) -> bytes:

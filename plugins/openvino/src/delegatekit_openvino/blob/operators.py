@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 from xml.sax.saxutils import unescape
 
+from delegatekit_api import CompileSpec, FormatError
 from delegatekit_api.blobs import BlobOperator
 
 from .layout import read_layout
+from .seal import WHERE, check
 
 _LAYER: Final = re.compile(r'<layer id="(\d+)" name="([^"]*)" type="([^"]*)"[^>]*?(?:/>|>(.*?)</layer>)', re.DOTALL)
 _DATA: Final = re.compile(r"<data ([^>]*?)/?>")
@@ -21,8 +24,9 @@ _EDGE: Final = re.compile(r'<edge from-layer="(\d+)" from-port="(\d+)" to-layer=
 _STILL: Final = frozenset(("Parameter", "Const", "Result"))
 
 
-def operators(blob: memoryview) -> list[BlobOperator]:
-    """The operators of the blob's model in its order. Raises FormatError for a blob of another layout."""
+def operators(blob: memoryview, compile_specs: Sequence[CompileSpec]) -> list[BlobOperator]:
+    """The operators of the blob's model in its order. Raises FormatError for damage, or a blob of another layout."""
+    check(blob, compile_specs)
     text = read_layout(blob).model
     reads: dict[str, list[tuple[int, str]]] = {}
     for source, port, layer, place in _EDGE.findall(text):
@@ -37,7 +41,10 @@ def operators(blob: memoryview) -> list[BlobOperator]:
         ]
         plain = unescape(name)
         for place, (key, _) in enumerate(ports):
-            names[key] = plain if len(ports) == 1 else f"{plain}.{place}"
+            made = plain if len(ports) == 1 else f"{plain}.{place}"
+            if key in names or made in names.values():
+                raise FormatError(f"{made!r:.80} is made twice", where=WHERE)
+            names[key] = made
         if kind in _STILL:
             continue
         facts = {"result": ", ".join(kind for _, kind in ports)}

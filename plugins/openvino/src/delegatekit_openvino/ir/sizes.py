@@ -84,8 +84,9 @@ class SizeWriter:
     def vector(self, shape: Sequence[Any]) -> Any:
         """Sizes as an operand (len(shape),). Raises LoweringError for a size that does not follow from those known."""
         sizes = sizes_of(shape)
-        if all(isinstance(size, int) for size in sizes):
-            return self._constant([int(size) for size in sizes])
+        fixed = [size for size in sizes if isinstance(size, int)]
+        if len(fixed) == len(sizes):
+            return self._constant(fixed)
         parts = [self._term(size) for size in sizes]
         return parts[0] if len(parts) == 1 else self._write("concat", parts, axis=0)
 

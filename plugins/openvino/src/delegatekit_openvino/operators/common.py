@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -92,9 +94,9 @@ def concatenated(b: ModelBuilder, parts: Sequence[Value], axis: int) -> Value:
     """Values one after the other along an axis."""
     if len(parts) == 1:
         return parts[0]
-    sizes = [part.shape[axis] for part in parts]
+    sizes = [part.shape[axis] for part in parts if part.shape[axis] is not None]
     shape = list(parts[0].shape)
-    shape[axis] = None if None in sizes else size_of(sum(sizes[1:], sizes[0]))
+    shape[axis] = None if len(sizes) < len(parts) else size_of(functools.reduce(operator.add, sizes))
     return b.declare(b.op("concat", list(parts), axis=axis), shape)
 
 
@@ -349,10 +351,19 @@ def unused(result: int, words: str) -> Constraint:
 
 
 def from_front(b: ModelBuilder, operand: Operand, size: Size) -> Value:
-    """Indices counted from the front."""
+    """Indices counted from the front, none beyond the end."""
     known = operand.constant
-    if known is not None and (isinstance(size, int) or not bool((known < 0).any())):
-        return b.constant(torch.where(known < 0, known + size, known) if isinstance(size, int) else known)
+    if known is not None and isinstance(size, int):
+        return b.constant(torch.where(known < 0, known + size, known))
     indices = b.value(operand)
     more = size if isinstance(size, int) else b.size(size, indices.dtype)
-    return where(b, binary(b, "greater_equal", indices, 0), indices, add(b, indices, more))
+    return inside(b, where(b, binary(b, "greater_equal", indices, 0), indices, add(b, indices, more)), operand, size)
+
+
+def inside(b: ModelBuilder, indices: Value, operand: Operand, size: Size) -> Value:
+    """Indices of which those beyond the end are the last one: OpenVINO checks none, and writes to any memory."""
+    known = operand.constant
+    if known is not None and isinstance(size, int) and bool(((known >= 0) & (known < size)).all()):
+        return indices
+    last = size - 1 if isinstance(size, int) else binary(b, "subtract", b.size(size, indices.dtype), 1)
+    return binary(b, "minimum", binary(b, "maximum", indices, 0), last)

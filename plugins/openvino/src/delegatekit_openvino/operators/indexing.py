@@ -15,7 +15,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, ModelBuilder, Value
 from ..ir.sizes import Size, is_fixed
-from .common import FLOATS, MOVED, add, broadcast, expanded, from_front, inserted, mul, tensor, transposed
+from .common import FLOATS, MOVED, add, broadcast, expanded, from_front, inserted, inside, mul, tensor, transposed
 
 
 def _looked_up(b: ModelBuilder, x: Value, axis: int, indices: Value) -> Value:
@@ -72,6 +72,7 @@ def _gather(b: ModelBuilder, call: Call) -> Value:
     x, index = tensor(b, call), tensor(b, call, "index")
     axis = axis_of(call["dim"], x.rank)
     if _whole(call):
+        index = inside(b, index, call["index"], x.shape[axis])
         return b.declare(b.op("gather_elements", x, index, axis=axis), index.shape)
     # A part of x would be a Slice, which OpenVINO drops before GatherElements: look up among all elements.
     flat = b.reshape(x, (-1,))

@@ -70,17 +70,18 @@ def _maximum_and_nothing(b: ModelBuilder, call: Call) -> Made:
     return _maximum(b, call), None
 
 
-def _adaptive(kind: str) -> Lower:
-    def lower(b: ModelBuilder, call: Call) -> Value:
-        sizes = call.results[0].shape[-_axes(call) :]
-        more = {"index_element_type": "i32"} if kind == "max" else {}
-        return _unbatched(b, call, b.op(f"adaptive_{kind}_pool", _batched(b, call), b.integers(sizes), **more))
+def _adapted(b: ModelBuilder, call: Call, kind: str) -> Value:
+    sizes = call.results[0].shape[-_axes(call) :]
+    more = {"index_element_type": "i32"} if kind == "max" else {}
+    return _unbatched(b, call, b.op(f"adaptive_{kind}_pool", _batched(b, call), b.integers(sizes), **more))
 
-    return lower
+
+def _adaptive_average(b: ModelBuilder, call: Call) -> Value:
+    return _adapted(b, call, "avg")
 
 
 def _adaptive_maximum(b: ModelBuilder, call: Call) -> Made:
-    return _adaptive("max")(b, call), None
+    return _adapted(b, call, "max"), None
 
 
 def whole_windows(call: Call) -> str | None:
@@ -97,18 +98,21 @@ def fixed_result(call: Call) -> str | None:
     return None if all(map(is_fixed, sizes)) else "the size of the result changes from call to call"
 
 
+_AVERAGE: Final[Lower] = _average
+_MAXIMUM: Final[Lower] = _maximum
+_ADAPTIVE_AVERAGE: Final[Lower] = _adaptive_average
 _MAXIMUM_AND_NOTHING: Final[Lower] = _maximum_and_nothing
 _ADAPTIVE_MAXIMUM: Final[Lower] = _adaptive_maximum
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     *(
-        row(f"avg_pool{axes}d.default", _average, rank("self", axes + 1, axes + 2), REAL, whole_windows)
+        row(f"avg_pool{axes}d.default", _AVERAGE, rank("self", axes + 1, axes + 2), REAL, whole_windows)
         for axes in (1, 2, 3)
     ),
     *(
         row(
             f"max_pool{axes}d.default",
-            _maximum,
+            _MAXIMUM,
             rank("self", axes + 1, axes + 2),
             REAL,
             keep=True,
@@ -130,7 +134,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     *(
         row(
             f"_adaptive_avg_pool{axes}d.default",
-            _adaptive("avg"),
+            _ADAPTIVE_AVERAGE,
             rank("self", axes + 1, axes + 2),
             REAL,
             fixed_result,

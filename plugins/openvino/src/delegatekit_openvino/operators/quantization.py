@@ -1,7 +1,7 @@
 """Quantized values: integers with scales between a quantize and a dequantize, and constants that are integers.
 
 The forms are those that OpenVINO's own passes look for: a FakeQuantize and a conversion, a conversion and a product.
-Where they stand around an operator that it has on integers, it computes that; constants of matrix products stay integers.
+Constants of matrix products stay integers, which OpenVINO unpacks while it computes.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, ModelBuilder, Value
 from ..ir.sizes import is_fixed
-from .common import INTEGERS, MOVED, NUMBERS, expanded, tensor, transposed
+from .common import INTEGERS, MOVED, NUMBERS, expanded, inside, tensor, transposed
 from .indexing import indices_of, integer_indices, places_of
 
 #: PyTorch's names of the ways to join what is written with what is there -> OpenVINO's.
@@ -36,7 +36,9 @@ def _written(mode: str | None = None) -> Lower:
     """Data with a source at the index's places along an axis."""
 
     def lower(b: ModelBuilder, call: Call) -> Value:
-        x, index = tensor(b, call), tensor(b, call, "index")
+        x = tensor(b, call)
+        size = x.shape[axis_of(call["dim"], x.rank)]
+        index = inside(b, tensor(b, call, "index"), call["index"], size)
         reduction = mode or (_MODES[call["reduce"]] if call.has("reduce") else "none")
         with_initial = bool(call["include_self"]) if call.has("include_self") else True
         if call.has("src"):

@@ -82,6 +82,7 @@ def _select(b: ModelBuilder, call: Call) -> Value:
     if isinstance(index, int):
         made = b.op("gather", x, b.scalar(index), b.scalar(axis))
         return b.declare(made, [*x.shape[:axis], *x.shape[axis + 1 :]])
+    assert index is not None
     return dropped(b, sliced(b, x, axis, index, index + 1), [axis])
 
 
@@ -138,6 +139,7 @@ def _overwritten(b: ModelBuilder, call: Call, axis: int, start: int, end: int, s
     """With a source in the place of the part between two bounds."""
     x = tensor(b, call)
     size = x.shape[axis]
+    assert isinstance(size, int)
     if (start, end) == (0, size):
         return b.declare(b.op("reshape", source, b.sizes(source.shape), special_zero=False), source.shape)
     before = [sliced(b, x, axis, 0, start)] if start > 0 else []

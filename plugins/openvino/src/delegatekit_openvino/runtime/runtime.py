@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -13,12 +11,13 @@ import torch
 
 from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError
 from delegatekit_api.profiling import OperatorTime
-from delegatekit_toolkit.signature import Signature, check_call, store_results
+from delegatekit_toolkit.narrowing import wide_number
+from delegatekit_toolkit.signature import Signature, check_call, check_payload, store_results
 
 from ..blob.layout import read_layout
-from ..blob.seal import WHERE, check
+from ..blob.seal import WHERE, Settings, check
 from ..ir.types import DTYPES, NAMES
-from ..library import availability, core, installed_version, openvino
+from ..library import availability, core, openvino, release
 from ..targets import DEVICES
 
 #: Types that numpy lacks, as integers of the same size.
@@ -36,7 +35,6 @@ class _Handle:
     request: Any
     #: The same model with counters, loaded for the first profile.
     counting: Any = None
-    lock: Any = field(default_factory=threading.Lock)
 
 
 class OpenVINORuntime:
@@ -48,13 +46,15 @@ class OpenVINORuntime:
 
     def init(self, payload: DelegatePayload) -> _Handle:
         """Check the blob and import it. Raises FormatError."""
-        device, settings = check(payload)
+        device, settings = check(payload.blob, payload.compile_specs)
         if device not in DEVICES:
             raise FormatError(f"is for a device {device!r:.40}, which this release does not know", where=WHERE)
         if device == "CPU":
             read_layout(payload.blob)
         properties = _properties(settings, device)
-        handle = _Handle(payload, device, properties, Signature.of_payload(payload), None)
+        signature = Signature.of_payload(payload) if settings is None else settings.signature
+        check_payload(payload, signature, WHERE)
+        handle = _Handle(payload, device, properties, signature, None)
         handle.request = _imported(payload, device, properties)
         return handle
 
@@ -86,8 +86,12 @@ class OpenVINORuntime:
         if request is None:
             raise ExecutionError("was destroyed", where=WHERE)
         check_call(handle.signature, inputs, outputs, WHERE)
-        if any(item.numel() == 0 for item in inputs):
-            raise ExecutionError("a tensor without elements", where=WHERE)
+        for place, item in enumerate(inputs):
+            if item.numel() == 0:
+                raise ExecutionError(f"input {place} has no elements", where=WHERE)
+            number = wide_number(item) if item.dtype is torch.int64 else None
+            if number is not None:
+                raise ExecutionError(f"input {place} has the number {number}: OpenVINO has 32 bits", where=WHERE)
         fixed = [not kind.is_dynamic for kind in handle.signature.outputs]
         given = [_tensor(item) for item in inputs]
         taken = [_tensor(item) if known else None for item, known in zip(outputs, fixed, strict=True)]
@@ -114,27 +118,20 @@ class OpenVINORuntime:
             store_results([output], [result])
 
 
-def _properties(settings: bytes | None, device: str) -> dict[str, str]:
-    """OpenVINO's properties for a blob. Raises FormatError for settings that are damaged or of another version."""
-    made = {"precision": "f32", "threads": 0}
-    if settings is not None:
-        try:
-            made |= json.loads(settings)
-        except ValueError as error:
-            raise FormatError("has damaged settings", where=WHERE) from error
-        release = ".".join(installed_version().split(".")[:2])
-        if made.get("openvino") != release:
-            raise FormatError(
-                f"was compiled by OpenVINO {made.get('openvino')}: {release} is installed, which reads its own blobs",
-                where=WHERE,
-                hint=f'pip install "openvino=={made.get("openvino")}.*"',
-            )
+def _properties(settings: Settings | None, device: str) -> dict[str, str]:
+    """OpenVINO's properties for a blob. Raises FormatError for one of another release."""
+    if settings is not None and settings.openvino != release():
+        raise FormatError(
+            f"was compiled by OpenVINO {settings.openvino}: {release()} is installed, which reads its own blobs",
+            where=WHERE,
+            hint=f'pip install --no-deps "openvino=={settings.openvino}.*"',
+        )
     if device != "CPU":
         return {}
-    threads = int(made["threads"]) or torch.get_num_threads()
+    threads = 0 if settings is None else settings.threads
     return {
-        "INFERENCE_PRECISION_HINT": str(made["precision"]),
-        "INFERENCE_NUM_THREADS": str(threads),
+        "INFERENCE_PRECISION_HINT": "f32" if settings is None else settings.precision,
+        "INFERENCE_NUM_THREADS": str(threads or torch.get_num_threads()),
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
