@@ -62,3 +62,28 @@ def test_images_without_a_batch_are_pooled(ceil_mode: bool) -> None:
     x = torch.randn(3, 7, 9)
     testkit.compare(_lower(torch.nn.MaxPool2d(3, 2, 1, ceil_mode=ceil_mode), x))
     testkit.compare(_lower(torch.nn.AvgPool2d(3, 2, 1, ceil_mode=ceil_mode), x), tolerance=float32_tolerance(9))
+
+
+def test_conversions_to_half_precision_round() -> None:
+    x = torch.randn(300) * torch.logspace(-9, 6, 300)
+    beyond = torch.tensor([65519.9, 65520.0, -1e9, 1e-8, torch.inf])
+    testkit.compare(_lower(lambda value: value.half().float() * 2, torch.cat([x, beyond])))
+
+
+def test_a_table_is_a_factor_and_a_weight_at_once() -> None:
+    """OpenVINO takes a constant that both read in the same form."""
+    table, row = torch.randn(4, 4), torch.randn(4)
+    lowered = _lower(lambda x, y: (x @ table, functional.linear(y, table, row)), torch.randn(4, 4), torch.randn(4, 4))
+    testkit.compare(lowered, tolerance=float32_tolerance(4))
+
+
+def test_averages_count_padding_in_every_channel() -> None:
+    x = torch.randn(2, 3, 5, 6) + 1
+    for border in ((1, 0), (0, 2), (2, 1)):
+        lowered = _lower(lambda value, border=border: functional.avg_pool2d(value, (4, 5), 3, border), x)
+        testkit.compare(lowered, tolerance=float32_tolerance(20))
+
+
+def test_integers_are_divided_downwards() -> None:
+    n = torch.arange(-9, 10, dtype=torch.int32)
+    testkit.compare(_lower(lambda value: (value // 4, value % 4, torch.fmod(value, 4)), n))

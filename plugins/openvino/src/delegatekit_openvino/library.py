@@ -47,10 +47,12 @@ def availability() -> Availability:
 
 
 def has_device(device: str) -> Availability:
-    """The availability of the library, and of a device on this computer. For others than CPU and AUTO it is loaded."""
+    """The availability of the library, and of a device on this computer. For others than the CPU it is loaded."""
     found = availability()
-    if not found.available or device in ("CPU", "AUTO"):
+    if not found.available or device == "CPU":
         return found
+    if device == "AUTO":
+        return Availability(False, "OpenVINO exports no models that were compiled for AUTO: compile for a device")
     devices = core().available_devices
     if any(name.split(".")[0] == device for name in devices):
         return found

@@ -42,9 +42,10 @@ def operators(blob: memoryview, compile_specs: Sequence[CompileSpec]) -> list[Bl
         plain = unescape(name)
         for place, (key, _) in enumerate(ports):
             made = plain if len(ports) == 1 else f"{plain}.{place}"
-            if key in names or made in names.values():
+            if key in names:
                 raise FormatError(f"{made!r:.80} is made twice", where=WHERE)
-            names[key] = made
+            # A conversion that OpenVINO adds has the name of its operand.
+            names[key] = f"{made}, layer {number}" if made in names.values() else made
         if kind in _STILL:
             continue
         facts = {"result": ", ".join(kind for _, kind in ports)}

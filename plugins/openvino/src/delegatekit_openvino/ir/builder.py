@@ -18,10 +18,12 @@ from .sizes import Size, SizeWriter, is_fixed, size_of, sizes_of
 from .types import DTYPES, NAMES
 
 _WHERE: Final = "OpenVINO lowering"
-#: The number that makes room for the 16 bits that bfloat16 lacks of float32.
-_SPLIT: Final = 2.0**16 + 1
-#: Above it the product with that number may be infinite; the last bit of such numbers is cut.
+#: Above it the product that rounds to bfloat16 may be infinite; the last bit of such numbers is cut.
 _MOST_SPLIT: Final = 2.0**110
+#: The least normal float16, the steps of smaller ones in 1, and what is rounded to infinity.
+_LEAST_HALF: Final = 2.0**-14
+_HALF_STEPS: Final = 2.0**24
+_BEYOND_HALF: Final = 65520.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,6 +210,8 @@ class ModelBuilder(PartitionBuilder[Value]):
             return value
         if dtype is torch.bool:
             return self.declare(self.op("not_equal", value, self.number(0, value.dtype)), value.shape)
+        if dtype is torch.float16 and value.is_float:
+            value = self.rounded_to_half(value)
         return self._converted(value, dtype)
 
     def _converted(self, value: Value, dtype: torch.dtype) -> Value:
@@ -215,11 +219,24 @@ class ModelBuilder(PartitionBuilder[Value]):
 
     def rounded(self, value: Value) -> Value:
         """float32 rounded to the nearest bfloat16: OpenVINO's conversion cuts the other bits off on some processors."""
-        large = self.op("multiply", value, self.number(_SPLIT, value.dtype))
-        rest = self.op("subtract", large, value)
-        made = self.op("subtract", large, rest)
         is_large = self.op("greater", self.op("abs", value), self.number(_MOST_SPLIT, value.dtype))
-        return self.declare(self.op("select", is_large, value, made), value.shape)
+        return self.declare(self.op("select", is_large, value, self._split(value, 16)), value.shape)
+
+    def rounded_to_half(self, value: Value) -> Value:
+        """float32 rounded to the nearest float16: processors without it compute in float32 on both sides of a
+        conversion, which then changes nothing."""
+        size, dtype = self.op("abs", value), value.dtype
+        small = self.op("round", self.op("multiply", value, self.number(_HALF_STEPS, dtype)), mode="half_to_even")
+        small = self.op("multiply", small, self.number(1 / _HALF_STEPS, dtype))
+        infinite = self.op("multiply", value, self.number(torch.inf, dtype))
+        made = self.op("select", self.op("less", size, self.number(_LEAST_HALF, dtype)), small, self._split(value, 13))
+        is_large = self.op("greater_equal", size, self.number(_BEYOND_HALF, dtype))
+        return self.declare(self.op("select", is_large, infinite, made), value.shape)
+
+    def _split(self, value: Value, bits: int) -> Value:
+        """float32 without its last bits, rounded to the nearest, by a product that makes room for them (Veltkamp)."""
+        large = self.op("multiply", value, self.number(2.0**bits + 1, value.dtype))
+        return self.op("subtract", large, self.op("subtract", large, value))
 
     def reshape(self, value: Value, shape: Sequence[Any]) -> Value:
         """The elements in another shape, of which one size may follow from the others."""

@@ -187,6 +187,17 @@ def _short_log1p(x: Number[Value]) -> Number[Value]:
     return s * number_.polynomial(s * s, [2 / power for power in range(1, 19, 2)])
 
 
+def _floor_divide(b: ModelBuilder, left: Value, right: Term) -> Value:
+    """The largest integer that is at most the quotient: OpenVINO's quotient of integers is rounded towards 0."""
+    if left.is_float:
+        return unary(b, "floor", binary(b, "divide", left, right))
+    return binary(b, "divide", binary(b, "subtract", left, binary(b, "floor_mod", left, right)), right)
+
+
+def _silu(b: ModelBuilder, x: Value) -> Value:
+    return b.declare(b.op("swish", x, b.number(1, x.dtype)), x.shape)
+
+
 def _log1p(b: ModelBuilder, x: Value) -> Value:
     """OpenVINO's logarithm near 1 is exact to some millionths only, of which nothing may be left here."""
     given = DIALECT.number(b, x)
@@ -244,6 +255,8 @@ DIALECT: Final[Dialect[Value]] = Dialect(
         "round": lambda b, x: unary(b, "round", x, mode="half_to_even"),
         "truth": lambda b, x: b.cast(x, torch.bool),
         "smooth_relu": _smooth_relu,
+        "silu": _silu,
+        "floor_divide": _floor_divide,
         "log": _log,
         "log1p": _log1p,
         "clamp": clamp,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from delegatekit_api import Call
+from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import types_of
 from delegatekit_toolkit.support import Row, row
 
@@ -19,6 +19,15 @@ def product(b: ModelBuilder, x: Value, y: Value, *, transpose_y: bool = False) -
     made = b.op("matmul", x, y, transpose_a=False, transpose_b=transpose_y)
     columns = y.shape[-2 if transpose_y else -1]
     return b.declare(made, (*made.shape[:-2], x.shape[-2], columns) if x.rank == made.rank >= y.rank else made.shape)
+
+
+def matrix_product(b: ModelBuilder, x: Value, other: Operand) -> Value:
+    """A product with a tensor. Constant matrices are turned here, as OpenVINO has weights: of one that is both a factor
+    and a weight it takes the same form for both."""
+    known = other.constant
+    if known is None or known.dim() != 2:
+        return product(b, x, b.value(other))
+    return product(b, x, b.constant(known.t()), transpose_y=True)
 
 
 def matrix_weight(call: Call) -> str | None:
@@ -38,18 +47,14 @@ def _linear(b: ModelBuilder, call: Call) -> Value:
 
 def _product(other: str) -> Lower:
     def lower(b: ModelBuilder, call: Call) -> Value:
-        return product(b, tensor(b, call), tensor(b, call, other))
+        return matrix_product(b, tensor(b, call), call[other])
 
     return lower
 
 
-def _matmul(b: ModelBuilder, call: Call) -> Value:
-    return b.op("matmul", tensor(b, call), tensor(b, call, "other"), transpose_a=False, transpose_b=False)
-
-
 def _addmm(first: str, second: str) -> Lower:
     def lower(b: ModelBuilder, call: Call) -> Value:
-        made, bias = product(b, tensor(b, call, first), tensor(b, call, second)), tensor(b, call)
+        made, bias = matrix_product(b, tensor(b, call, first), call[second]), tensor(b, call)
         alpha, beta = call["alpha"], call["beta"]
         made = made if alpha == 1 else mul(b, made, alpha)
         if beta == 0:  # PyTorch ignores self, and NaN in it

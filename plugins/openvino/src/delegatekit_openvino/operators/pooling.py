@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
+
+import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import per_axis
@@ -57,9 +58,29 @@ def _unbatched(b: ModelBuilder, call: Call, made: Value) -> Value:
 
 
 def _average(b: ModelBuilder, call: Call) -> Value:
-    divisor = call["divisor_override"] if call.has("divisor_override") else None
-    made = _pooled(b, call, "avg_pool", exclude_pad=divisor is None and not call["count_include_pad"])
-    return made if divisor is None else mul(b, made, math.prod(_windows(call)[0]) / divisor)
+    """The average of what is there, and where padding or another divisor count, times what is there of that.
+
+    OpenVINO's own averages with padding are wrong for some channels.
+    """
+    made = _pooled(b, call, "avg_pool", exclude_pad=True)
+    return made if _is_plain(call) else mul(b, made, b.constant(_shares(call)))
+
+
+def _is_plain(call: Call) -> bool:
+    """True if the divisor is the number of elements in the window."""
+    if call.has("divisor_override") and call["divisor_override"] is not None:
+        return False
+    return not call["count_include_pad"] or not any(_windows(call)[2])
+
+
+def _shares(call: Call) -> torch.Tensor:
+    """The number of elements in each window over its divisor, (1, *sizes): the average of ones."""
+    sizes = call["self"].shape[-_axes(call) :]
+    settings = [call[name] for name in ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")]
+    more = [call["divisor_override"]] if call.has("divisor_override") else []
+    pool = getattr(torch.ops.aten, f"avg_pool{_axes(call)}d").default
+    made: torch.Tensor = pool(torch.ones(1, *sizes, dtype=torch.float64), *settings, *more)
+    return made.to(call["self"].dtype)
 
 
 def _maximum(b: ModelBuilder, call: Call) -> Value:
@@ -84,12 +105,12 @@ def _adaptive_maximum(b: ModelBuilder, call: Call) -> Made:
     return _adapted(b, call, "max"), None
 
 
-def whole_windows(call: Call) -> str | None:
-    """With another divisor, no window of ceil_mode reaches beyond the padding."""
-    override = call["divisor_override"] if call.has("divisor_override") else None
-    if override is None or not call["ceil_mode"]:
+def known_shares(call: Call) -> str | None:
+    """Images keep their size where padding, or a divisor of its own, counts."""
+    sizes = call["self"].shape[-_axes(call) :]
+    if _is_plain(call) or all(map(is_fixed, sizes)):
         return None
-    return "a divisor of its own with ceil_mode"
+    return "the size of the images changes from call to call, and padding or a divisor of its own counts"
 
 
 def fixed_result(call: Call) -> str | None:
@@ -106,7 +127,7 @@ _ADAPTIVE_MAXIMUM: Final[Lower] = _adaptive_maximum
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     *(
-        row(f"avg_pool{axes}d.default", _AVERAGE, rank("self", axes + 1, axes + 2), REAL, whole_windows)
+        row(f"avg_pool{axes}d.default", _AVERAGE, rank("self", axes + 1, axes + 2), REAL, known_shares)
         for axes in (1, 2, 3)
     ),
     *(

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError
+from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError, RuntimeUnavailableError
 from delegatekit_api.profiling import OperatorTime
 from delegatekit_toolkit.narrowing import wide_number
 from delegatekit_toolkit.signature import Signature, check_call, check_payload, store_results
@@ -45,7 +45,9 @@ class OpenVINORuntime:
         return availability()
 
     def init(self, payload: DelegatePayload) -> _Handle:
-        """Check the blob and import it. Raises FormatError."""
+        """Check the blob and import it. Raises FormatError, and RuntimeUnavailableError where OpenVINO is missing."""
+        if not (known := availability()).available:
+            raise RuntimeUnavailableError(known.reason, where=WHERE)
         device, settings = check(payload.blob, payload.compile_specs)
         if device not in DEVICES:
             raise FormatError(f"is for a device {device!r:.40}, which this release does not know", where=WHERE)
