@@ -278,7 +278,8 @@ def naming(named: Iterable[Package]) -> re.Pattern[str]:
     """Finds plugins' distributions, modules and folders, and backends' names in quotes: as words they may mean more."""
     found = list(named)
     words = {word for plugin in found for word in (plugin.distribution, plugin.module, str(plugin))}
-    backends = {backend for plugin in found for backend in plugin.backends}
+    # A backend may have the name of its vendor's distribution, which others may need, too.
+    backends = {backend for plugin in found for backend in plugin.backends if backend not in plugin.requirements}
     whole, quoted = ("|".join(map(re.escape, sorted(items))) or "(?!)" for items in (words, backends))
     return re.compile(rf"\b({whole})(?![\w-])|([\"'])({quoted})\2")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from delegatekit_openvino.library import availability
+from delegatekit_openvino.blob.library import availability
 
 if availability().available and (_found := importlib.util.find_spec("openvino")) is not None and _found.origin:
     for _library in sorted(Path(_found.origin).parent.glob("libs/libopenvino_c.so*")):

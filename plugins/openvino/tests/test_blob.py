@@ -16,7 +16,7 @@ from delegatekit_openvino.runtime import OpenVINORuntime
 
 _PROGRAM = """
 import hashlib, sys, torch
-from delegatekit_openvino.library import openvino
+from delegatekit_openvino.blob.library import openvino
 for _ in range(int(sys.argv[1])):
     openvino().opset15.parameter([1], openvino().Type.f32)
 from delegatekit_conformance import testkit

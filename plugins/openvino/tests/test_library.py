@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from delegatekit_openvino import library
+from delegatekit_openvino.blob import library
 
 
 @pytest.mark.parametrize("version", ["2024.6.0", "2025.3.0", "2026.4.1"])
@@ -34,7 +34,7 @@ def test_importing_the_library_starts_no_telemetry() -> None:
     if not (known := library.availability()).available:
         pytest.skip(known.reason)
     code = (
-        "import sys; from delegatekit_openvino.library import openvino; openvino()\n"
+        "import sys; from delegatekit_openvino.blob.library import openvino; openvino()\n"
         "assert 'openvino_telemetry' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

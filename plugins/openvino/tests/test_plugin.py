@@ -24,7 +24,7 @@ def test_the_precision_is_an_option() -> None:
 
 
 def test_a_device_that_this_computer_lacks_is_told() -> None:
-    from delegatekit_openvino.library import core
+    from delegatekit_openvino.blob.library import core
 
     if any(name.startswith("NPU") for name in core().available_devices):
         pytest.skip("this computer has an NPU")

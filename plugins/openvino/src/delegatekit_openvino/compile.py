@@ -11,9 +11,9 @@ from delegatekit_toolkit.signature import Signature
 from delegatekit_toolkit.symbols import SizeBounds
 
 from .blob.layout import renamed
+from .blob.library import availability, core, installed_version, release
 from .blob.seal import Settings, compile_specs
 from .ir.builder import ModelBuilder
-from .library import availability, core, installed_version, release
 from .options import OpenVINOOptions
 from .support import TABLE
 

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from delegatekit_api import ApiVersion, Availability, BackendDescription, hookimpl
 from delegatekit_toolkit.hooks import lazy_documentation, lazy_hook
 
-from .library import has_device
+from .blob.library import has_device
 from .options import OpenVINOOptions
 
 _DISTRIBUTION = "delegatekit-openvino"

@@ -13,7 +13,7 @@ from delegatekit_api import Call, LoweringError, Operand, ProgramView
 from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
 from delegatekit_toolkit.content import storage_key
 
-from ..library import openvino
+from ..blob.library import openvino
 from .sizes import Size, SizeWriter, is_fixed, size_of, sizes_of
 from .types import DTYPES, NAMES
 

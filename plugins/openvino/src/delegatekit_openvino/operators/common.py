@@ -380,3 +380,22 @@ def inside(b: ModelBuilder, indices: Value, operand: Operand, size: Size) -> Val
         return indices
     last = size - 1 if isinstance(size, int) else binary(b, "subtract", b.size(size, indices.dtype), 1)
     return binary(b, "minimum", binary(b, "maximum", indices, 0), last)
+
+
+def integer_indices(call: Call) -> str | None:
+    """The indices are integers."""
+    return "an index is a mask" if any(item.dtype_name == "bool" for item in indices_of(call).values()) else None
+
+
+def indices_of(call: Call) -> dict[int, Operand]:
+    """The axes that are indexed, and by what."""
+    return {axis: item for axis, item in enumerate(call["indices"]) if item is not None}
+
+
+def places_of(b: ModelBuilder, x: Value, found: dict[int, Operand]) -> tuple[Value, Sequence[int], tuple[Size, ...]]:
+    """Places along several axes as rows of a tensor, x's axes with these in front, and the shape of the indices."""
+    order = [*found, *(axis for axis in range(x.rank) if axis not in found)]
+    values = [b.cast(from_front(b, index, x.shape[axis]), torch.int64) for axis, index in found.items()]
+    shape = broadcast(*(value.shape for value in values))
+    parts = [inserted(b, expanded(b, value, shape), len(shape)) for value in values]
+    return b.declare(b.op("concat", parts, axis=len(shape)), (*shape, len(parts))), order, shape

@@ -8,14 +8,26 @@ from typing import Final
 
 import torch
 
-from delegatekit_api import Call, Operand
+from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, ModelBuilder, Value
 from ..ir.sizes import Size, is_fixed
-from .common import FLOATS, MOVED, add, broadcast, expanded, from_front, inserted, inside, mul, tensor, transposed
+from .common import (
+    FLOATS,
+    MOVED,
+    add,
+    from_front,
+    indices_of,
+    inside,
+    integer_indices,
+    mul,
+    places_of,
+    tensor,
+    transposed,
+)
 
 
 def _looked_up(b: ModelBuilder, x: Value, axis: int, indices: Value) -> Value:
@@ -34,16 +46,6 @@ def _index_select(b: ModelBuilder, call: Call) -> Value:
     return _looked_up(b, x, axis, b.reshape(tensor(b, call, "index"), (call.result.shape[axis],)))
 
 
-def integer_indices(call: Call) -> str | None:
-    """The indices are integers."""
-    return "an index is a mask" if any(item.dtype_name == "bool" for item in indices_of(call).values()) else None
-
-
-def indices_of(call: Call) -> dict[int, Operand]:
-    """The axes that are indexed, and by what."""
-    return {axis: item for axis, item in enumerate(call["indices"]) if item is not None}
-
-
 def _index(b: ModelBuilder, call: Call) -> Value:
     x, found = tensor(b, call), indices_of(call)
     if len(found) == 1:
@@ -57,15 +59,6 @@ def _index(b: ModelBuilder, call: Call) -> Value:
         return made
     axes = len(shape)
     return transposed(b, made, [*range(axes, axes + first), *range(axes), *range(axes + first, made.rank)])
-
-
-def places_of(b: ModelBuilder, x: Value, found: dict[int, Operand]) -> tuple[Value, Sequence[int], tuple[Size, ...]]:
-    """Places along several axes as rows of a tensor, x's axes with these in front, and the shape of the indices."""
-    order = [*found, *(axis for axis in range(x.rank) if axis not in found)]
-    values = [b.cast(from_front(b, index, x.shape[axis]), torch.int64) for axis, index in found.items()]
-    shape = broadcast(*(value.shape for value in values))
-    parts = [inserted(b, expanded(b, value, shape), len(shape)) for value in values]
-    return b.declare(b.op("concat", parts, axis=len(shape)), (*shape, len(parts))), order, shape
 
 
 def _gather(b: ModelBuilder, call: Call) -> Value:

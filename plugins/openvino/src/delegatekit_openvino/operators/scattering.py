@@ -12,8 +12,18 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, ModelBuilder, Value
 from ..ir.sizes import is_fixed
-from .common import INTEGERS, MOVED, NUMBERS, expanded, inside, tensor, transposed
-from .indexing import indices_of, integer_indices, places_of
+from .common import (
+    INTEGERS,
+    MOVED,
+    NUMBERS,
+    expanded,
+    indices_of,
+    inside,
+    integer_indices,
+    places_of,
+    tensor,
+    transposed,
+)
 
 #: PyTorch's names of the ways to join what is written with what is there -> OpenVINO's.
 _MODES: Final = {

@@ -15,9 +15,9 @@ from delegatekit_toolkit.narrowing import wide_number
 from delegatekit_toolkit.signature import Signature, check_call, check_payload, store_results
 
 from ..blob.layout import read_layout
+from ..blob.library import availability, core, openvino, release
 from ..blob.seal import WHERE, Settings, check
 from ..ir.types import DTYPES, NAMES
-from ..library import availability, core, openvino, release
 from ..targets import DEVICES
 
 #: Types that numpy lacks, as integers of the same size.
