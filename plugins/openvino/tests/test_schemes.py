@@ -51,3 +51,18 @@ def test_weights_of_linear_layers_stay_integers(scheme: str, most: float) -> Non
     weights = 256 * 128 + 128 * 64
     # In bytes, for each weight: the integer, and its share of scale and bias.
     assert len(read_layout(lowered.delegate.blob).constants) < most * weights
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_scales_along_either_axis_of_a_weight(axis: int) -> None:
+    import torch.ao.quantization.fx._decomposed  # registers the operators
+
+    torch.manual_seed(0)
+    weight = torch.randint(-127, 128, (16, 16)).to(torch.int8)
+    scale, zero = torch.rand(16) * 0.01 + 0.001, torch.zeros(16, dtype=torch.int64)
+    dequantize = torch.ops.quantized_decomposed.dequantize_per_channel
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, dequantize(weight, scale, zero, axis, -127, 127, torch.int8))
+
+    _compare(testkit.lower(layer, torch.randn(3, 16), backend="openvino"))
