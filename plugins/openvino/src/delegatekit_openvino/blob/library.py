@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,13 +12,14 @@ from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any, Final
 
-from delegatekit_api import Availability
+from delegatekit_api import Availability, RuntimeUnavailableError
 from delegatekit_toolkit.installed import installed
 
 #: The releases whose blobs stock ExecuTorch 1.5 loads, and whose blobs have the layout that this package reads.
 OLDEST: Final = (2025, 4)
 TOO_NEW: Final = (2026, 0)
-INSTALL: Final = 'pip install "openvino>=2025.4,<2026"'
+INSTALL: Final = 'pip install --no-deps "openvino>=2025.4,<2026"'
+_MODULES: Final = ("openvino", "openvino.opset15")
 _LOCK: Final = threading.Lock()
 
 
@@ -62,10 +64,14 @@ def has_device(device: str) -> Availability:
 
 @cache
 def openvino() -> ModuleType:
-    """The library."""
-    with _LOCK, _without_telemetry():
-        import openvino as library
-        import openvino.opset15
+    """The library. Raises RuntimeUnavailableError where it is missing or does not fit."""
+    if not (known := availability()).available:
+        raise RuntimeUnavailableError(known.reason, where="OpenVINO")
+    try:
+        with _LOCK, _without_telemetry():
+            library, _ = map(importlib.import_module, _MODULES)
+    except (ImportError, OSError) as error:
+        raise RuntimeUnavailableError(f"OpenVINO cannot be loaded: {error}", where="OpenVINO") from error
     return library
 
 
