@@ -13,6 +13,7 @@ from delegatekit_api.blobs import BlobOperator
 from .layout import read_layout
 from .seal import WHERE, check
 
+_BODY: Final = re.compile(r"<body>.*?</body>", re.DOTALL)
 _LAYER: Final = re.compile(r'<layer id="(\d+)" name="([^"]*)" type="([^"]*)"[^>]*?(?:/>|>(.*?)</layer>)', re.DOTALL)
 _DATA: Final = re.compile(r"<data ([^>]*?)/?>")
 _ATTRIBUTE: Final = re.compile(r'([\w-]+)="([^"]*)"')
@@ -27,7 +28,8 @@ _STILL: Final = frozenset(("Parameter", "Const", "Result"))
 def operators(blob: memoryview, compile_specs: Sequence[CompileSpec]) -> list[BlobOperator]:
     """The operators of the blob's model in its order. Raises FormatError for damage, or a blob of another layout."""
     check(blob, compile_specs)
-    text = read_layout(blob).model
+    # A node that OpenVINO made of several has these as a model of its own.
+    text = _BODY.sub("", read_layout(blob).model)
     reads: dict[str, list[tuple[int, str]]] = {}
     for source, port, layer, place in _EDGE.findall(text):
         reads.setdefault(layer, []).append((int(place), f"{source}.{port}"))
