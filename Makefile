@@ -127,6 +127,7 @@ choosing: $(STAMP) ## -b auto against each backend alone, in ExecuTorch's runtim
 
 accuracy: $(STAMP) ## quantize, run and judge with every scheme, and write docs/accuracy.md
 	$(BIN)/python benchmarks/accuracy.py --write --backends xnnpack vulkan coreml
+	$(BIN)/python benchmarks/perplexity.py --write
 
 wheels: $(STAMP) ## build all wheels into dist/
 	@rm -rf dist

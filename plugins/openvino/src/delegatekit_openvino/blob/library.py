@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -75,10 +76,25 @@ def openvino() -> ModuleType:
     return library
 
 
-@cache
 def core() -> Any:
-    """The library's core, which knows the devices: one in a process."""
-    return openvino().Core()
+    """The library's core, which knows the devices: one in a process.
+
+    Raises RuntimeUnavailableError in a fork of a process that has one: it lacks the core's threads, and would hang.
+    """
+    made, process = _made_core()
+    if process != os.getpid():
+        raise RuntimeUnavailableError(
+            "OpenVINO was used by the process that this one was forked from: it does not work in a fork",
+            where="OpenVINO",
+            hint="start processes with spawn or forkserver, or fork before the first use",
+        )
+    return made
+
+
+@cache
+def _made_core() -> tuple[Any, int]:
+    """The core, and the process that made it."""
+    return openvino().Core(), os.getpid()
 
 
 @contextmanager

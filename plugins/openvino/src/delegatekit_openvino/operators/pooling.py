@@ -128,7 +128,7 @@ _ADAPTIVE_MAXIMUM: Final[Lower] = _adaptive_maximum
 ROWS: Final[tuple[Row[Lower], ...]] = (
     *(
         row(f"avg_pool{axes}d.default", _AVERAGE, rank("self", axes + 1, axes + 2), REAL, known_shares)
-        for axes in (1, 2, 3)
+        for axes in (2, 3)
     ),
     *(
         row(
