@@ -10,7 +10,8 @@ import numpy as np
 import sympy  # type: ignore[import-untyped]
 
 from delegatekit_api import LoweringError
-from delegatekit_toolkit.narrowing import INT32_MAX
+from delegatekit_toolkit import expressions
+from delegatekit_toolkit.expressions import expression_of, is_product
 
 #: A size: a number, or sympy's expression if it changes from call to call.
 Size: TypeAlias = "int | sympy.Expr"
@@ -28,18 +29,7 @@ _OPERATIONS: Final = {
 
 def size_of(size: Any) -> Size:
     """A number, a torch.SymInt, or a size from MIL's builder, as a size."""
-    found = size.node.expr if hasattr(size, "node") else size
-    if not isinstance(found, sympy.Expr) or found.is_Integer:
-        return int(found)
-    if any(number > INT32_MAX for number in found.atoms(sympy.Integer)):
-        found = found.replace(lambda item: item.func.__name__ == "Min", _bounded)
-    return found
-
-
-def _bounded(least: sympy.Expr) -> sympy.Expr:
-    """The minimum of some sizes, without bounds beyond 32 bits, which PyTorch uses for open slices."""
-    sizes = [item for item in least.args if not (item.is_Integer and item > INT32_MAX)]
-    return sizes[0] if len(sizes) == 1 else least.func(*sizes)
+    return expression_of(size)
 
 
 def sizes_of(shape: Sequence[Any]) -> tuple[Size, ...]:
@@ -54,20 +44,7 @@ def is_fixed(size: Any) -> bool:
 
 def is_computable(size: Any) -> bool:
     """True if MIL can compute a size from others."""
-    return all(
-        node.is_Symbol
-        or node.is_Rational
-        or node.is_Add
-        or node.is_Mul
-        or _is_product(node)
-        or node.func.__name__ in _OPERATIONS
-        for node in sympy.preorder_traversal(sympy.sympify(size_of(size)))
-    )
-
-
-def _is_product(node: sympy.Expr) -> bool:
-    """True if it is a power that is one size times itself."""
-    return bool(node.is_Pow and node.exp.is_Integer and node.exp.is_positive)
+    return expressions.is_computable(size, _OPERATIONS)
 
 
 class SizeWriter:
@@ -118,7 +95,7 @@ class SizeWriter:
             return self._binary("floor_div", product, np.int32(factor.q))
         if size.is_Add or size.is_Mul:
             return self._joined("add" if size.is_Add else "mul", *size.args)
-        if _is_product(size):
+        if is_product(size):
             return self._joined("mul", *[size.base] * int(size.exp))
         kind = _OPERATIONS.get(size.func.__name__)
         if kind is None:

@@ -8,7 +8,8 @@ from typing import Any, Final, TypeAlias
 import sympy  # type: ignore[import-untyped]
 
 from delegatekit_api import LoweringError
-from delegatekit_toolkit.narrowing import INT32_MAX
+from delegatekit_toolkit import expressions
+from delegatekit_toolkit.expressions import expression_of, is_product
 
 #: A size: a number, sympy's expression if it changes from call to call, None where no call says what it is.
 Size: TypeAlias = "int | sympy.Expr | None"
@@ -26,20 +27,7 @@ _OPERATIONS: Final = {
 
 def size_of(size: Any) -> Size:
     """A number or a torch.SymInt as a size."""
-    if size is None:
-        return None
-    found = size.node.expr if hasattr(size, "node") else size
-    if not isinstance(found, sympy.Expr) or found.is_Integer:
-        return int(found)
-    if any(number > INT32_MAX for number in found.atoms(sympy.Integer)):
-        found = found.replace(lambda item: item.func.__name__ == "Min", _bounded)
-    return found
-
-
-def _bounded(least: sympy.Expr) -> sympy.Expr:
-    """The minimum of some sizes, without the bounds that PyTorch uses for open slices."""
-    sizes = [item for item in least.args if not (item.is_Integer and item > INT32_MAX)]
-    return sizes[0] if len(sizes) == 1 else least.func(*sizes)
+    return None if size is None else expression_of(size)
 
 
 def sizes_of(shape: Sequence[Any]) -> tuple[Size, ...]:
@@ -54,15 +42,7 @@ def is_fixed(size: Any) -> bool:
 
 def is_computable(size: Any) -> bool:
     """True if the model can compute a size from others."""
-    return all(
-        node.is_Symbol
-        or node.is_Rational
-        or node.is_Add
-        or node.is_Mul
-        or (node.is_Pow and node.exp.is_Integer and node.exp.is_positive)
-        or node.func.__name__ in _OPERATIONS
-        for node in sympy.preorder_traversal(sympy.sympify(size_of(size)))
-    )
+    return expressions.is_computable(size, _OPERATIONS)
 
 
 class SizeWriter:
@@ -111,7 +91,7 @@ class SizeWriter:
             return self._joined("divide", rest * factor.p, sympy.Integer(factor.q))
         if size.is_Add or size.is_Mul:
             return self._joined("add" if size.is_Add else "multiply", *size.args)
-        if size.is_Pow and size.exp.is_Integer and size.exp.is_positive:
+        if is_product(size):
             return self._joined("multiply", *[size.base] * int(size.exp))
         kind = _OPERATIONS.get(size.func.__name__)
         if kind is None:
