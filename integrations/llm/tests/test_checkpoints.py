@@ -14,6 +14,7 @@ from packers import PACKERS
 from safetensors.torch import load_file, save_file
 from small_models import build, continued, prompt_of
 from test_lowering import COUNT, in_stock
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import delegatekit
 from delegatekit_api import DelegateKitError
@@ -23,6 +24,7 @@ from delegatekit_llm.folders import load_config, load_model
 
 ONE_LAYER: dict[str, Any] = {"sizes": {"num_hidden_layers": 1}}
 INT4 = "int8-dynamic-int4"
+EPSILON = torch.finfo(torch.float32).eps
 
 
 def prompt() -> torch.Tensor:
@@ -62,8 +64,12 @@ def test_weights_are_the_numbers_of_the_layout(
         assert isinstance(layer, IntegerLinear) and (layer.packed is not None) is large
         assert torch.equal(layer.weight, packed.numbers)
         rows = torch.randn(3, layer.in_features)
-        wanted = torch.nn.functional.linear(rows, packed.numbers)
-        assert torch.allclose(layer(rows), wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
+        wanted = torch.nn.functional.linear(rows.double(), packed.numbers.double())
+        # A rounding for each term; an integer and its zero point are at most twice the row's largest number.
+        terms = 2 * torch.nn.functional.linear(
+            rows.abs(), packed.numbers.abs().amax(1, keepdim=True).expand_as(layer.weight)
+        )
+        assert bool(((layer(rows) - wanted).abs() <= layer.in_features * EPSILON / 2 * terms).all())
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -133,6 +139,44 @@ def test_integers_go_into_the_file_as_they_are(
     wanted = continued(model.module, start, 16, COUNT)
     assert continued(delegatekit.load(content)["forward"], start, 16, COUNT) == wanted
     assert continued(in_stock(content), start, 16, COUNT) == wanted
+
+
+class Borders(TorchDispatchMode):
+    """The least distance of a number that a module rounds from where it would be rounded the other way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nearest = 0.5
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.ops.aten.round.default:
+            self.nearest = min(self.nearest, float((args[0] - args[0].floor() - 0.5).abs().min()))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [("gptq", {}), ("gptq", {"uneven": True}), ("awq", {"zeros": True}), ("awq", {"some": "v_proj"})],
+)
+def test_a_file_parts_from_its_module_only_where_an_activation_lies_between_two_integers(
+    method: str, more: Any, tmp_path: Path
+) -> None:
+    packers.save(tmp_path, method, **more)
+    model = lower(tmp_path, ["xnnpack"], context=96, chunk=1, scheme=INT4)
+    file = delegatekit.load(model.program.buffer)["forward"]
+    steps = 0
+    with torch.no_grad():
+        for position, token in enumerate(torch.randint(4, 40, (96,), generator=torch.Generator().manual_seed(1))):
+            given = token.reshape(1, 1), torch.tensor([position])
+            with Borders() as borders:
+                wanted = model.module(*given)[0, -1]
+            difference = float((file(*given)[0, -1] - wanted).abs().max())
+            if difference > EPSILON * 64 * float(wanted.abs().max()):  # more than the roundings of a row's sums
+                # 255 steps, and roundings of the number, of the scale, of their quotient, and of what made the number.
+                assert borders.nearest <= 4 * EPSILON * 255
+                break
+            steps += 1
+    assert steps > 8
 
 
 @pytest.mark.parametrize(
