@@ -17,9 +17,9 @@ from delegatekit_conformance.cases.quantized_forms import (
 )
 from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.outcome import Verdict
-from delegatekit_ethosu.operators import masks
 from delegatekit_ethosu.runtime.stream import pooling
 from delegatekit_ethosu.runtime.stream.windows import padded
+from delegatekit_toolkit.tosa.lowering.operators import masks
 
 QUICK = PROFILES["quick"]
 

@@ -10,7 +10,7 @@ from tools import Tosa
 PRODUCT = "Vela"
 PACKAGE = "ethos-u-vela"
 VERSION = "5.1.0"
-AVOIDED = ("plugins/ethosu/src/delegatekit_ethosu/ir/filters.py: one_sample",)
+AVOIDED = ("toolkit/src/delegatekit_toolkit/tosa/lowering/filters.py: one_sample",)
 
 
 def main() -> str | None:

@@ -7,7 +7,7 @@ from tools import Tosa
 PRODUCT = "Vela"
 PACKAGE = "ethos-u-vela"
 VERSION = "5.1.0"
-AVOIDED = ("plugins/ethosu/src/delegatekit_ethosu/ir/moves.py: Moves.transposed",)
+AVOIDED = ("toolkit/src/delegatekit_toolkit/tosa/lowering/moves.py: Moves.transposed",)
 
 
 def main() -> str | None:

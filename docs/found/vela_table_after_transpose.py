@@ -7,7 +7,7 @@ from tools import Tosa
 PRODUCT = "Vela"
 PACKAGE = "ethos-u-vela"
 VERSION = "5.1.0"
-AVOIDED = ("plugins/ethosu/src/delegatekit_ethosu/ir/builder.py: TosaBuilder.tabled",)
+AVOIDED = ("toolkit/src/delegatekit_toolkit/tosa/lowering/builder.py: TosaBuilder.tabled",)
 
 
 def main() -> str | None:

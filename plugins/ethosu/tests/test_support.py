@@ -15,11 +15,13 @@ from delegatekit.edge import build_edge
 from delegatekit_api import Call, OptionError, QuantizationError
 from delegatekit_api.nodes import operator_name
 from delegatekit_api.schemes import DEQUANTIZE, QUANTIZE
-from delegatekit_ethosu.operators.convolution import convolution_obstacle, transposed_obstacle
-from delegatekit_ethosu.operators.functions import lower_function
-from delegatekit_ethosu.operators.resize import resize_obstacle
 from delegatekit_ethosu.options import EthosUOptions
-from delegatekit_ethosu.support import TABLE, EthosUPartitioner, unit_rules
+from delegatekit_ethosu.support import TABLE, EthosUPartitioner
+from delegatekit_ethosu.targets import TARGETS
+from delegatekit_toolkit.tosa.lowering.operators.convolution import convolution_obstacle, transposed_obstacle
+from delegatekit_toolkit.tosa.lowering.operators.functions import lower_function
+from delegatekit_toolkit.tosa.lowering.operators.resize import resize_obstacle
+from delegatekit_toolkit.tosa.lowering.support import unit_rules
 
 
 def verdicts(module: Any, *inputs: torch.Tensor, **options: Any) -> dict[str, str]:
@@ -38,7 +40,8 @@ def quantized(module: nn.Module, *inputs: torch.Tensor, **more: Any) -> Any:
 
 
 def test_every_operator_of_the_table_has_a_lowering() -> None:
-    rules, tabled = unit_rules("ethos-u55-128"), {name for name, row in TABLE.items() if row.lower is lower_function}
+    rules = unit_rules(TARGETS["ethos-u55-128"])
+    tabled = {name for name, row in TABLE.items() if row.lower is lower_function}
     assert tabled <= rules.pointwise and not tabled & rules.anchors
     assert TABLE.keys() == tabled | rules.anchors | QUANTIZE | DEQUANTIZE
     assert all(TABLE[name].constraints for name in tabled)

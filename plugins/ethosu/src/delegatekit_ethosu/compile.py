@@ -15,21 +15,18 @@ from delegatekit_api import (
     ProgramView,
 )
 from delegatekit_toolkit import tosa
-from delegatekit_toolkit.units import FUNCTION, REQUANTIZE, Unit, Units
+from delegatekit_toolkit.tosa.lowering.program import ProgramBuilder
+from delegatekit_toolkit.tosa.lowering.support import lower_unit, unit_rules
+from delegatekit_toolkit.tosa.lowering.values import INTEGERS, Value
+from delegatekit_toolkit.tosa.lowering.ways import CountCycles
+from delegatekit_toolkit.units import Units
 
 from .blob import TARGET_SPEC, TOSA_SPEC, VELA_SPEC, pack, tosa_key
 from .compiler import compile_program
-from .ir.program import ProgramBuilder, scale_of
-from .ir.values import INTEGERS, Result, Scale, Value
-from .ir.ways import CountCycles
-from .operators.functions import clamp_bounds, lower_function
+from .ir.emission import VelaProgram
 from .options import EthosUOptions
 from .runtime.verification import check_commands, check_numbers
-from .support import requantize, support_table, unit_rules
 from .targets import TARGETS
-
-#: The storage type of booleans.
-_TRUTH = Result(Scale(1.0, 0, tosa.DType.BOOL))
 
 
 def compile_partition(partition: PartitionProgram, options: EthosUOptions) -> PreprocessResult:
@@ -82,20 +79,21 @@ def build_graph(view: ProgramView, target: str, cycles: CountCycles | None = Non
     outputs are the partition's integers, in the program's layout. Raises LoweringError for operators that the support
     table refuses.
     """
-    b = ProgramBuilder(view, TARGETS[target].family, cycles)
+    device = TARGETS[target]
+    b = VelaProgram(view, device, cycles)
     for node in view.inputs:
         operand = view.operand(node)
         if operand.dtype not in INTEGERS:
             message = f"is {operand.dtype}: a delegate exchanges integers and booleans"
             raise LoweringError(message, where=operand.description)
         b.define(operand, Value.dense(b.graph.input(operand.name, operand.shape, INTEGERS[operand.dtype])))
-    ends = {end.node: unit for unit in Units(view, unit_rules(target)).units for end in unit.results or (unit.anchor,)}
+    ends = {end.node: unit for unit in Units(view, unit_rules(device)).units for end in unit.results or (unit.anchor,)}
     for node in view.graph.nodes:
         unit = ends.get(node)
         if unit is not None:
             end = Call(node, view)
             b.begin(unit, end)
-            b.define(end.result, _lowered(b, unit, end, target))
+            b.define(end.result, lower_unit(b, unit, end))
     outputs = [view.operand(node) for node in view.outputs if node is not None]
     for operand in outputs:
         b.begin_output(operand)
@@ -105,20 +103,6 @@ def build_graph(view: ProgramView, target: str, cycles: CountCycles | None = Non
         if _is_forgotten(b, b.graph.outputs[place]):
             b.graph.outputs[place] = _copied(b, b.graph.outputs[place])
     return Lowered(b.finish(), b.handles)
-
-
-def _lowered(b: ProgramBuilder, unit: Unit, end: Call, target: str) -> Value:
-    """The result of a unit; `end` is the quantize of the result, or the call that returns booleans."""
-    if not unit.results:
-        return support_table(target)[unit.kind].lower(b, unit.anchor, _TRUTH)
-    assert end.quantization is not None
-    after = scale_of(end.quantization, end.description)
-    if unit.kind == FUNCTION:
-        return lower_function(b, unit.anchor, Result(after))
-    if unit.kind == REQUANTIZE:
-        return requantize(b, unit.anchor, Result(after))
-    bounded = Result(after) if unit.clamp is None else Result(after, clamp_bounds(unit.clamp, after))
-    return support_table(target)[unit.kind].lower(b, unit.anchor, bounded)
 
 
 def _output(b: ProgramBuilder, value: Value) -> None:

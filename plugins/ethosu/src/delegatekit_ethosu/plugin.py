@@ -87,6 +87,6 @@ def documentation() -> BackendDocumentation:
 
 targets = lazy_hook("targets", "delegatekit_ethosu.targets:list_targets")
 preprocess = lazy_hook("preprocess", "delegatekit_ethosu.compile:compile_partition")
-quantization_schemes = lazy_hook("quantization_schemes", "delegatekit_ethosu.schemes:SCHEMES")
+quantization_schemes = lazy_hook("quantization_schemes", "delegatekit_toolkit.tosa.lowering.schemes:SCHEMES")
 create_runtime = lazy_hook("create_runtime", "delegatekit_ethosu.runtime.host:EthosURuntime")
 blob_operators = lazy_hook("blob_operators", "delegatekit_ethosu.runtime.stream.inside:operators")

@@ -1,7 +1,7 @@
-"""The accelerators: their properties, features of the U85 alone, and size limits.
+"""The accelerators: their properties, and what only the U85 has.
 
-The limits are those that Vela's compiler states for TOSA on the Ethos-U55 and U65, the narrowest: programs within them
-compile for every accelerator.
+The limits of sizes (`delegatekit_toolkit.tosa.lowering.limits`) are those that Vela's compiler states for TOSA on the
+Ethos-U55 and U65, the narrowest: programs within them compile for every accelerator.
 """
 
 from __future__ import annotations
@@ -10,47 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from delegatekit_api.devices import TargetInfo
-
-# -- limits ----------------------------------------------------------------------------------------------------------
-
-#: Axes of a tensor.
-MAX_RANK: Final = 6
-#: Elements along one axis of a feature map.
-MAX_AXIS: Final = 1 << 16
-MAX_STRIDE: Final = 3
-MAX_DILATION: Final = 2
-#: Of transposed convolutions: more rows and columns than any network makes from one.
-MAX_TRANSPOSED_STRIDE: Final = 16
-#: Height, and elements, of a convolution's kernel and of a pooling's window.
-KERNEL: Final = (64, 4096)
-WINDOW: Final = (256, 1 << 16)
-#: Steps from one pixel to the next, and the largest factor by which images are made smaller.
-MAX_RESIZE_STEPS: Final = 1 << 11
-MAX_SHRINKING: Final = 16
-#: Windows of averages that exclude the padding.
-PADDED_WINDOW: Final = 8
-#: Sums of the exponentials of a softmax, each below 2^15, fit 31 bits.
-MAX_SOFTMAX: Final = 1 << 15
-#: From the smallest to the largest score of a log_softmax, whose steps are 2^-16 in 29 bits.
-MAX_SCORES: Final = 1 << 13
-#: Sums of squares in a norm of int8 and int16, of differences from the mean and from the zero point, fit 29 bits.
-MAX_NORM: Final = 1 << 14
-MAX_ROOT_MEAN_SQUARE: Final = 1 << 12
-#: Axes up to which two operands are broadcast.
-COMMON_RANK: Final = 4
-
-# -- accelerators ----------------------------------------------------------------------------------------------------
-
-#: Features of the U85 alone, in words.
-WIDE_PRODUCTS: Final = "products of int16 matrices"
-CHOICES: Final = "choice between two numbers, but in front of a softmax"
-COMPUTED_MASKS: Final = "softmax whose mask is computed"
-COMPARISONS: Final = "comparisons and booleans"
-LOOK_UPS: Final = "look-up of rows by indices"
-RESIZES: Final = {
-    "nearest": "nearest resizing but by whole factors",
-    "bilinear": "bilinear resizing but by 2, 4 or 8 between centres",
-}
 
 
 @dataclass(frozen=True)
@@ -70,6 +29,11 @@ class Target:
     def architecture(self) -> str:
         """The compiler's name of the family: "EthosU55"."""
         return "Ethos" + self.family.upper()
+
+    @property
+    def narrow(self) -> bool:
+        """True if it is not a U85."""
+        return self.family != "u85"
 
     def lacks(self, what: str) -> str | None:
         """The reason why it lacks a feature of the Ethos-U85; None if it is one."""

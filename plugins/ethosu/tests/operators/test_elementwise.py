@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from delegatekit_ethosu.schemes import FUNCTIONS
+from delegatekit_toolkit.tosa.lowering.schemes import FUNCTIONS
 
 X = (1, 8, 6, 7)
 QUARTER = torch.tensor(0.25)

@@ -14,9 +14,10 @@ from torch.nn import functional
 import delegatekit
 from delegatekit_ethosu.blob import pack, unpack
 from delegatekit_ethosu.compiler import compile_program
-from delegatekit_ethosu.ir.builder import TosaBuilder
+from delegatekit_ethosu.ir.emission import VelaEmission
 from delegatekit_ethosu.options import EthosUOptions
 from delegatekit_ethosu.runtime import stream
+from delegatekit_ethosu.targets import TARGETS
 from delegatekit_toolkit import tosa
 from delegatekit_toolkit.tosa import reference
 
@@ -72,7 +73,7 @@ def test_blocks_in_other_shapes_are_read_where_they_are(
     shape: tuple[int, ...], size: tuple[int, ...], other: tuple[int, ...]
 ) -> None:
     pytest.importorskip("tosa_reference_model", reason="tosa-tools is not installed")
-    b, int8 = TosaBuilder("blocks", "u55"), tosa.DType.INT8
+    b, int8 = VelaEmission("blocks", TARGETS["ethos-u55-128"]), tosa.DType.INT8
     reversal = b.graph.constant(np.arange(-128, 128)[::-1], int8)
     x = b.emit(tosa.Table(), (b.graph.input("x", shape, int8), reversal), shape, int8)
     block = b.sliced(x, [whole - part for whole, part in zip(shape, size, strict=True)], size)
