@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from delegatekit_api import Call, Operand
+
 
 def axis_of(dim: int, rank: int) -> int:
     """A dimension counted from the front.
@@ -48,3 +50,38 @@ def pads_of(pads: Sequence[int], rank: int) -> list[tuple[int, int]]:
     """
     pairs = list(zip(pads[::2], pads[1::2], strict=True))
     return [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
+
+
+def windows_of(call: Call, axes: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Kernel, stride and padding of a pooling, each for every spatial axis.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> windows_of(call_of(torch.nn.AvgPool2d((3, 2)), torch.ones(1, 4, 4)), 2)
+    ((3, 2), (3, 2), (0, 0))
+    """
+    kernel = per_axis(call["kernel_size"], axes)
+    strides = per_axis(call["stride"], axes, default=0)
+    return kernel, strides if any(strides) else kernel, per_axis(call["padding"], axes)
+
+
+def indices_of(call: Call) -> dict[int, Operand]:
+    """The axes of `self` that are indexed by tensors, and by which."""
+    return {axis: item for axis, item in enumerate(call["indices"]) if item is not None}
+
+
+def written_part(call: Call) -> tuple[int, int, int]:
+    """The axis, and the bounds on it, of what slice_scatter or select_scatter writes to.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> written_part(call_of(lambda x: x.select_scatter(torch.ones(2), 1, -1), torch.ones(2, 4)))
+    (1, 3, 4)
+    """
+    axis = axis_of(call["dim"], call["self"].rank)
+    size = call["self"].shape[axis]
+    if call.has("index"):
+        start = axis_of(call["index"], size)
+        return axis, start, start + 1
+    start, end, _ = slice(call["start"], call["end"]).indices(size)
+    return axis, start, max(start, end)

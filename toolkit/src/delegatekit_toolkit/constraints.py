@@ -253,6 +253,73 @@ def finite_constants() -> Constraint:
     return _documented(check, "Constants are finite.")
 
 
+def no_nan() -> Constraint:
+    """Numbers that are joined with the elements are not NaN.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> no_nan()(call_of(lambda x: x.clamp(max=float("nan")), torch.ones(2)))
+    'max is NaN'
+    """
+
+    def check(call: Call) -> str | None:
+        for name in ("other", "alpha", "min", "max", "exponent", "value"):
+            found = call.get(name)
+            if isinstance(found, float) and math.isnan(found):
+                return f"{name} is NaN"
+        return None
+
+    return _documented(check, "Numbers are not NaN.")
+
+
+def unused(result: int, words: str) -> Constraint:
+    """One result of several is not used; `words` say what it is, in the plural.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> unused(1, "places")(call_of(lambda x: x.topk(1), torch.ones(2)))
+    'the places are used'
+    """
+
+    def check(call: Call) -> str | None:
+        used = any(user.operator == "getitem" and user.node.args[1] == result for user in call.users)
+        return f"the {words} are used" if used else None
+
+    return _documented(check, f"The {words} are not used.")
+
+
+def no_gaps() -> Constraint:
+    """What is written to a part of a tensor is written without gaps.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> no_gaps()(call_of(lambda x: x.slice_scatter(torch.zeros(2), step=2), torch.ones(4)))
+    'step = 2: 1 is taken'
+    """
+
+    def check(call: Call) -> str | None:
+        return f"step = {call['step']}: 1 is taken" if call.get("step", 1) != 1 else None
+
+    return _documented(check, "Without gaps.")
+
+
+def padding_outwards() -> Constraint:
+    """Padding is not negative.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> pad = torch.ops.aten.replication_pad1d.default
+    >>> padding_outwards()(call_of(lambda x: pad(x, [1, -1]), torch.ones(1, 4)))
+    'padding = [1, -1]: no negative numbers are taken'
+    """
+
+    def check(call: Call) -> str | None:
+        flat = list(call["padding"])
+        return f"padding = {flat}: no negative numbers are taken" if min(flat) < 0 else None
+
+    return _documented(check, "Padding is not negative.")
+
+
 def nearest_pixels() -> Constraint:
     """Nearest-neighbor upsampling from static sizes selects the exact pixels.
 

@@ -104,3 +104,10 @@ def narrowed(call: Call) -> str:
     """
     computes = any(item.dtype_name == "int64" for item in call.results)
     return "int64 is computed in 32 bits: larger results are not PyTorch's" if computes else ""
+
+
+def narrow_sum(call: Call) -> str | None:
+    """Of integers, what is 0 or 1 is summed: other sums, which are int64 in PyTorch, may leave the device's 32 bits."""
+    if call.result.dtype_name != "int64" or not may_be_large(call["self"]):
+        return None
+    return "a sum of integers may leave the 32 bits that the device computes in"

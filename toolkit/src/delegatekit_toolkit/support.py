@@ -127,6 +127,11 @@ class SupportTable(Mapping[str, Row[LoweringT]]):
     def __len__(self) -> int:
         return len(self._rows)
 
+    def fact(self, call: Call, name: str) -> Any:
+        """A fact of the call's row; None if the row has none of that name, or there is no row."""
+        entry = self._rows.get(call.operator)
+        return None if entry is None else entry.facts.get(name)
+
     def special_value(self, call: Call) -> str:
         """The inputs for which a call's results differ from PyTorch's, by its row and for all rows; "" for none."""
         said = (self._rows[call.operator].special_value(call), _said(self.special_values, call))

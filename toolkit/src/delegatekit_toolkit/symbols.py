@@ -12,7 +12,7 @@ from typing import Any, Final
 import sympy  # type: ignore[import-untyped]
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from delegatekit_api import LoweringError, Operand
+from delegatekit_api import Call, LoweringError, Operand
 
 from .signature import Extent, Range, TensorType
 from .sizes import CALLS, Size, size_in
@@ -77,6 +77,20 @@ def is_bounded(size: Any) -> bool:
     except LoweringError:
         return False
     return True
+
+
+def bounded_sizes(call: Call) -> str | None:
+    """Sizes that change have an upper bound.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> bounded_sizes(call_of(torch.neg, torch.ones(2), dynamic_shapes=(({0: torch.export.Dim("n")},),)))
+    'arguments_0 (...) has a size without an upper bound'
+    """
+    for operand in call.tensors if call.is_dynamic else ():
+        if not all(map(is_bounded, operand.shape)):
+            return f"{operand.name} {operand.shape} has a size without an upper bound"
+    return None
 
 
 @cache

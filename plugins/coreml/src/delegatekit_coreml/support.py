@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from delegatekit_api import Call, Operand, OptionError, ProgramView, Verdict
+from delegatekit_api import Call, OptionError, ProgramView, Verdict
 from delegatekit_api.documentation import BackendDocumentation, OperatorTable
 from delegatekit_toolkit.constraints import elements, max_rank
+from delegatekit_toolkit.expressions import fixed_numbers
 from delegatekit_toolkit.fewer_axes import FewerAxes
 from delegatekit_toolkit.narrowing import narrow_constants
 from delegatekit_toolkit.operator_tables import operator_table
 from delegatekit_toolkit.support import SupportTable, TablePartitioner, leavable_names
-from delegatekit_toolkit.symbols import is_bounded
+from delegatekit_toolkit.symbols import bounded_sizes
 
-from .ir.sizes import is_computable
 from .ir.types import MOST_AXES
 from .operators import (
     convolution,
@@ -53,37 +53,13 @@ _TAKEN: Final = ("float32", "float16", "int32", "int64", "bool")
 
 def device_types(call: Call) -> str | None:
     """Tensors are float32, float16, int32, int64 (which the delegate narrows to 32 bits) or bool."""
-    if _fact(call, "integers"):
+    if TABLE.fact(call, "integers"):
         return None
     for item in call.tensors:
         if item.dtype_name == "float64":
             return f"{item.name} is float64: Core ML computes in 32 bits, and the digits would be lost"
         if item.dtype_name not in _TAKEN:
             return f"{item.name} is {item.dtype_name}: float32, float16, int32, int64 and bool are taken"
-    return None
-
-
-def fixed_numbers(call: Call) -> str | None:
-    """Number and size arguments do not change from call to call, except those that give a shape."""
-    if not call.sizes:
-        return None
-    taken = _fact(call, "sizes") or ()
-    for name, value in call.arguments.items():
-        for item in value if isinstance(value, tuple) else (value,):
-            if item is None or isinstance(item, Operand | int | float | str) or not hasattr(item, "node"):
-                continue
-            if name not in taken:
-                return f"{name} = {item} changes from call to call"
-            if not is_computable(item):
-                return f"{name} = {item}: Core ML cannot compute this size"
-    return None
-
-
-def bounded_sizes(call: Call) -> str | None:
-    """Sizes that change have an upper bound."""
-    for operand in call.tensors if call.is_dynamic else ():
-        if not all(map(is_bounded, operand.shape)):
-            return f"{operand.name} {operand.shape} has a size without an upper bound"
     return None
 
 
@@ -111,21 +87,15 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         max_rank(MOST_AXES),
         elements(),
         narrow_constants,
-        fixed_numbers,
+        fixed_numbers(lambda call: TABLE.fact(call, "sizes"), "Core ML"),
         bounded_sizes,
     ),
 )
 
 
-def _fact(call: Call, name: str) -> Any:
-    """A fact of the call's row; None if the row has none of that name."""
-    entry = TABLE.get(call.operator)
-    return None if entry is None else entry.facts.get(name)
-
-
 def oldest_target(call: Call) -> Target:
     """The oldest target that supports a call."""
-    found: Any = _fact(call, "since") or IOS15
+    found: Any = TABLE.fact(call, "since") or IOS15
     return found if isinstance(found, Target) else cast(Target, found(call))
 
 
@@ -190,6 +160,6 @@ class CoreMLPartitioner(TablePartitioner):
             return verdict
         if (oldest := oldest_target(call)) > self._target:
             return Verdict.no(f"{call.operator} needs {oldest.name}: the target is {self._target.name}")
-        if _fact(call, "integers"):
+        if TABLE.fact(call, "integers"):
             return replace(verdict, group=quantization.unit_of(call))
         return verdict

@@ -57,7 +57,7 @@ _NUMBERS: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 def device_types(call: Call) -> str | None:
     """Tensors are float32, float16, int32, int64 (which the host narrows to 32 bits) or bool."""
-    if _fact(call, "any_type"):
+    if TABLE.fact(call, "any_type"):
         return None
     for item in call.tensors:
         if item.dtype_name == "float64":
@@ -84,7 +84,7 @@ def bounded_sizes(call: Call) -> str | None:
 
 def known_numbers(call: Call) -> str | None:
     """Numbers are computed from sizes only if the runtime supports that, with functions that it has."""
-    taken = _fact(call, "takes_sizes") or ()
+    taken = TABLE.fact(call, "takes_sizes") or ()
     for name, value in call.arguments.items() if call.sizes and taken is not True else ():
         items = value if isinstance(value, tuple) else (value,)
         if name not in taken and any(isinstance(item, _NUMBERS) for item in items):
@@ -143,7 +143,7 @@ def _stock_named(call: Call) -> Iterator[tuple[str, StockOperator]]:
     A row names them with the fact `runs`, or with a function of the call; without it, the operator of the same name
     counts.
     """
-    names = _fact(call, "runs")
+    names = TABLE.fact(call, "runs")
     if callable(names):
         names = names(call)
     for name in (call.operator,) if names is None else names:
@@ -174,12 +174,6 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
     common=(device_types, bounded_sizes, rank_and_elements, known_numbers, resizable, narrow_constants),
     foreign_sizes=True,
 )
-
-
-def _fact(call: Call, name: str) -> Any:
-    """A fact of the call's row; None if the row has none of that name."""
-    entry = TABLE.get(call.operator)
-    return None if entry is None else entry.facts.get(name)
 
 
 #: Operators whose operands the runtime keeps in textures are written on as many axes as these have.

@@ -6,7 +6,7 @@ Operators are checked only here; the lowerings rely on it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def floating_tensors(call: Call) -> str | None:
     """Tensors are float32, float16 or bfloat16, or quantized."""
-    if _fact(call, "any_type"):
+    if TABLE.fact(call, "any_type"):
         return None
     for operand in (*call.operands, call.program.operand(call.node)):
         value = operand.node.meta.get("val")
@@ -53,7 +53,7 @@ def floating_tensors(call: Call) -> str | None:
 
 def _constants_of_any_type(call: Call) -> Sequence[Operand | None]:
     """Integer and bool operands that become part of the lowered nodes."""
-    name = _fact(call, "constants_of_any_type")
+    name = TABLE.fact(call, "constants_of_any_type")
     operands = () if name is None else call[name]
     return operands if isinstance(operands, tuple) else (operands,)
 
@@ -90,7 +90,7 @@ def _tensors(call: Call) -> tuple[Operand, ...]:
 def numbers_known(call: Call) -> str | None:
     """Number arguments, except sizes of results, are not computed from sizes."""
     numbers = call.sizes
-    if not numbers or _fact(call, "takes_sizes"):
+    if not numbers or TABLE.fact(call, "takes_sizes"):
         return None
     return f"{numbers[0].name} is a number that is computed from sizes"
 
@@ -110,11 +110,6 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
     ],
     common=(floating_tensors, bounded_sizes, rank_and_elements, numbers_known),
 )
-
-
-def _fact(call: Call, name: str) -> Any:
-    """A fact of the call's row; None if the row has none of that name."""
-    return TABLE[call.operator].facts.get(name)
 
 
 class XnnpackPartitioner(TablePartitioner):

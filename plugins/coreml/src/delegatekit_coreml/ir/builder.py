@@ -11,10 +11,11 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from delegatekit_api import LoweringError
+from delegatekit_toolkit.expressions import Expression, sizes_of
 
 from ..targets import Target
 from .program import Feature, TensorType
-from .sizes import Size, SizeWriter, sizes_of
+from .sizes import SizeWriter
 from .tools import Tools, tools
 from .types import BY_NAME, DataType
 
@@ -44,7 +45,7 @@ class FunctionBuilder:
         self._names = set(function.inputs)
         self._sizes = SizeWriter(self.call)
         for value in function.inputs.values():
-            self._sizes.note(value)
+            self._sizes.note(value, value.shape)
 
     @property
     def inputs(self) -> Mapping[str, Var]:
@@ -62,7 +63,7 @@ class FunctionBuilder:
         except (AssertionError, AttributeError, TypeError, ValueError, NotImplementedError) as error:
             raise LoweringError(f"MIL's {kind} refuses its operands: {error}", where="Core ML lowering") from error
         for value in made if isinstance(made, tuple | list) else (made,):
-            self._sizes.note(value)
+            self._sizes.note(value, value.shape)
         return made
 
     def sizes(self, shape: Sequence[Any]) -> Any:
@@ -81,7 +82,7 @@ class FunctionBuilder:
         if len(wanted) != len(found) or any(isinstance(known, int) and size != known for size, known in fixed):
             raise LoweringError(f"{value.name} has the sizes {found}, not {wanted}", where="Core ML lowering")
         value._sym_type = self._library.types.tensor(value.dtype, wanted)
-        self._sizes.note(value)
+        self._sizes.note(value, value.shape)
         return value
 
     def constant(self, value: np.ndarray[Any, Any] | np.generic | str | bool) -> Var:
@@ -110,7 +111,7 @@ class Input:
     """An input of a function: the form of the caller's tensor, and its sizes as expressions."""
 
     feature: Feature
-    shape: tuple[Size, ...]
+    shape: tuple[Expression, ...]
 
 
 @contextmanager

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.arguments import axes_of
 from delegatekit_toolkit.composed import Dialect, Number, Primitive
+from delegatekit_toolkit.composed.rows import lowering
 from delegatekit_toolkit.constraints import dtypes
-from delegatekit_toolkit.narrowing import may_be_large
-from delegatekit_toolkit.support import Constraint
+from delegatekit_toolkit.expressions import Expression, broadcast, expression_of, is_fixed, sizes_of
 
 from ..ir.builder import Var, datatype_of, numbers
-from ..ir.sizes import Size, is_fixed, size_of, sizes_of
 from ..ir.types import DataType
-from .program import Lower, Made, ProgramBuilder
+from .program import ProgramBuilder
 
 #: A value, or a number that becomes a constant of the other operand's type.
 Term: TypeAlias = "Var | float"
@@ -64,20 +62,13 @@ def where(b: ProgramBuilder, condition: Var, left: Term, right: Term) -> Var:
     first, second = (
         b.number(item, datatype_of(like)) if isinstance(item, int | float) else item for item in (left, right)
     )
-    shape = broadcast(np.shape(first), np.shape(second))
-    if (full := broadcast(condition.shape, shape)) != shape:
+    shape = broadcast(sizes_of(np.shape(first)), sizes_of(np.shape(second)))
+    if (full := broadcast(sizes_of(condition.shape), shape)) != shape:
         if second is like:
             second = expanded(b, second, full)
         else:
             first = expanded(b, first, full)
     return b.call("select", cond=condition, a=first, b=second)
-
-
-def broadcast(*shapes: Sequence[Any]) -> tuple[Size, ...]:
-    """The common shape of some that PyTorch broadcasts."""
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + sizes_of(shape) for shape in shapes]
-    return tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True))
 
 
 def reshaped(b: ProgramBuilder, x: Var, shape: Sequence[Any]) -> Var:
@@ -107,7 +98,7 @@ def expanded(b: ProgramBuilder, x: Var, shape: Sequence[Any]) -> Var:
 def sliced(b: ProgramBuilder, x: Var, axis: int, start: Any, end: Any, step: int = 1) -> Var:
     """The part of a value from `start` up to before `end` along an axis. Sizes that change count from the front."""
     rank, shape = len(x.shape), sizes_of(x.shape)
-    start, end = size_of(start), size_of(end)
+    start, end = expression_of(start), expression_of(end)
     if (start, end, step) == (0, shape[axis], 1):
         return x
     if all(isinstance(size, int) for size in (*shape, start, end)):
@@ -127,9 +118,9 @@ def sliced(b: ProgramBuilder, x: Var, axis: int, start: Any, end: Any, step: int
     )
 
 
-def _counted(bound: Size, size: Size) -> Size:
+def _counted(bound: Expression, size: Expression) -> Expression:
     """A bound of a slice, from the end where that is a number; 0 where it is the end, which a mask says."""
-    less = size_of(bound - size)
+    less = expression_of(bound - size)
     return less if not isinstance(bound, int) and isinstance(less, int) and less <= 0 else bound
 
 
@@ -290,58 +281,19 @@ def number(b: ProgramBuilder, call: Call, name: str = "self") -> Number[Var] | f
     return DIALECT.number(b, b.cast(b.size(item), wanted if wanted.is_float else datatype_of(tensor(b, call))))
 
 
-def composed(make: Callable[..., Any], operands: str = "self", arguments: str = "") -> Lower:
-    """A composition of operands, followed by arguments as they are; both named with spaces between them."""
+def copied(b: ProgramBuilder, value: Var) -> Var:
+    """The same numbers as a value of its own."""
+    return b.call("identity", x=value)
 
-    def lower(b: ProgramBuilder, call: Call) -> Made:
-        numbers = [number(b, call, name) for name in operands.split()]
-        given = [item.value for item in numbers if isinstance(item, Number)]
 
-        def finished(made: Number[Var]) -> Var:
-            # A result is a value of its own.
-            return b.call("identity", x=made.value) if any(made.value is item for item in given) else made.value
-
-        made = make(*numbers, *(call[name] for name in arguments.split()))
-        return tuple(map(finished, made)) if isinstance(made, tuple) else finished(made)
-
-    return lower
-
+#: Makes a lowering function of a composition: its operands, and arguments that it takes as they are.
+composed: Final = functools.partial(lowering, argument=number, copied=copied)
 
 # -- constraints -------------------------------------------------------------------------------------------------------
 
 REAL: Final = dtypes(*FLOATS)
 NUMBERS: Final = dtypes(*FLOATS, *INTEGERS)
 ANY: Final = dtypes(*FLOATS, *INTEGERS, "bool")
-
-
-def fixed_axes(name: str, argument: str = "dim") -> Constraint:
-    """The size of a tensor along the axes that an argument names is the same in every call."""
-
-    def check(call: Call) -> str | None:
-        operand = call[name]
-        for axis in axes_of(call[argument], operand.rank):
-            if not is_fixed(operand.shape[axis]):
-                return f"{name} {operand.shape} changes along axis {axis} from call to call"
-        return None
-
-    check.__doc__ = f"{name} keeps its size along {argument}."
-    return check
-
-
-def no_nan(call: Call) -> str | None:
-    """Numbers are not NaN."""
-    for name in ("other", "alpha", "min", "max", "exponent", "value"):
-        found = call.get(name)
-        if isinstance(found, float) and math.isnan(found):
-            return f"{name} is NaN"
-    return None
-
-
-def narrow_sum(call: Call) -> str | None:
-    """Of integers, what is 0 or 1 is summed: other sums, which are int64 in PyTorch, may leave the device's 32 bits."""
-    if call.result.dtype_name != "int64" or not may_be_large(call["self"]):
-        return None
-    return "a sum of integers may leave the 32 bits that the device computes in"
 
 
 def reduced(b: ProgramBuilder, kind: str, x: Var, axes: tuple[int, ...], *, keep: bool = True) -> Var:
@@ -354,7 +306,7 @@ def largest_sizes(b: ProgramBuilder, x: Var, axes: tuple[int, ...]) -> Var:
     return clamp(b, reduced(b, "reduce_max", unary(b, "abs", x), axes), LEAST_DIVISOR, None)
 
 
-def from_front(b: ProgramBuilder, operand: Operand, size: Size) -> Var:
+def from_front(b: ProgramBuilder, operand: Operand, size: Expression) -> Var:
     """Indices counted from the front: MIL from iOS 17 on knows no others."""
     known = operand.constant
     if known is not None and (isinstance(size, int) or not bool((known < 0).any())):
@@ -364,14 +316,9 @@ def from_front(b: ProgramBuilder, operand: Operand, size: Size) -> Var:
     return where(b, is_front, indices, add(b, indices, size if isinstance(size, int) else b.size(size)))
 
 
-def indices_of(call: Call) -> dict[int, Operand]:
-    """The axes that are indexed, and by what."""
-    return {axis: item for axis, item in enumerate(call["indices"]) if item is not None}
-
-
 def places_of(b: ProgramBuilder, x: Var, found: dict[int, Operand]) -> tuple[Var, list[int], tuple[int, ...]]:
     """Places along several axes as rows of a tensor, x's axes with these in front, and the shape of the indices."""
     order = [*found, *(axis for axis in range(len(x.shape)) if axis not in found)]
-    shape = broadcast(*(index.shape for index in found.values()))
+    shape = broadcast(*(sizes_of(index.shape) for index in found.values()))
     parts = [expanded(b, from_front(b, index, x.shape[axis]), shape) for axis, index in found.items()]
     return b.call("stack", values=parts, axis=numbers([len(shape)])[0]), order, shape

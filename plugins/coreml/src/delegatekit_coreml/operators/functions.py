@@ -10,11 +10,11 @@ from delegatekit_toolkit.composed import activations, along, angles, functions, 
 from delegatekit_toolkit.composed.activations import rising_softplus
 from delegatekit_toolkit.composed.functions import PRODUCTS, powers_of_integers
 from delegatekit_toolkit.constraints import dtypes, types_of
+from delegatekit_toolkit.expressions import is_fixed
 from delegatekit_toolkit.narrowing import narrow_product, numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of
-from ..ir.sizes import is_fixed
 from .common import ANY, FLOATS, INTEGERS, NUMBERS, REAL, composed, tensor
 from .program import Lower, ProgramBuilder
 

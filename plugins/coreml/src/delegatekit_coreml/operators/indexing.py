@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.arguments import axis_of, indices_of
 from delegatekit_toolkit.constraints import dtypes, has_axes, types_of
 from delegatekit_toolkit.support import Row, row
 
@@ -16,7 +16,6 @@ from .common import (
     INTEGERS,
     expanded,
     from_front,
-    indices_of,
     places_of,
     sliced,
     tensor,

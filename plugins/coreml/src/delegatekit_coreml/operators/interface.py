@@ -9,13 +9,13 @@ import sympy  # type: ignore[import-untyped]
 import torch
 
 from delegatekit_api import Operand, OptionError, ProgramView
+from delegatekit_toolkit.expressions import is_fixed, sizes_of
 from delegatekit_toolkit.sizes import largest, smallest
 from delegatekit_toolkit.symbols import most
 from delegatekit_toolkit.symbols import size_of as sampled
 
 from ..ir.builder import Input
 from ..ir.program import Feature, TensorType
-from ..ir.sizes import is_fixed, sizes_of
 from ..ir.types import MOST_AXES, DataType
 from ..targets import IOS16, IOS18, TARGETS, Target
 

@@ -8,10 +8,10 @@ from typing import Final
 from delegatekit_api import Call
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.constraints import types_of
+from delegatekit_toolkit.expressions import is_fixed, sizes_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of
-from ..ir.sizes import is_fixed, sizes_of
 from ..ir.types import MOST_AXES, DataType
 from ..targets import IOS18
 from .common import FLOATS, REAL, add, binary, composed, mul, reduced, reshaped, tensor, where

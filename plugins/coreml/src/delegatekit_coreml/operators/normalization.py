@@ -9,10 +9,10 @@ import torch
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import constant, has_axes
+from delegatekit_toolkit.expressions import is_fixed
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
-from ..ir.sizes import is_fixed
 from ..ir.types import DataType
 from .common import REAL, add, div, epsilon, largest_sizes, mul, reduced, reshaped, tensor, unary
 from .program import Lower, ProgramBuilder

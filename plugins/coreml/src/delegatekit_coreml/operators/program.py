@@ -12,12 +12,12 @@ from torch.fx import Node
 from delegatekit_api import Call, LoweringError, Operand, ProgramView
 from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
 from delegatekit_toolkit.content import storage_key
+from delegatekit_toolkit.expressions import is_fixed, sizes_of
 from delegatekit_toolkit.spilling import spilled
 from delegatekit_toolkit.support import Row
 
 from ..ir.builder import HALF_MAX, FunctionBuilder, Var, datatype_of, number, numbers
 from ..ir.program import symbol
-from ..ir.sizes import is_fixed, sizes_of
 from ..ir.types import DataType
 from ..targets import TARGETS
 from .interface import DEVICE, outer_type

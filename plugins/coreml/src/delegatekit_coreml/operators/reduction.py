@@ -12,6 +12,7 @@ from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.composed.along import enough_elements, known_order
 from delegatekit_toolkit.constraints import has_axes, types_of
+from delegatekit_toolkit.narrowing import narrow_sum
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, numbers
@@ -23,7 +24,6 @@ from .common import (
     NUMBERS,
     REAL,
     composed,
-    narrow_sum,
     reduced,
     reshaped,
     sub,

@@ -9,10 +9,10 @@ import numpy as np
 
 from delegatekit_api import Call
 from delegatekit_toolkit.constraints import rank
+from delegatekit_toolkit.expressions import is_fixed
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var
-from ..ir.sizes import is_fixed
 from ..targets import IOS16
 from .common import REAL, tensor
 from .program import Lower, ProgramBuilder

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.arguments import axis_of, indices_of
 from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.narrowing import narrow_product, narrowed
 from delegatekit_toolkit.support import Row, row
@@ -22,11 +22,9 @@ from .common import (
     INTEGERS,
     add,
     binary,
-    broadcast,
     div,
     expanded,
     from_front,
-    indices_of,
     mul,
     places_of,
     reshaped,
@@ -166,7 +164,7 @@ def places_or_mask(call: Call) -> str | None:
         if len(found) > 1 or not one_value or call["accumulate"]:
             return "a mask with several values, or beside other indices: how many are written depends on the mask"
         return None
-    axes, others = len(broadcast(*(item.shape for item in found.values()))), call["self"].rank - len(found)
+    axes, others = max(item.rank for item in found.values()), call["self"].rank - len(found)
     if axes + max(others, 1) > MOST_AXES:
         return f"indices of {axes} axes beside {others} without: what is written has at most {MOST_AXES}"
     if call["accumulate"] and call["self"].dtype_name == "bool":

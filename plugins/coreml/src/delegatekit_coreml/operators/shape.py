@@ -10,13 +10,13 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of, pads_of
-from delegatekit_toolkit.constraints import has_axes, same_dtypes
+from delegatekit_toolkit.arguments import axis_of, pads_of, written_part
+from delegatekit_toolkit.constraints import has_axes, no_gaps, no_nan, padding_outwards, same_dtypes
+from delegatekit_toolkit.expressions import expression_of, fixed_axes
 from delegatekit_toolkit.narrowing import numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
-from ..ir.sizes import size_of
 from ..ir.types import DataType
 from ..targets import IOS18
 from .common import (
@@ -25,9 +25,8 @@ from .common import (
     NUMBERS,
     REAL,
     concatenated,
+    copied,
     expanded,
-    fixed_axes,
-    no_nan,
     reshaped,
     sliced,
     tensor,
@@ -42,13 +41,13 @@ def _view(b: ProgramBuilder, call: Call) -> Var:
 
 def _distinct(b: ProgramBuilder, call: Call, value: Var, name: str = "self") -> Var:
     """A result is a value of its own."""
-    return b.call("identity", x=value) if value is tensor(b, call, name) else value
+    return copied(b, value) if value is tensor(b, call, name) else value
 
 
 def _squeeze(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call)
     axes = sorted({axis_of(dim, len(x.shape)) for dim in call["dim"]})
-    return b.call("squeeze", x=x, axes=numbers(axes)) if axes and x.shape else b.call("identity", x=x)
+    return b.call("squeeze", x=x, axes=numbers(axes)) if axes and x.shape else copied(b, x)
 
 
 def _unsqueeze(b: ProgramBuilder, call: Call) -> Var:
@@ -58,7 +57,7 @@ def _unsqueeze(b: ProgramBuilder, call: Call) -> Var:
 def _permute(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call)
     order = [axis_of(dim, len(x.shape)) for dim in call["dims"]]
-    return b.call("transpose", x=x, perm=numbers(order)) if order else b.call("identity", x=x)
+    return b.call("transpose", x=x, perm=numbers(order)) if order else copied(b, x)
 
 
 def _expand(b: ProgramBuilder, call: Call) -> Var:
@@ -74,7 +73,7 @@ def _copy(b: ProgramBuilder, call: Call) -> Var:
 def _repeat(b: ProgramBuilder, call: Call) -> Var:
     x, repeats = tensor(b, call), list(call["repeats"])
     x = reshaped(b, x, (1,) * (len(repeats) - len(x.shape)) + tuple(x.shape))
-    return b.tile(x, repeats) if repeats else b.call("identity", x=x)
+    return b.tile(x, repeats) if repeats else copied(b, x)
 
 
 def _slice(b: ProgramBuilder, call: Call) -> Var:
@@ -87,7 +86,7 @@ def _slice(b: ProgramBuilder, call: Call) -> Var:
 def _select(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call)
     axis = axis_of(call["dim"], len(x.shape))
-    index = size_of(call["index"])
+    index = expression_of(call["index"])
     if isinstance(index, int):
         index = axis_of(index, x.shape[axis])
     return b.call("squeeze", x=sliced(b, x, axis, index, index + 1), axes=numbers([axis]))
@@ -96,13 +95,13 @@ def _select(b: ProgramBuilder, call: Call) -> Var:
 def _flip(b: ProgramBuilder, call: Call) -> Var:
     x = tensor(b, call)
     axes = sorted({axis_of(dim, len(x.shape)) for dim in call["dims"]})
-    return b.call("reverse", x=x, axes=numbers(axes)) if axes and x.shape else b.call("identity", x=x)
+    return b.call("reverse", x=x, axes=numbers(axes)) if axes and x.shape else copied(b, x)
 
 
 def _concatenate(b: ProgramBuilder, call: Call) -> Var:
     parts = [b.value(item) for item in call["tensors"]]
     found = concatenated(b, parts, axis_of(call["dim"], call.result.rank))
-    return b.call("identity", x=found) if found in parts else found
+    return copied(b, found) if found in parts else found
 
 
 def _full(b: ProgramBuilder, call: Call) -> Var:
@@ -113,30 +112,22 @@ def _full(b: ProgramBuilder, call: Call) -> Var:
 # -- writing into a copy -----------------------------------------------------------------------------------------------
 
 
-def known_places(call: Call) -> str | None:
-    """Without gaps."""
-    return f"step = {call['step']}: 1 is taken" if call.get("step", 1) != 1 else None
-
-
 def _slice_scatter(b: ProgramBuilder, call: Call) -> Var:
-    axis = axis_of(call["dim"], call["self"].rank)
-    start, end, _ = slice(call["start"], call["end"]).indices(call["self"].shape[axis])
-    return _overwritten(b, call, axis, start, end, tensor(b, call, "src"))
+    return _overwritten(b, call, tensor(b, call, "src"))
 
 
 def _select_scatter(b: ProgramBuilder, call: Call) -> Var:
-    axis = axis_of(call["dim"], call["self"].rank)
-    source = b.call("expand_dims", x=tensor(b, call, "src"), axes=numbers([axis]))
-    start = axis_of(call["index"], call["self"].shape[axis])
-    return _overwritten(b, call, axis, start, start + 1, source)
+    axis, _, _ = written_part(call)
+    return _overwritten(b, call, b.call("expand_dims", x=tensor(b, call, "src"), axes=numbers([axis])))
 
 
-def _overwritten(b: ProgramBuilder, call: Call, axis: int, start: int, end: int, source: Var) -> Var:
-    """With a source, which has elements, in the place of the part between two bounds."""
+def _overwritten(b: ProgramBuilder, call: Call, source: Var) -> Var:
+    """With a source, which has elements, in the place of a part."""
     x = tensor(b, call)
+    axis, start, end = written_part(call)
     size = x.shape[axis]
     if (start, end) == (0, size):
-        return b.call("identity", x=source)
+        return copied(b, source)
     if b.target >= IOS18:
         return updated(b, x, axis, start, end, source)
     before = [sliced(b, x, axis, 0, start)] if start > 0 else []
@@ -186,12 +177,6 @@ def _edge_pad(mode: str) -> Lower:
     return lower
 
 
-def padding_outwards(call: Call) -> str | None:
-    """Padding is not negative."""
-    flat = call["padding"]
-    return f"padding = {list(flat)}: no negative numbers are taken" if min(flat) < 0 else None
-
-
 def _diagonal(b: ProgramBuilder, call: Call) -> Var:
     """The elements along two axes at once: their places among the elements of both."""
     x, offset = tensor(b, call), call["offset"]
@@ -237,12 +222,12 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("select_copy.int", _select, ANY, has_axes("self"), passenger=True, sizes=("index",)),
     row("slice_copy.Tensor", _slice, ANY, has_axes("self"), passenger=True, sizes=("start", "end")),
     row("cat.default", _concatenate, ANY, same_dtypes(), passenger=True),
-    row("full.default", _full, NUMBERS, numbers_fit, no_nan, passenger=True),
-    row("slice_scatter.default", _slice_scatter, ANY, same_dtypes(), known_places, fixed_axes("self"), passenger=True),
+    row("full.default", _full, NUMBERS, numbers_fit, no_nan(), passenger=True),
+    row("slice_scatter.default", _slice_scatter, ANY, same_dtypes(), no_gaps(), fixed_axes("self"), passenger=True),
     row("select_scatter.default", _select_scatter, ANY, same_dtypes(), fixed_axes("self"), passenger=True),
-    row("constant_pad_nd.default", _pad, exact_integers, no_nan, has_axes("self"), passenger=True),
+    row("constant_pad_nd.default", _pad, exact_integers, no_nan(), has_axes("self"), passenger=True),
     *(
-        row(f"{mode}ion_pad{axes}d.default", _edge_pad(name), REAL, padding_outwards, keep=True)
+        row(f"{mode}ion_pad{axes}d.default", _edge_pad(name), REAL, padding_outwards(), keep=True)
         for mode, name in (("reflect", "reflect"), ("replicat", "replicate"))
         for axes in (1, 2, 3)
     ),

@@ -11,6 +11,7 @@ from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.constraints import has_axes, types_of
+from delegatekit_toolkit.expressions import fixed_axes
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, datatype_of, numbers
@@ -22,7 +23,6 @@ from .common import (
     REAL,
     binary,
     composed,
-    fixed_axes,
     reduced,
     reshaped,
     sliced,

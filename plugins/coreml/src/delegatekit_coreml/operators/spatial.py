@@ -8,12 +8,12 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import per_axis
-from delegatekit_toolkit.constraints import rank, types_of
+from delegatekit_toolkit.arguments import per_axis, windows_of
+from delegatekit_toolkit.constraints import rank, types_of, unused
+from delegatekit_toolkit.expressions import is_fixed
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var, numbers
-from ..ir.sizes import is_fixed
 from .common import FLOATS, REAL, mul, reshaped, tensor
 from .program import Lower, Made, ProgramBuilder
 
@@ -25,17 +25,9 @@ def _axes(call: Call) -> int:
     return int(call.operator.rsplit("pool", 1)[1][0])
 
 
-def _windows(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Kernel, stride and padding, each for every spatial axis."""
-    axes = _axes(call)
-    kernel = per_axis(call["kernel_size"], axes)
-    strides = per_axis(call["stride"], axes, default=0)
-    return kernel, strides if any(strides) else kernel, per_axis(call["padding"], axes)
-
-
 def _pads(call: Call) -> list[tuple[int, int]]:
     """Before and after each axis. What `ceil_mode` adds to the result reaches beyond the padding."""
-    kernel, strides, padding = _windows(call)
+    kernel, strides, padding = windows_of(call, _axes(call))
     if not call["ceil_mode"]:
         return [(pad, pad) for pad in padding]
     before, after = call["self"].shape[-len(kernel) :], call.results[0].shape[-len(kernel) :]
@@ -46,7 +38,7 @@ def _pads(call: Call) -> list[tuple[int, int]]:
 
 
 def _pooled(b: ProgramBuilder, call: Call, kind: str, **more: Any) -> Var:
-    kernel, strides, _ = _windows(call)
+    kernel, strides, _ = windows_of(call, _axes(call))
     pads = [pad for pair in _pads(call) for pad in pair]
     return _pool(b, tensor(b, call), call.results[0].shape, kind, kernel, strides, pads, **more)
 
@@ -81,7 +73,7 @@ def _average(b: ProgramBuilder, call: Call) -> Var:
     if divisor is None:
         return _pooled(b, call, "avg_pool", exclude_padding_from_average=not call["count_include_pad"])
     made = _pooled(b, call, "avg_pool")
-    return mul(b, made, math.prod(_windows(call)[0]) / divisor)
+    return mul(b, made, math.prod(windows_of(call, _axes(call))[0]) / divisor)
 
 
 def _divisor(call: Call) -> int | None:
@@ -96,12 +88,6 @@ def _maximum(b: ProgramBuilder, call: Call) -> Var:
 
 def _maximum_and_nothing(b: ProgramBuilder, call: Call) -> Made:
     return _pooled(b, call, "max_pool"), None
-
-
-def unused_indices(call: Call) -> str | None:
-    """The indices are not used."""
-    used = any(user.operator == "getitem" and user.node.args[1] == 1 for user in call.users)
-    return "the indices are used: MIL's pooling has none" if used else None
 
 
 def fixed_ceiling(call: Call) -> str | None:
@@ -122,7 +108,7 @@ def whole_windows(call: Call) -> str | None:
     """With count_include_pad, no window reaches beyond the padding."""
     if _divisor(call) is not None:
         return None
-    _, _, padding = _windows(call)
+    _, _, padding = windows_of(call, _axes(call))
     if call["count_include_pad"] and any(after > pad for (_, after), pad in zip(_pads(call), padding, strict=True)):
         return "a window of ceil_mode reaches beyond the padding: its average has another divisor"
     return None
@@ -203,7 +189,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
             types_of("self", *FLOATS),
             no_gaps,
             fixed_ceiling,
-            unused_indices,
+            unused(1, "indices"),
         )
         for axes in (2, 3)
     ),
@@ -224,7 +210,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
             rank("self", axes + 1, axes + 2),
             types_of("self", *FLOATS),
             equal_windows,
-            unused_indices,
+            unused(1, "indices"),
             keep=True,
             static_only=True,
         )

@@ -5,21 +5,21 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 import torch
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.arguments import axes_of
+from delegatekit_toolkit.arguments import indices_of
 from delegatekit_toolkit.composed import Dialect, Number, Primitive
 from delegatekit_toolkit.composed import number as number_
+from delegatekit_toolkit.composed.rows import lowering
 from delegatekit_toolkit.constraints import dtypes
-from delegatekit_toolkit.narrowing import may_be_large
-from delegatekit_toolkit.support import Constraint
+from delegatekit_toolkit.expressions import broadcast
 
-from ..ir.builder import Lower, Made, ModelBuilder, Value
-from ..ir.sizes import Size, is_fixed, size_of, sizes_of
+from ..ir.builder import ModelBuilder, Value
+from ..ir.sizes import Size, size_of, sizes_of
 from ..ir.types import DIGITS
 
 #: A value, or a number that becomes a constant of the other operand's type.
@@ -50,13 +50,6 @@ def where(b: ModelBuilder, condition: Value, left: Term, right: Term) -> Value:
     dtype = next(item.dtype for item in (left, right) if isinstance(item, Value))
     x, y = (item if isinstance(item, Value) else b.number(item, dtype) for item in (left, right))
     return b.declare(b.op("select", condition, x, y), broadcast(condition.shape, x.shape, y.shape))
-
-
-def broadcast(*shapes: Sequence[Size]) -> tuple[Size, ...]:
-    """The common shape of some that PyTorch broadcasts."""
-    most = max(map(len, shapes))
-    padded = [(1,) * (most - len(shape)) + tuple(shape) for shape in shapes]
-    return tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True))
 
 
 def transposed(b: ModelBuilder, x: Value, order: Sequence[int]) -> Value:
@@ -148,8 +141,11 @@ def floating(b: ModelBuilder, call: Call, name: str = "self") -> Value:
 
 def own(b: ModelBuilder, call: Call, value: Value, name: str = "self") -> Value:
     """A result is a value of its own: one that moves nothing is a reshape to the same sizes."""
-    if value.output != tensor(b, call, name).output:
-        return value
+    return copied(b, value) if value.output == tensor(b, call, name).output else value
+
+
+def copied(b: ModelBuilder, value: Value) -> Value:
+    """The same numbers as a value of its own."""
     return b.declare(b.op("reshape", value, b.sizes(value.shape), special_zero=False), value.shape)
 
 
@@ -292,26 +288,8 @@ def number(b: ModelBuilder, call: Call, name: str = "self") -> Number[Value] | f
     return DIALECT.number(b, b.size(item, dtype))
 
 
-def composed(make: Callable[..., Any], operands: str = "self", arguments: str = "") -> Lower:
-    """A composition of operands, followed by arguments as they are; both named with spaces between them."""
-
-    def lower(b: ModelBuilder, call: Call) -> Made:
-        numbers = [number(b, call, name) for name in operands.split()]
-        given = [item.value for item in numbers if isinstance(item, Number)]
-
-        def finished(made: Number[Value]) -> Value:
-            # A result is a value of its own.
-            if all(made.value.output != item.output for item in given):
-                return made.value
-            return b.declare(
-                b.op("reshape", made.value, b.sizes(made.value.shape), special_zero=False), made.value.shape
-            )
-
-        made = make(*numbers, *(call[name] for name in arguments.split()))
-        return tuple(map(finished, made)) if isinstance(made, tuple) else finished(made)
-
-    return lower
-
+#: Makes a lowering function of a composition: its operands, and arguments that it takes as they are.
+composed: Final = functools.partial(lowering, argument=number, copied=copied)
 
 # -- constraints -------------------------------------------------------------------------------------------------------
 
@@ -320,47 +298,6 @@ NUMBERS: Final = dtypes(*FLOATS, *INTEGERS)
 ANY: Final = dtypes(*FLOATS, *INTEGERS, "bool")
 #: What only moves, in small integers, too.
 MOVED: Final = dtypes(*FLOATS, *INTEGERS, "int8", "uint8", "bool")
-
-
-def fixed_axes(name: str, argument: str = "dim") -> Constraint:
-    """The size of a tensor along the axes that an argument names is the same in every call."""
-
-    def check(call: Call) -> str | None:
-        operand = call[name]
-        for axis in axes_of(call[argument], operand.rank):
-            if not is_fixed(operand.shape[axis]):
-                return f"{name} {operand.shape} changes along axis {axis} from call to call"
-        return None
-
-    check.__doc__ = f"{name} keeps its size along {argument}."
-    return check
-
-
-def no_nan(call: Call) -> str | None:
-    """Numbers are not NaN."""
-    for name in ("other", "alpha", "min", "max", "exponent", "value"):
-        found = call.get(name)
-        if isinstance(found, float) and math.isnan(found):
-            return f"{name} is NaN"
-    return None
-
-
-def narrow_sum(call: Call) -> str | None:
-    """Of integers, what is 0 or 1 is summed: other sums, which are int64 in PyTorch, may leave OpenVINO's 32 bits."""
-    if call.result.dtype_name != "int64" or not may_be_large(call["self"]):
-        return None
-    return "a sum of integers may leave the 32 bits that OpenVINO computes in"
-
-
-def unused(result: int, words: str) -> Constraint:
-    """A constraint: a result of several is not used."""
-
-    def check(call: Call) -> str | None:
-        used = any(user.operator == "getitem" and user.node.args[1] == result for user in call.users)
-        return f"the {words} are used" if used else None
-
-    check.__doc__ = f"The {words} are not used."
-    return check
 
 
 def from_front(b: ModelBuilder, operand: Operand, size: Size) -> Value:
@@ -385,11 +322,6 @@ def inside(b: ModelBuilder, indices: Value, operand: Operand, size: Size) -> Val
 def integer_indices(call: Call) -> str | None:
     """The indices are integers."""
     return "an index is a mask" if any(item.dtype_name == "bool" for item in indices_of(call).values()) else None
-
-
-def indices_of(call: Call) -> dict[int, Operand]:
-    """The axes that are indexed, and by what."""
-    return {axis: item for axis, item in enumerate(call["indices"]) if item is not None}
 
 
 def places_of(b: ModelBuilder, x: Value, found: dict[int, Operand]) -> tuple[Value, Sequence[int], tuple[Size, ...]]:

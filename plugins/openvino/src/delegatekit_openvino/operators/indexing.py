@@ -9,7 +9,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.arguments import axis_of, indices_of
 from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.support import Row, row
 
@@ -20,7 +20,6 @@ from .common import (
     MOVED,
     add,
     from_front,
-    indices_of,
     inside,
     integer_indices,
     mul,

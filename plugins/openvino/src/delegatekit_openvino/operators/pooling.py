@@ -7,13 +7,13 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import per_axis
-from delegatekit_toolkit.constraints import rank, types_of
+from delegatekit_toolkit.arguments import per_axis, windows_of
+from delegatekit_toolkit.constraints import rank, types_of, unused
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, Made, ModelBuilder, Value
 from ..ir.sizes import is_fixed
-from .common import FLOATS, LOST_NAN, REAL, mul, tensor, unused
+from .common import FLOATS, LOST_NAN, REAL, mul, tensor
 
 
 def _axes(call: Call) -> int:
@@ -21,17 +21,9 @@ def _axes(call: Call) -> int:
     return int(call.operator.rsplit("pool", 1)[1][0])
 
 
-def _windows(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Kernel, stride and padding, each for every spatial axis."""
-    axes = _axes(call)
-    kernel = per_axis(call["kernel_size"], axes)
-    strides = per_axis(call["stride"], axes, default=0)
-    return kernel, strides if any(strides) else kernel, per_axis(call["padding"], axes)
-
-
 def _pooled(b: ModelBuilder, call: Call, kind: str, **more: Any) -> Value:
     """A pooling, also of one image without a batch."""
-    kernel, strides, pads = _windows(call)
+    kernel, strides, pads = windows_of(call, _axes(call))
     x = _batched(b, call)
     made = b.op(
         kind,
@@ -70,7 +62,7 @@ def _is_plain(call: Call) -> bool:
     """True if the divisor is the number of elements in the window."""
     if call.has("divisor_override") and call["divisor_override"] is not None:
         return False
-    return not call["count_include_pad"] or not any(_windows(call)[2])
+    return not call["count_include_pad"] or not any(windows_of(call, _axes(call))[2])
 
 
 def _shares(call: Call) -> torch.Tensor:

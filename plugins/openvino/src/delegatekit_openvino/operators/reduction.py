@@ -11,10 +11,11 @@ from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.composed.along import enough_elements, known_order
 from delegatekit_toolkit.constraints import has_axes, types_of
+from delegatekit_toolkit.narrowing import narrow_sum
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, Made, ModelBuilder, Value
-from .common import ANY, FLOATS, INTEGERS, LOST_NAN, NUMBERS, REAL, composed, dropped, narrow_sum, own, reduced, tensor
+from .common import ANY, FLOATS, INTEGERS, LOST_NAN, NUMBERS, REAL, composed, dropped, own, reduced, tensor
 
 
 def _axes(call: Call) -> tuple[int, ...]:

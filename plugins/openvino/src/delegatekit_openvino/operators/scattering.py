@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.arguments import axis_of, indices_of
 from delegatekit_toolkit.constraints import has_axes
 from delegatekit_toolkit.narrowing import narrow_product, narrowed
 from delegatekit_toolkit.support import Row, row
@@ -17,7 +17,6 @@ from .common import (
     MOVED,
     NUMBERS,
     expanded,
-    indices_of,
     inside,
     integer_indices,
     places_of,

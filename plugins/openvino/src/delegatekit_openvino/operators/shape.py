@@ -10,8 +10,9 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of, pads_of
-from delegatekit_toolkit.constraints import has_axes, same_dtypes
+from delegatekit_toolkit.arguments import axis_of, pads_of, written_part
+from delegatekit_toolkit.constraints import has_axes, no_gaps, no_nan, padding_outwards, same_dtypes
+from delegatekit_toolkit.expressions import fixed_axes
 from delegatekit_toolkit.narrowing import numbers_fit
 from delegatekit_toolkit.support import Row, row
 
@@ -22,11 +23,10 @@ from .common import (
     MOVED,
     NUMBERS,
     concatenated,
+    copied,
     dropped,
     expanded,
-    fixed_axes,
     inserted,
-    no_nan,
     own,
     sliced,
     tensor,
@@ -108,7 +108,7 @@ def _concatenate(b: ModelBuilder, call: Call) -> Value:
     made = concatenated(b, parts, axis_of(call["dim"], call.result.rank))
     if len(parts) > 1:
         return made
-    return b.declare(b.op("reshape", made, b.sizes(made.shape), special_zero=False), made.shape)
+    return copied(b, made)
 
 
 def _full(b: ModelBuilder, call: Call) -> Value:
@@ -118,30 +118,21 @@ def _full(b: ModelBuilder, call: Call) -> Value:
 # -- writing into a copy -----------------------------------------------------------------------------------------------
 
 
-def no_gaps(call: Call) -> str | None:
-    """Without gaps."""
-    return f"step = {call['step']}: 1 is taken" if call.get("step", 1) != 1 else None
-
-
 def _slice_scatter(b: ModelBuilder, call: Call) -> Value:
-    axis = axis_of(call["dim"], call["self"].rank)
-    start, end, _ = slice(call["start"], call["end"]).indices(call["self"].shape[axis])
-    return _overwritten(b, call, axis, start, end, tensor(b, call, "src"))
+    return _overwritten(b, call, tensor(b, call, "src"))
 
 
 def _select_scatter(b: ModelBuilder, call: Call) -> Value:
-    axis = axis_of(call["dim"], call["self"].rank)
-    start = axis_of(call["index"], call["self"].shape[axis])
-    return _overwritten(b, call, axis, start, start + 1, inserted(b, tensor(b, call, "src"), axis))
+    return _overwritten(b, call, inserted(b, tensor(b, call, "src"), written_part(call)[0]))
 
 
-def _overwritten(b: ModelBuilder, call: Call, axis: int, start: int, end: int, source: Value) -> Value:
-    """With a source in the place of the part between two bounds."""
+def _overwritten(b: ModelBuilder, call: Call, source: Value) -> Value:
+    """With a source in the place of a part."""
     x = tensor(b, call)
-    size = x.shape[axis]
-    assert isinstance(size, int)
+    axis, start, end = written_part(call)
+    size = call["self"].shape[axis]
     if (start, end) == (0, size):
-        return b.declare(b.op("reshape", source, b.sizes(source.shape), special_zero=False), source.shape)
+        return copied(b, source)
     before = [sliced(b, x, axis, 0, start)] if start > 0 else []
     after = [sliced(b, x, axis, end, size)] if end < size else []
     return concatenated(b, [*before, source, *after], axis)
@@ -159,12 +150,6 @@ def _pad(mode: str) -> Lower:
         return b.declare(b.op("pad", x, before, after, mode, *more), call.result.shape)
 
     return lower
-
-
-def padding_outwards(call: Call) -> str | None:
-    """Padding is not negative."""
-    flat = call["padding"]
-    return f"padding = {list(flat)}: no negative numbers are taken" if min(flat) < 0 else None
 
 
 def _unfold(b: ModelBuilder, call: Call) -> Value:
@@ -220,12 +205,12 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("select_copy.int", _select, MOVED, has_axes("self"), passenger=True, sizes=("index",)),
     row("slice_copy.Tensor", _slice, MOVED, has_axes("self"), fixed_bounds, passenger=True, sizes=("start", "end")),
     row("cat.default", _concatenate, MOVED, same_dtypes(), passenger=True),
-    row("full.default", _full, NUMBERS, numbers_fit, no_nan, passenger=True, sizes=("size",)),
-    row("slice_scatter.default", _slice_scatter, MOVED, same_dtypes(), no_gaps, fixed_axes("self"), passenger=True),
+    row("full.default", _full, NUMBERS, numbers_fit, no_nan(), passenger=True, sizes=("size",)),
+    row("slice_scatter.default", _slice_scatter, MOVED, same_dtypes(), no_gaps(), fixed_axes("self"), passenger=True),
     row("select_scatter.default", _select_scatter, MOVED, same_dtypes(), fixed_axes("self"), passenger=True),
-    row("constant_pad_nd.default", _pad("constant"), NUMBERS, numbers_fit, no_nan, has_axes("self"), passenger=True),
+    row("constant_pad_nd.default", _pad("constant"), NUMBERS, numbers_fit, no_nan(), has_axes("self"), passenger=True),
     *(
-        row(f"{mode}ion_pad{axes}d.default", _pad(name), NUMBERS, padding_outwards, keep=True)
+        row(f"{mode}ion_pad{axes}d.default", _pad(name), NUMBERS, padding_outwards(), keep=True)
         for mode, name in (("reflect", "reflect"), ("replicat", "edge"))
         for axes in (1, 2, 3)
     ),

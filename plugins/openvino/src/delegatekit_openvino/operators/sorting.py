@@ -8,11 +8,12 @@ from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.constraints import has_axes, types_of
+from delegatekit_toolkit.expressions import fixed_axes
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, Made, ModelBuilder, Value
 from ..ir.sizes import is_fixed
-from .common import FLOATS, INTEGERS, LOST_NAN, NUMBERS, REAL, composed, dropped, fixed_axes, sliced, tensor
+from .common import FLOATS, INTEGERS, LOST_NAN, NUMBERS, REAL, composed, dropped, sliced, tensor
 
 _SORTED: Final = types_of("self", *FLOATS, *INTEGERS)
 

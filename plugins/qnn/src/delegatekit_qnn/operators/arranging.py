@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of, pads_of
-from delegatekit_toolkit.constraints import has_axes, same_dtypes
+from delegatekit_toolkit.arguments import axis_of, pads_of, written_part
+from delegatekit_toolkit.constraints import has_axes, no_gaps, padding_outwards, same_dtypes
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
 
@@ -43,24 +43,16 @@ def _copy(b: ProgramBuilder, call: Call) -> Value:
 # -- writing into a copy -----------------------------------------------------------------------------------------------
 
 
-def without_gaps(call: Call) -> str | None:
-    """Without gaps."""
-    return f"step = {call['step']}: 1 is taken" if call["step"] != 1 else None
-
-
 def _slice_scatter(b: ProgramBuilder, call: Call) -> Value:
-    axis = axis_of(call["dim"], call["self"].rank)
-    start, end, _ = slice(call["start"], call["end"]).indices(call["self"].shape[axis])
-    return _overwritten(b, call, axis, start, max(start, end), b.value(call["src"]))
+    return _overwritten(b, call, b.value(call["src"]))
 
 
 def _select_scatter(b: ProgramBuilder, call: Call) -> Value:
-    axis = axis_of(call["dim"], call["self"].rank)
-    start = axis_of(call["index"], call["self"].shape[axis])
-    return _overwritten(b, call, axis, start, start + 1, inserted(b, b.value(call["src"]), axis))
+    return _overwritten(b, call, inserted(b, b.value(call["src"]), written_part(call)[0]))
 
 
-def _overwritten(b: ProgramBuilder, call: Call, axis: int, start: int, end: int, source: Value) -> Value:
+def _overwritten(b: ProgramBuilder, call: Call, source: Value) -> Value:
+    axis, start, end = written_part(call)
     x, source = alike(b, call, [b.value(call["self"]), source])
     size = x.shape[axis]
     before = [sliced(b, x, axis, 0, start)] if start else []
@@ -83,12 +75,6 @@ def _edge_pad(mode: str) -> Lower:
         return x
 
     return lower
-
-
-def padding_outwards(call: Call) -> str | None:
-    """Padding is not negative."""
-    flat = call["padding"]
-    return f"padding = {list(flat)}: no negative numbers are taken" if min(flat) < 0 else None
 
 
 # -- windows and diagonals ---------------------------------------------------------------------------------------------
@@ -131,7 +117,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         _slice_scatter,
         ANY,
         same_dtypes(),
-        without_gaps,
+        no_gaps(),
         has_axes("self"),
         overwritten_is_read,
         **_MOVES,
@@ -140,7 +126,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("diagonal_copy.default", _diagonal, ANY, **_MOVES),
     row("unfold_copy.default", _unfold, ANY, has_axes("self"), **_MOVES),
     *(
-        row(f"{mode}_pad{axes}d.default", _edge_pad(how), REAL, padding_outwards, keep=True, **_MOVES)
+        row(f"{mode}_pad{axes}d.default", _edge_pad(how), REAL, padding_outwards(), keep=True, **_MOVES)
         for mode, how in (("reflection", "reflect"), ("replication", "edge"))
         for axes in (1, 2, 3)
     ),

@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.arguments import axis_of, indices_of
 from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
@@ -15,7 +15,7 @@ from ..ir.graph import Scalar
 from ..ir.types import DataType
 from ..ir.values import Value
 from .common import ANY, as_numbers, as_type
-from .moves import from_front, indices_of, looked_up, rows_of, sliced, something_indexed
+from .moves import from_front, looked_up, rows_of, sliced, something_indexed
 from .program import Lower, ProgramBuilder
 
 

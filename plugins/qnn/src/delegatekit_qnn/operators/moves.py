@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.arguments import indices_of
 from delegatekit_toolkit.layout import identity
 
 from ..ir.encodings import activation_fault, activation_type
@@ -182,11 +183,6 @@ def looked_up(b: ProgramBuilder, x: Value, axis: int, indices: Value) -> Value:
         axis=Scalar(DataType.INT32, len(before)),
     )
     return as_type(b, Value(b.reshaped(made, shape), identity(len(shape))), like)
-
-
-def indices_of(call: Call) -> dict[int, Operand]:
-    """The axes that are indexed, and by what."""
-    return {axis: item for axis, item in enumerate(call["indices"]) if item is not None}
 
 
 def something_indexed(call: Call) -> str | None:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.arguments import axis_of
+from delegatekit_toolkit.arguments import axis_of, indices_of
 from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
@@ -18,7 +18,7 @@ from ..ir.types import DataType
 from ..ir.values import Value
 from .common import ANY, INTEGERS, add, as_numbers, as_type, compared, div, larger, mul, where
 from .dialect import truth
-from .moves import alike, from_front, indices_of, rows_of, sliced, something_indexed, tiled
+from .moves import alike, from_front, rows_of, sliced, something_indexed, tiled
 from .program import Lower, ProgramBuilder
 
 #: How QNN joins what is written with what is there.

@@ -10,7 +10,7 @@ import numpy as np
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import per_axis
-from delegatekit_toolkit.constraints import rank, types_of
+from delegatekit_toolkit.constraints import rank, types_of, unused
 from delegatekit_toolkit.layout import identity, to_channels_last
 from delegatekit_toolkit.support import Row, row
 
@@ -97,12 +97,6 @@ def _largest_and_nothing(b: ProgramBuilder, call: Call) -> tuple[Value, Value]:
     """The places are not used: anything may stand for them."""
     found = _largest(b, call)
     return found, found
-
-
-def unused_indices(call: Call) -> str | None:
-    """The places of the largest elements are not used."""
-    used = any(user.operator == "getitem" and user.node.args[1] == 1 for user in call.users)
-    return "the places of the largest elements are used" if used else None
 
 
 def _counts(size: int, count: int, window: int, stride: int, pad: int) -> tuple[Array, Array]:
@@ -257,7 +251,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         types_of("self", "float32"),
         no_gaps,
         windows_inside,
-        unused_indices,
+        unused(1, "places of the largest elements"),
         fixed=True,
     ),
     row("max_pool3d.default", _largest, _BLOCKS, REAL, no_gaps, windows_inside, keep=True, fixed=True),

@@ -1,0 +1,87 @@
+"""Compositions in a backend's support table: lowering functions made of them, and the rows of elementwise operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from delegatekit_api import Call
+
+from ..constraints import dtypes, no_nan
+from ..narrowing import narrow_product, narrowed, numbers_fit
+from ..support import Constraint, Row, row
+from . import arithmetic, number
+from .arithmetic import COMPARISONS, exact_division
+from .number import Number
+
+#: Arguments that may be sizes which change from call to call.
+_OTHER: Final = ("other",)
+_TWO: Final = "self other"
+
+
+def lowering(
+    make: Callable[..., Any],
+    operands: str = "self",
+    arguments: str = "",
+    *,
+    argument: Callable[[Any, Call, str], Number[Any] | float | None],
+    copied: Callable[[Any, Any], Any],
+) -> Callable[[Any, Call], Any]:
+    """A lowering function: a composition of operands, then arguments as they are; both named with spaces between.
+
+    `argument` gives an operand of a call as the composition takes it, `copied` a value that is one of the operands as a
+    value of its own. The function returns a value, or a tuple of them.
+    """
+
+    def lower(b: Any, call: Call) -> Any:
+        numbers = [argument(b, call, name) for name in operands.split()]
+        given = [item.value for item in numbers if isinstance(item, Number)]
+
+        def finished(made: Number[Any]) -> Any:
+            return copied(b, made.value) if any(made.value is item for item in given) else made.value
+
+        made = make(*numbers, *(call[name] for name in arguments.split()))
+        return tuple(map(finished, made)) if isinstance(made, tuple) else finished(made)
+
+    return lower
+
+
+def elementwise_rows(
+    composed: Callable[..., Any], any_type: Constraint, numbers: Constraint, *, lost_nan: str = ""
+) -> tuple[Row[Any], ...]:
+    """The rows of arithmetic, comparisons, logic and choices, for a device that computes integers in 32 bits.
+
+    `composed` makes a lowering function of a composition, as `lowering`; `any_type` and `numbers` are the constraints
+    on types of operators that take booleans, and of those that do not. The fact `sizes` of a row names arguments that
+    may be sizes which change. `lost_nan` says what becomes of NaN in maxima and minima.
+    """
+    fitting = (numbers_fit, no_nan())
+    division = (numbers, *fitting, exact_division())
+    bools, whole = dtypes("bool"), dtypes("int32", "int64", "bool")
+    sums: dict[str, Any] = {"special_values": narrowed, "sizes": _OTHER}
+    return (
+        row("add.Tensor add.Scalar", composed(arithmetic.add, _TWO, "alpha"), any_type, *fitting, **sums),
+        row("sub.Tensor sub.Scalar", composed(arithmetic.sub, _TWO, "alpha"), numbers, *fitting, **sums),
+        row("rsub.Scalar", composed(arithmetic.rsub, _TWO, "alpha"), numbers, *fitting, special_values=narrowed),
+        row("mul.Tensor mul.Scalar", composed(arithmetic.mul, _TWO), any_type, *fitting, narrow_product, **sums),
+        row("div.Tensor div.Scalar", composed(arithmetic.div, _TWO), any_type, *fitting, sizes=_OTHER),
+        row("div.Tensor_mode div.Scalar_mode", composed(arithmetic.div, _TWO, "rounding_mode"), *division),
+        row("remainder.Tensor remainder.Scalar", composed(arithmetic.remainder, _TWO), *division),
+        row("fmod.Tensor fmod.Scalar", composed(arithmetic.fmod, _TWO), *division),
+        row("maximum.default", composed(number.maximum, _TWO), any_type, special_values=lost_nan),
+        row("minimum.default", composed(number.minimum, _TWO), any_type, special_values=lost_nan),
+        row("clamp.Tensor", composed(number.between, "self min max"), numbers, special_values=lost_nan),
+        *(
+            row(f"{name}.Tensor {name}.Scalar", composed(make, _TWO), any_type, *fitting)
+            for name, make in COMPARISONS.items()
+        ),
+        row("logical_and.default", composed(arithmetic.logical_and, _TWO), any_type),
+        row("logical_or.default", composed(arithmetic.logical_or, _TWO), any_type),
+        row("logical_xor.default", composed(arithmetic.logical_xor, _TWO), any_type),
+        row("bitwise_and.Tensor", composed(arithmetic.logical_and, _TWO), bools),
+        row("bitwise_or.Tensor", composed(arithmetic.logical_or, _TWO), bools),
+        row("bitwise_xor.Tensor", composed(arithmetic.logical_xor, _TWO), bools),
+        row("logical_not.default", composed(arithmetic.logical_not), any_type),
+        row("bitwise_not.default", composed(arithmetic.bitwise_not), whole),
+        row("where.self", composed(number.where, "condition self other"), any_type),
+    )
