@@ -8,7 +8,7 @@ from tools import coreml, failure
 PRODUCT = "ExecuTorch's Core ML lowering"
 PACKAGE = "coremltools"
 VERSION = "9.0"
-AVOIDED = ("plugins/coreml/src/delegatekit_coreml/operators/spatial.py: _windows",)
+AVOIDED = ("toolkit/src/delegatekit_toolkit/arguments.py: windows_of",)
 
 
 def main() -> str | None:

@@ -103,3 +103,12 @@ def test_operators_of_a_blob_are_told(lowered: testkit.Lowered) -> None:
     assert [item.name for item in found] == ["FullyConnected", "ReLU"]
     assert found[-1].facts["result"] == "fp32[2, 3]"
     assert found[0].makes[0] == found[1].reads[0]
+
+
+def test_operators_that_are_computed_as_one_are_told_one_by_one() -> None:
+    lowered = testkit.lower(lambda x: (torch.sin(x) * 2 + torch.abs(x)).exp(), torch.randn(3, 4), backend="openvino")
+    found = {item.name: item for item in operators(memoryview(lowered.delegate.blob), ())}
+    assert list(found) == ["Sin", "Multiply", "Abs", "Add", "Exp"]
+    assert found["Multiply"].reads[0] == found["Sin"].makes[0]
+    assert set(found["Add"].reads) == {found["Multiply"].makes[0], found["Abs"].makes[0]}
+    assert found["Exp"].reads == found["Add"].makes
