@@ -22,7 +22,7 @@ from .writer import HEADER, HEADER_MAGIC
 #: The runtime refuses shorter files.
 _SMALLEST = 64
 #: The hint for missing data.
-GIVE_DATA = "give the .ptd files that were written with it: `run --data FILE`, load(path, data=[...])"
+GIVE_DATA = "put the .ptd files written with it beside it, or give them: `run --data FILE`, load(path, data=[...])"
 _OTHER_FILE = "the data file belongs to another program"
 
 

@@ -15,6 +15,12 @@ from delegatekit_toolkit.later import zeros
 _LARGEST: Final = 127
 
 
+def check_bits(bits: int | None) -> None:
+    """Raise WrongArgumentError for bits of a cache's numbers that there are none of."""
+    if bits not in (None, 8):
+        raise WrongArgumentError(f"caches of {bits!r} bits are not made", where="cache", hint="8 bits")
+
+
 @dataclass(frozen=True)
 class CacheShape:
     """The keys and values of one attention layer, for one token: their heads, and the sizes of each."""
@@ -64,8 +70,7 @@ class KeyValueCache(torch.nn.Module):
         self, shape: CacheShape, context: int, chunk: int, *, fused: bool = False, bits: int | None = None
     ) -> None:
         super().__init__()
-        if bits not in (None, 8):
-            raise WrongArgumentError(f"caches of {bits!r} bits are not made", where="cache", hint="8 bits")
+        check_bits(bits)
         self.window = shape.window
         self.tokens = shape.tokens(context, chunk)
         #: True if a place is used again for a later token.

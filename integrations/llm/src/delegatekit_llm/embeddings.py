@@ -27,6 +27,12 @@ _NIBBLE: Final = 16
 _ROWS: Final = 1024
 
 
+def check_bits(bits: int | None) -> None:
+    """Raise WrongArgumentError for bits of an embedding's numbers that there are none of."""
+    if bits is not None and bits not in LARGEST:
+        raise WrongArgumentError(f"embeddings of {bits!r} bits are not made", where="embedding", hint="8 or 4 bits")
+
+
 class QuantizedEmbedding(torch.nn.Module):
     """An embedding whose rows are integers of 8 bits, with a scale each, or of 4, with one for each 32 numbers.
 
@@ -43,8 +49,7 @@ class QuantizedEmbedding(torch.nn.Module):
         if bits is None:
             self._take(embedding)
             return
-        if bits not in LARGEST:
-            raise WrongArgumentError(f"embeddings of {bits!r} bits are not made", where="embedding", hint="8 or 4 bits")
+        check_bits(bits)
         if not isinstance(embedding, torch.nn.Embedding) or embedding.max_norm is not None:
             raise UnsupportedError("is not a plain lookup of rows", where=type(embedding).__name__)
         #: Factor of the rows, as Gemma's embeddings have one.

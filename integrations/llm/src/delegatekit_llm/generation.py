@@ -77,6 +77,8 @@ class Generation:
     seconds: float = 0.0
     #: "stop" (a token that ends the text), "limit" (of new tokens) or "context" (the cache is full).
     ended_by: str = "limit"
+    #: New tokens that the tokenizer does not have; no text stands for them.
+    unknown: int = 0
 
     def __str__(self) -> str:
         """The speeds, in a line."""
@@ -85,7 +87,8 @@ class Generation:
         parts = [given if self.prompt else f"spectrogram: {self.prompt_seconds:.2f} s"]
         if later > 0:
             parts.append(f"generation: {speed_of(later, self.seconds)}")
-        return ", ".join(parts) + ("; the context is full" if self.ended_by == "context" else "")
+        line = ", ".join(parts) + ("; the context is full" if self.ended_by == "context" else "")
+        return line + (f"; {self.unknown} of the tokens are not in the tokenizer" if self.unknown else "")
 
 
 class Generator:
@@ -147,6 +150,7 @@ class Generator:
             if token in ends:
                 found.ended_by = "stop"
                 break
+            found.unknown += token >= self.vocabulary.size
             if piece := text.add(token):
                 yield piece
         if piece := text.rest():

@@ -20,6 +20,7 @@ from delegatekit.quantization.schemes import choose_scheme
 from delegatekit_api import LoweringError
 from delegatekit_toolkit.later import Later, telling
 
+from . import caches, embeddings
 from .calibration import HIDING, calls_of, drawn_tokens
 from .checkpoints.choice import choose as choose_for
 from .decoder import CachedModel, Decoder, checked_chunk, default_context
@@ -157,31 +158,30 @@ def lower(
     """
     if fused and _FUSING not in backends:
         backends = [*backends, _FUSING]
+    own_options = (options or {}).get(backends[0])
     # What can be refused is, before anything large is read.
     choose(backends, options or {})
-    kind = ""
-    if scheme is not None:
-        kind = choose_scheme(backends[0], scheme, (options or {}).get(backends[0]), group_size)[1].kind
-    files: dict[str, bytes] = {}
-    large = False
-    folder: Path | None = None
-    config: Any
-    if isinstance(model, torch.nn.Module):
-        config = model.config
-    else:
-        folder = Path(model)
-        config = load_config(folder, known_family=known_family)
-    paired = is_encoder_decoder(config)
-    _check_calibration(calibration, kind, paired=paired, has_text=folder is not None)
-    if paired:
+    embeddings.check_bits(embedding_bits)
+    caches.check_bits(cache_bits)
+    kind = "" if scheme is None else choose_scheme(backends[0], scheme, own_options, group_size)[1].kind
+    source = _Source.of(model, known_family=known_family)
+    _check_calibration(calibration, kind, paired=source.paired, has_text=source.folder is not None)
+    if source.paired:
         _check_no_methods(methods)
-    fixed = not paired and is_fixed(methods, chunk, fused=fused, wanted=_takes_fixed_sizes(backends))
-    if folder is not None:
-        checked_chunk(config, default_context(config) if context is None else context, chunk)
-        large = mapped_dtype(folder) is not None
-        model = load_model(folder, config, dtype)
-        files = files_beside(folder)
-    assert isinstance(model, torch.nn.Module)
+    else:
+        _check_no_source(source_context)
+    fixed = not source.paired and is_fixed(methods, chunk, fused=fused, wanted=_takes_fixed_sizes(backends))
+    kept = default_context(source.config) if context is None else context
+    if source.folder is not None:
+        checked_chunk(source.config, kept, chunk)
+    read = source.model(dtype)
+    chosen = choose_for(read, backends[0], scheme, group_size, own_options, dequantize=dequantize)
+    if chosen.scheme is None and group_size is not None:
+        raise WrongArgumentError(
+            f"group_size is {group_size}, and no scheme is there",
+            where="lower",
+            hint="leave it out, or choose a scheme",
+        )
     settings_of_model: dict[str, Any] = {
         "all_logits": all_logits,
         "embedding_bits": embedding_bits,
@@ -190,61 +190,94 @@ def lower(
         "hiding": HIDING if kind == "static" else None,
         "known_family": known_family,
     }
-    chosen = choose_for(model, backends[0], scheme, group_size, (options or {}).get(backends[0]), dequantize=dequantize)
-    scheme = chosen.scheme
-    if scheme is None and group_size is not None:
-        raise WrongArgumentError(
-            f"group_size is {group_size}, and no scheme is there",
-            where="lower",
-            hint="leave it out, or choose a scheme",
-        )
-    sentences = (*_unused(model), *chosen.told)
-    kept = default_context(config) if context is None else context
-    module: torch.nn.Module
+    told = (*_unused(read), *chosen.told)
     decoder: CachedModel
-    if paired:
-        decoder, made_of = _encoder_and_decoder(model, kept, chunk or 1, source_context, settings_of_model)
+    if source.paired:
+        decoder, made_of = _encoder_and_decoder(read, kept, chunk or 1, source_context, settings_of_model)
     else:
-        _check_no_source(source_context)
-        if fixed and chunk is None:
-            chunk = min(kept, CHUNK)
-        if not known_family:
-            check_against_model(Decoder(model, kept, chunk, known_family=False))
-        decoder = Decoder(model, kept, chunk, **settings_of_model)
-        made_of = _fixed_methods(decoder) if fixed else {FORWARD: _Method(decoder, *_example(decoder.chunk))}
+        decoder, made_of = _decoder(read, kept, chunk, settings_of_model, fixed=fixed)
     samples: Mapping[str, list[Any]] = {name: [method.example] for name, method in made_of.items()}
-    if kind == "static" and not paired:
-        tokens = drawn_tokens(kept, int(config.vocab_size)) if calibration is None else calibration
-        if isinstance(tokens, str):
-            tokens = Vocabulary(Path(folder or "") / "tokenizer.json").encode(tokens)
-        samples = calls_of(tokens, kept, decoder.chunk, list(made_of))
-    made: dict[str, Any] = {"backends": backends, "options": options, **settings}
-    made["constant_methods"] = _told(decoder, made_of, token_ids(model, files))
-    scheme_of_weights: dict[str, Any] = {
+    if kind == "static" and not source.paired:
+        samples = calls_of(source.tokens(calibration, kept), kept, decoder.chunk, list(made_of))
+    quantization = {
         "backend": backends[0],
-        "scheme": scheme,
+        "scheme": chosen.scheme,
         "group_size": chosen.group_size,
         "keep_float": chosen.keep_float,
-        "options": (options or {}).get(backends[0]),
-        "deferred": large,
+        "options": own_options,
+        "deferred": source.large,
         "progress": False,
     }
-    if list(made_of) == [FORWARD]:
-        only = made_of[FORWARD]
+    module, given = _quantized(made_of, samples, quantization)
+    constants = _told(decoder, made_of, token_ids(read, source.files))
+    program = delegatekit.lower(**given, backends=backends, options=options, constant_methods=constants, **settings)
+    return LanguageModel(program, module, source.files, decoder.chunk, told)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a model comes from: a folder, which is read when the model is wanted, or a module."""
+
+    config: Any
+    module: torch.nn.Module | None = None
+    folder: Path | None = None
+    #: True if weights stay in their files until they are needed.
+    large: bool = False
+    #: Name -> content of the tokenizer's files.
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: str | Path | torch.nn.Module, *, known_family: bool) -> _Source:
+        """The source that `lower` is given. Raises as `load_config`."""
+        if isinstance(model, torch.nn.Module):
+            return cls(model.config, model)
+        folder = Path(model)
+        config = load_config(folder, known_family=known_family)
+        return cls(config, None, folder, mapped_dtype(folder) is not None, files_beside(folder))
+
+    @property
+    def paired(self) -> bool:
+        """True for an encoder and a decoder."""
+        return is_encoder_decoder(self.config)
+
+    def model(self, dtype: str) -> torch.nn.Module:
+        """The model; that of a folder computes in `dtype`."""
+        if self.module is not None:
+            return self.module
+        assert self.folder is not None
+        return load_model(self.folder, self.config, dtype)
+
+    def tokens(self, calibration: str | Sequence[int] | None, context: int) -> Sequence[int]:
+        """The tokens to calibrate by: given, of a text that is given, or drawn."""
+        if calibration is None:
+            return drawn_tokens(context, int(self.config.vocab_size))
+        if isinstance(calibration, str):
+            return Vocabulary(Path(self.folder or "") / "tokenizer.json").encode(calibration)
+        return calibration
+
+
+def _quantized(
+    methods: Mapping[str, _Method], samples: Mapping[str, list[Any]], quantization: Mapping[str, Any]
+) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """What computes in eager what the file computes, and the model as `delegatekit.lower` takes it.
+
+    Without a scheme nothing is quantized.
+    """
+    wanted = quantization["scheme"] is not None
+    if list(methods) == [FORWARD]:
+        only = methods[FORWARD]
         module = only.module
-        if scheme is not None:
-            module = delegatekit.quantize(module, samples[FORWARD], dynamic_shapes=only.shapes, **scheme_of_weights)
-        program = delegatekit.lower(module, only.example, dynamic_shapes=only.shapes, **made)
-        return LanguageModel(program, module, files, decoder.chunk, sentences)
-    programs: Mapping[str, ExportedProgram] = {name: method.exported() for name, method in made_of.items()}
-    module = torch.nn.ModuleDict({name: method.module for name, method in made_of.items()})
-    if scheme is not None:
-        quantized = quantize_methods(programs, samples, **scheme_of_weights)
+        if wanted:
+            module = delegatekit.quantize(module, samples[FORWARD], dynamic_shapes=only.shapes, **quantization)
+        return module, {"model": module, "inputs": only.example, "dynamic_shapes": only.shapes}
+    programs: Mapping[str, ExportedProgram] = {name: method.exported() for name, method in methods.items()}
+    modules: Any = torch.nn.ModuleDict({name: method.module for name, method in methods.items()})
+    if wanted:
+        quantized = quantize_methods(programs, samples, **quantization)
         programs = quantized.programs
-        modules: Any = torch.nn.ModuleDict({name: item.module(check_guards=False) for name, item in programs.items()})
+        modules = torch.nn.ModuleDict({name: item.module(check_guards=False) for name, item in programs.items()})
         modules.quantization = _joined(quantized.reports)
-        module = modules
-    return LanguageModel(delegatekit.lower(programs, **made), module, files, decoder.chunk, sentences)
+    return modules, {"model": programs}
 
 
 @dataclass(frozen=True)
@@ -285,6 +318,18 @@ def _encoder_and_decoder(
         "encoder": _Method(encoder, (source,), (source_shape,)),
         "text_decoder": _Method(decoder, (tokens, states, start), (shapes and shapes[0], states_shape, None)),
     }
+
+
+def _decoder(
+    model: torch.nn.Module, context: int, chunk: int | None, settings: Mapping[str, Any], *, fixed: bool
+) -> tuple[CachedModel, dict[str, _Method]]:
+    """The methods of a decoder alone."""
+    if fixed and chunk is None:
+        chunk = min(context, CHUNK)
+    if not settings["known_family"]:
+        check_against_model(Decoder(model, context, chunk, known_family=False))
+    decoder = Decoder(model, context, chunk, **settings)
+    return decoder, _fixed_methods(decoder) if fixed else {FORWARD: _Method(decoder, *_example(decoder.chunk))}
 
 
 def _fixed_methods(decoder: Decoder) -> dict[str, _Method]:

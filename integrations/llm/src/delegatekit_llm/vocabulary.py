@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,11 @@ class Vocabulary:
             self._tokenizer: Any = Tokenizer.from_file(str(self.file))
         except Exception as error:
             raise FormatError(f"is not a tokenizer.json: {error}", where=str(self.file)) from error
+
+    @cached_property
+    def size(self) -> int:
+        """The number after that of the last token."""
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, with those that the tokenizer puts around it."""

@@ -49,7 +49,8 @@ def choose(
     found = forms(model)
     odd = {path: layer for path, layer in integer_layers(model) if layer.reason}
     if not found:
-        return Choice(scheme, group_size)
+        nothing = "its weights are float numbers already: there is nothing to dequantize"
+        return Choice(scheme, group_size, told=(nothing,) if dequantize else ())
     if dequantize:
         _to_numbers(model)
         what = "float numbers" if scheme is None else f"float numbers, which {scheme} quantizes anew"

@@ -159,6 +159,8 @@ def _quantized(report: QuantizationReport, embedding_bits: int | None) -> str:
         lines.append(
             f"  {given} have the integers that they came with, {len(report.quantized) - given} are rounded here"
         )
+    first = {layer.reason: layer.module for layer in reversed(kept)}
     for reason, count in Counter(layer.reason for layer in kept).most_common():
-        lines.append(f"  {count} stay in float: {reason}")
+        where = f", from {first[reason]} on" if count > 1 else f", {first[reason]}"
+        lines.append(f"  {count} in float{where}: {reason}")
     return "\n".join(lines)
