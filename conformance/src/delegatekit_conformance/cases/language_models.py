@@ -6,6 +6,7 @@ single tokens and of a new text follow one another; the logits of every token ar
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -14,10 +15,11 @@ from torch import nn
 
 import delegatekit
 from delegatekit_api import DelegateKitError
+from delegatekit_toolkit.accuracy import compare, estimate
 
 from ..context import Context
 from .base import Broken, Case, NotApplicable, Rule
-from .specimens import compiles
+from .specimens import compiles, runs
 from .subjects import Built, SubjectCase
 
 
@@ -120,6 +122,7 @@ def decoder(kind: str, *, single: bool = False) -> Built:
     return Decoder(), calls, ({1: torch.export.Dim("count", min=1, max=8)}, None)
 
 
+_NOTHING: Final = "the backend takes nothing of a decoder in float32"
 #: Kinds of attention.
 KINDS: Final = (
     "a key for each head",
@@ -183,6 +186,34 @@ def _sessions_apart(context: Context) -> str:
     return f"{len(calls)} tokens each"
 
 
+def _prefill_and_decode(context: Context) -> str:
+    """A method for a prompt and one for a token over the same caches give eager's logits, for two texts in turn."""
+    backend = runs(context)
+    torch.manual_seed(0)
+    native, *_ = decoder("heads that share keys", single=True)
+    exact = copy.deepcopy(native.eval()).double()
+    sizes = {"prefill": 8, "decode": 1}
+    examples = {name: (torch.zeros(1, size, dtype=torch.int64), torch.tensor([0])) for name, size in sizes.items()}
+    methods = {name: torch.export.export(native, inputs, strict=False) for name, inputs in examples.items()}
+    text = ["prefill", *["decode"] * 3, "prefill", *["decode"] * 5]
+    accuracy = {name: estimate(method, calls=len(text)) for name, method in methods.items()}
+    program = delegatekit.lower(methods, backends=[context.backend], options=context.by_backend)
+    if not all(method.delegates for method in delegatekit.report(program).methods):
+        raise NotApplicable(_NOTHING)
+    forward = delegatekit.load(program.buffer)
+    precision = backend.compute_precision(context.options)
+    for number in range(2):  # the second text is written over the first
+        start = 0
+        for name in text:
+            call = torch.randint(0, 29, (1, sizes[name])), torch.tensor([start])
+            start += sizes[name]
+            with torch.no_grad():
+                found = compare([forward[name](*call)], [exact(*call)], [native(*call)], precision, accuracy[name])
+            if not found.agrees:
+                raise Broken(f"text {number}: {name} with {start - sizes[name]} tokens before it: {found.difference}")
+    return f"two texts of {start} tokens"
+
+
 def _lowered(context: Context) -> tuple[Any, list[Any], bytes]:
     """A decoder's file, opened, with calls of one token each. Raises NotApplicable if the backend takes none of it."""
     compiles(context)
@@ -190,13 +221,14 @@ def _lowered(context: Context) -> tuple[Any, list[Any], bytes]:
     module, calls, *_ = decoder("heads that share keys", single=True)
     program = delegatekit.lower(module.eval(), calls[0], backends=[context.backend], options=context.by_backend)
     if not delegatekit.report(program).methods[0].delegates:
-        raise NotApplicable("the backend takes nothing of a decoder in float32")
+        raise NotApplicable(_NOTHING)
     return delegatekit.load(program.buffer)["forward"], list(calls[:12]), program.buffer
 
 
 RULES: Final = (
     Rule("language-models/beyond-the-context", _tokens_beyond_the_context),
     Rule("language-models/two-sessions", _sessions_apart),
+    Rule("language-models/prefill-and-decode", _prefill_and_decode),
 )
 
 
