@@ -10,8 +10,7 @@ from delegatekit.emit import Emitted
 from delegatekit.lowering import ONLY_TOGETHER, Delegate, Replacement, Shares, is_work, shares_of
 from delegatekit.partition import PartitionPlan
 from delegatekit.pipeline import LoweredProgram
-from delegatekit.pte import OWN_KEYS, data_size, schema
-from delegatekit.pte.segments import Data, contents
+from delegatekit.pte import OWN_KEYS, Data, contents, data_size, schema
 from delegatekit_api.devices import Estimate
 from delegatekit_api.nodes import is_dynamic
 from delegatekit_toolkit.number_text import human_size
