@@ -126,7 +126,7 @@ class PartitionBuilder(Generic[ValueT]):
 
     def value(self, operand: Operand) -> ValueT:
         """The value of an input, a constant, or a result. Raises LoweringError for others."""
-        place = _place(operand)
+        place = place_of(operand)
         found = self._values.get(place)
         if found is None:
             data = self.known(place)
@@ -160,7 +160,7 @@ class PartitionBuilder(Generic[ValueT]):
 
     def define(self, operand: Operand, value: ValueT) -> None:
         """Set the value of a tensor. The walk does it for results; an override may check the shape."""
-        self._values[_place(operand)] = value
+        self._values[place_of(operand)] = value
 
     # -- the walk -----------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class PartitionBuilder(Generic[ValueT]):
                     self.define(result, made[result.index])
 
 
-def _place(operand: Operand) -> Operand:
+def place_of(operand: Operand) -> Operand:
     """One of several results as a result of the call, even if a `getitem` reads it."""
     node = operand.node
     if node.target is not getitem:

@@ -17,19 +17,20 @@ from delegatekit_api.documentation import OperatorEntry, OperatorTable
 from .support import Constraint, Row, SupportTable
 
 
-def operator_table(tables: Mapping[str, SupportTable[Any]]) -> OperatorTable:
-    """Support tables of the same operators side by side: column title -> table, one for each family of devices.
+def operator_table(tables: Mapping[str, SupportTable[Any]], *, lacking: str = "") -> OperatorTable:
+    """Support tables side by side: column title -> table, one for each family of devices or kind of numbers.
 
-    Common constraints, and a row's notes beside its conditions, are those of the first table. Raises ValueError if the
-    tables have different operators, or if a constraint has no docstring.
+    Common constraints are those of the first table, a row's notes beside its conditions those of the first that has it.
+    `lacking` is the text for operators that a table lacks. Raises ValueError if the tables have different operators and
+    there is no such text, or if a constraint has no docstring.
     """
     first, *others = tables.values()
-    if any(other.keys() != first.keys() for other in others):
+    if not lacking and any(other.keys() != first.keys() for other in others):
         raise ValueError("the support tables have different operators")
     entries = []
-    for operator in sorted(first, key=str.lower):
-        row = first[operator]
-        texts = [conditions(table[operator]) for table in tables.values()]
+    for operator in sorted({name for table in tables.values() for name in table}, key=str.lower):
+        row = next(table[operator] for table in tables.values() if operator in table)
+        texts = [conditions(table[operator]) if operator in table else lacking for table in tables.values()]
         same = ["the same" if texts[0] and text == texts[0] else text for text in texts[1:]]
         passenger = None if callable(row.passenger) else row.passenger
         entries.append(OperatorEntry(operator, (texts[0], *same), row.keep, passenger))

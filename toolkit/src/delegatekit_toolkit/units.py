@@ -5,8 +5,8 @@ or an operator that returns booleans, with its dequantizes; or two operators tha
 number of pointwise operators whose only input is one quantized tensor (a lookup table, say); or a quantize that
 directly follows a dequantize. Calls outside units compute on float numbers, and stay outside the delegate.
 
-For backends that compute on integers. A backend that also has floating-point operators decides operator by operator,
-and needs no units.
+For backends that compute on integers. One that also has floating-point operators takes them for what is in no unit
+(`Units.settle` with `shares`), or decides operator by operator, and needs no units.
 
 >>> import torch.ao.quantization.fx._decomposed
 >>> from delegatekit_toolkit.testing import view_of
@@ -133,10 +133,13 @@ class Units:
         """The units of a node: several may read a dequantize."""
         return self._of.get(node, [])
 
-    def settle(self, obstacle: Callable[[Unit], str | None]) -> None:
-        """Drop the units that have an obstacle, and those that share a dequantize with a reader outside any unit."""
+    def settle(self, obstacle: Callable[[Unit], str | None], *, shares: bool = False) -> None:
+        """Drop the units that have an obstacle, and those that share a dequantize with a reader outside any unit.
+
+        With `shares` the backend takes such readers, too, and lowers the dequantize for them.
+        """
         self._drop({place: reason for place, unit in enumerate(self.units) if (reason := obstacle(unit)) is not None})
-        while True:
+        while not shares:
             lost = {
                 place: reason for place, unit in enumerate(self.units) if (reason := self._shared(unit)) is not None
             }

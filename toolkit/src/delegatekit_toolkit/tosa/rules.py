@@ -202,11 +202,17 @@ def _rescale(operator: op.Rescale, inputs: Sequence[Tensor]) -> Result:
 # -- products and windows --------------------------------------------------------------------------------------------
 
 
-def _operands(inputs: Sequence[Tensor], channels: int, acc_type: DType) -> None:
+def _sums(operator: Any, source: Tensor) -> DType:
+    """The type of a convolution's result: integers are wider than the input, floats are rounded to its type."""
+    wide: DType = operator.acc_type
+    return source.dtype if source.dtype in (DType.FP16, DType.FP32) else wide
+
+
+def _operands(inputs: Sequence[Tensor], channels: int, sums: DType) -> None:
     """Bias and zero points of a convolution."""
     source, weight, bias, input_zero, weight_zero = inputs
-    if bias.dtype != acc_type or len(bias.shape) != 1 or bias.size not in (1, channels):
-        _fail(f"the bias is {bias.dtype.name}{list(bias.shape)}, not {acc_type.name} for {channels} channels")
+    if bias.dtype != sums or len(bias.shape) != 1 or bias.size not in (1, channels):
+        _fail(f"the bias is {bias.dtype.name}{list(bias.shape)}, not {sums.name} for {channels} channels")
     _zero_point(input_zero, source.dtype)
     _zero_point(weight_zero, weight.dtype)
     if source.dtype != DType.INT8 and input_zero.data is not None and input_zero.data.any():
@@ -221,9 +227,9 @@ def _convolution(operator: op.Conv2d | op.Conv3d, inputs: Sequence[Tensor]) -> R
     _rank(weight, axes + 2)
     if weight.shape[-1] != source.shape[-1]:
         _fail(f"weights for {weight.shape[-1]} channels meet {source.shape[-1]}")
-    _operands(inputs, weight.shape[0], operator.acc_type)
+    _operands(inputs, weight.shape[0], sums := _sums(operator, source))
     sizes = _spread(source, weight.shape[1:-1], operator)
-    return (source.shape[0], *sizes, weight.shape[0]), operator.acc_type
+    return (source.shape[0], *sizes, weight.shape[0]), sums
 
 
 @_rule(op.DepthwiseConv2d)
@@ -234,8 +240,8 @@ def _depthwise(operator: op.DepthwiseConv2d, inputs: Sequence[Tensor]) -> Result
     if weight.shape[2] != source.shape[3]:
         _fail(f"weights for {weight.shape[2]} channels meet {source.shape[3]}")
     channels = weight.shape[2] * weight.shape[3]
-    _operands(inputs, channels, operator.acc_type)
-    return (source.shape[0], *_spread(source, weight.shape[:2], operator), channels), operator.acc_type
+    _operands(inputs, channels, sums := _sums(operator, source))
+    return (source.shape[0], *_spread(source, weight.shape[:2], operator), channels), sums
 
 
 def _spread(source: Tensor, kernel: Shape, operator: op.Conv2d | op.Conv3d | op.DepthwiseConv2d) -> Shape:
@@ -259,7 +265,7 @@ def _transposed(operator: op.TransposeConv2d, inputs: Sequence[Tensor]) -> Resul
     _rank(weight, 4)
     if weight.shape[3] != source.shape[3]:
         _fail(f"weights for {weight.shape[3]} channels meet {source.shape[3]}")
-    _operands(inputs, weight.shape[0], operator.acc_type)
+    _operands(inputs, weight.shape[0], sums := _sums(operator, source))
     pad = operator.out_pad
     sizes = [
         (source.shape[1 + axis] - 1) * operator.stride[axis]
@@ -270,7 +276,7 @@ def _transposed(operator: op.TransposeConv2d, inputs: Sequence[Tensor]) -> Resul
     ]
     if min(sizes) < 1 or min(pad[:2]) <= -weight.shape[1] or min(pad[2:]) <= -weight.shape[2]:
         _fail(f"out_pad {list(pad)} crops more than the kernel adds")
-    return (source.shape[0], *sizes, weight.shape[0]), operator.acc_type
+    return (source.shape[0], *sizes, weight.shape[0]), sums
 
 
 @_rule(op.Matmul)

@@ -65,6 +65,10 @@ class ProgramBuilder(TosaBuilder):
             raise LoweringError(message, where=operand.description)
         self._values[operand] = value
 
+    def found(self, operand: Operand) -> Value | None:
+        """The value that a tensor was defined with; None if it was not yet."""
+        return self._values.get(operand)
+
     def integers(self, operand: Operand) -> Value:
         """The integers that the operand is dequantized from, or the operand itself if it has integers."""
         source = operand.integers or operand

@@ -1,0 +1,1 @@
+"""VGF files: the container, and the TOSA graph in its SPIR-V module."""

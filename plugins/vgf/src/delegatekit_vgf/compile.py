@@ -1,0 +1,65 @@
+"""Compiles one partition to a delegate: its program as TOSA, converted to a VGF file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Final
+
+from delegatekit_api import CompileSpec, LoweringError, PartitionProgram, PreprocessResult
+from delegatekit_toolkit import tosa
+
+from .blob.container import unpack
+from .blob.spirv import read_graph
+from .compiler import convert
+from .ir.builder import VgfBuilder
+from .options import VgfOptions
+from .support import TABLE, VgfPartitioner
+
+#: Compile specs of stock ExecuTorch's backend, which its runtime does not read: the profiles, and the blob's format.
+_PROFILES: Final = CompileSpec("tosa_spec", b"TOSA-1.0+FP+INT+int16")
+_FORMAT: Final = CompileSpec("output_format", b"vgf")
+
+
+def compile_partition(partition: PartitionProgram, options: VgfOptions) -> PreprocessResult:
+    """Lower and convert a partition.
+
+    Debug ids are the names of the graph's tensors as `blob_operators` tells them. Raises LoweringError if the converter
+    refuses the program, or makes a file with other inputs and outputs.
+    """
+    builder = VgfBuilder(partition.view)
+    builder.build(TABLE, VgfPartitioner(options).units(partition.view))
+    graph = builder.finish()
+    blob = convert(tosa.write(graph), options.converter_flags)
+    made = read_graph(unpack(blob))
+    for what, wanted, found in (("inputs", graph.inputs, made.inputs), ("outputs", graph.outputs, made.outputs)):
+        if _types(wanted) != _types(found):
+            raise LoweringError(
+                f"the file has the {what} {_types(found)}, not {_types(wanted)}", where="model converter"
+            )
+    flags = tuple(
+        CompileSpec("compile_flags", " ".join(options.converter_flags).encode()) for _ in options.converter_flags[:1]
+    )
+    return PreprocessResult(blob, (_PROFILES, *flags, _FORMAT), debug_handle_map=_handles(graph, made, builder.handles))
+
+
+def _types(tensors: Sequence[tosa.Tensor]) -> list[str]:
+    return [f"{tensor.dtype.name}{list(tensor.shape)}" for tensor in tensors]
+
+
+def _handles(
+    graph: tosa.Graph, made: tosa.Graph, handles: Mapping[int | str, tuple[int, ...]]
+) -> dict[int | str, tuple[int, ...]]:
+    """The debug handles of the file's operators: names are lost, so those that follow each other are found again."""
+    keys = [[_key(operation) for operation in item.operations] for item in (graph, made)]
+    found: dict[int | str, tuple[int, ...]] = {}
+    for match in SequenceMatcher(None, *keys, autojunk=False).get_matching_blocks():
+        for offset in range(match.size):
+            before, after = graph.operations[match.a + offset], made.operations[match.b + offset]
+            if before.output.name in handles:
+                found[after.output.name] = handles[before.output.name]
+    return found
+
+
+def _key(operation: tosa.Operation) -> tuple[str, tuple[int, ...], int]:
+    return operation.operator.name, operation.output.shape, operation.output.dtype

@@ -1,0 +1,100 @@
+"""Matrix products, linear layers and attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from delegatekit_api import Call
+from delegatekit_toolkit.constraints import types_of
+from delegatekit_toolkit.layout import identity
+from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.tosa import Matmul
+
+from ..ir.builder import Lower, Value, VgfBuilder
+from .common import REAL, REALS, add, mul, softmax, tensor
+
+
+def product(b: VgfBuilder, x: Value, y: Value) -> Value:
+    """A product of two stacks of matrices with the same batches."""
+    *batches, rows, inner = x.shape
+    columns, count = y.shape[-1], math.prod(batches)
+    left = b.contiguous(b.shaped(x, (count, rows, inner)))
+    right = b.contiguous(b.shaped(y, (count, inner, columns)))
+    zero = b.graph.constant([0], left.dtype)
+    made = b.emit(Matmul(), (left, right, zero, zero), (count, rows, columns), left.dtype, "product")
+    return b.shaped(Value.dense(made), (*batches, rows, columns))
+
+
+def transposed(x: Value) -> Value:
+    """The last two axes swapped."""
+    *batches, last, inner = identity(len(x.order))
+    return x.permuted((*batches, inner, last))
+
+
+def _linear(b: VgfBuilder, call: Call) -> Value:
+    x, weight, bias = tensor(b, call, "input"), tensor(b, call, "weight"), call["bias"]
+    rows = b.shaped(x, (1, math.prod(x.shape[:-1]), x.shape[-1]))
+    made = product(b, rows, b.shaped(transposed(weight), (1, x.shape[-1], weight.shape[0])))
+    made = made if bias is None else add(b, made, b.value(bias))
+    return b.shaped(made, call.result.shape)
+
+
+def _product(other: str) -> Lower:
+    def lower(b: VgfBuilder, call: Call) -> Value:
+        return product(b, tensor(b, call), tensor(b, call, other))
+
+    return lower
+
+
+def _addmm(first: str, second: str) -> Lower:
+    def lower(b: VgfBuilder, call: Call) -> Value:
+        made, bias = product(b, tensor(b, call, first), tensor(b, call, second)), tensor(b, call)
+        alpha, beta = call["alpha"], call["beta"]
+        made = made if alpha == 1 else mul(b, made, alpha)
+        if beta == 0:  # PyTorch ignores self, and NaN in it
+            return made
+        return add(b, made, bias if beta == 1 else mul(b, bias, beta))
+
+    return lower
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+def plain_attention(call: Call) -> str | None:
+    """Without dropout and grouped heads; masks are absent."""
+    if call["dropout_p"] or call["enable_gqa"] or call["is_causal"] or call["attn_mask"] is not None:
+        return "dropout, is_causal, grouped heads or a mask"
+    batches = {tuple(call[name].shape[:-2]) for name in ("query", "key", "value")}
+    return None if len(batches) == 1 else f"query, key and value have the batches {sorted(batches)}"
+
+
+def _attention(b: VgfBuilder, call: Call) -> Value:
+    query, key, value = (tensor(b, call, name) for name in ("query", "key", "value"))
+    scale = 1 / math.sqrt(query.shape[-1]) if call["scale"] is None else call["scale"]
+    scores = product(b, mul(b, query, scale), transposed(key))
+    return product(b, softmax(b, scores, len(scores.order) - 1), value)
+
+
+def matrix_weight(call: Call) -> str | None:
+    """The weight is a matrix, the bias a vector."""
+    weight, bias = call["weight"], call["bias"]
+    if weight.rank != 2:
+        return f"a weight of rank {weight.rank}"
+    return None if bias is None or bias.rank == 1 else f"a bias of rank {bias.rank}"
+
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("linear.default", _linear, REAL, matrix_weight, keep=True),
+    row("mm.default bmm.default", _product("mat2"), REAL),
+    row("addmm.default", _addmm("mat1", "mat2"), REAL),
+    row("baddbmm.default", _addmm("batch1", "batch2"), REAL, keep=True),
+    row(
+        "scaled_dot_product_attention.default",
+        _attention,
+        types_of("query", *REALS),
+        plain_attention,
+        keep=True,
+    ),
+)

@@ -1,0 +1,108 @@
+"""Reductions along axes, softmax, running sums, and the positions of the largest and the least."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import axes_of, axis_of
+from delegatekit_toolkit.composed import along
+from delegatekit_toolkit.composed.along import enough_elements, known_order
+from delegatekit_toolkit.constraints import has_axes
+from delegatekit_toolkit.narrowing import narrow_sum
+from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.tosa import (
+    DType,
+    Log,
+    Operator,
+    ReduceAny,
+    ReduceMax,
+    ReduceMin,
+    ReduceProduct,
+    ReduceSum,
+)
+
+from ..ir.builder import Lower, Value, VgfBuilder
+from .common import (
+    ANY,
+    EXTREMES,
+    NUMBERS,
+    REAL,
+    composed,
+    exponentials,
+    mean,
+    reduced,
+    result_type,
+    softmax,
+    sub,
+    tensor,
+)
+
+
+def _axes(call: Call) -> tuple[int, ...]:
+    return axes_of(call.get("dim"), call["self"].rank)
+
+
+def _reduction(make: Callable[[int], Operator]) -> Lower:
+    def lower(b: VgfBuilder, call: Call) -> Value:
+        x = b.cast(tensor(b, call), result_type(call))
+        return reduced(b, make, x, _axes(call), keep=bool(call.get("keepdim", False)))
+
+    return lower
+
+
+def _mean(b: VgfBuilder, call: Call) -> Value:
+    x = b.cast(tensor(b, call), result_type(call))
+    return mean(b, x, _axes(call), bool(call.get("keepdim", False)))
+
+
+def _any(b: VgfBuilder, call: Call) -> Value:
+    x = b.cast(tensor(b, call), DType.BOOL)
+    return reduced(b, ReduceAny, x, _axes(call), keep=bool(call.get("keepdim", False)))
+
+
+def _softmax(b: VgfBuilder, call: Call) -> Value:
+    return softmax(b, *_along(b, call))
+
+
+def _log_softmax(b: VgfBuilder, call: Call) -> Value:
+    moved, _, total = exponentials(b, *_along(b, call))
+    found: Value = sub(b, moved, b.apply(Log(), total))
+    return found
+
+
+def _along(b: VgfBuilder, call: Call) -> tuple[Value, int]:
+    x = b.cast(tensor(b, call), result_type(call))
+    return x, axis_of(call["dim"], len(x.order))
+
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("mean.dim", _mean, REAL),
+    row("sum.dim_IntList", _reduction(ReduceSum), ANY, narrow_sum),
+    row("amax.default max.default", _reduction(ReduceMax), NUMBERS),
+    row("amin.default min.default", _reduction(ReduceMin), NUMBERS),
+    row("prod.default prod.dim_int", _reduction(ReduceProduct), REAL),
+    row("any.default any.dim any.dims", _any, ANY),
+    row("_softmax.default", _softmax, REAL, has_axes("self")),
+    row("_log_softmax.default", _log_softmax, REAL, has_axes("self")),
+    row("cumsum.default", composed(along.cumsum, arguments="dim"), REAL, has_axes("self"), keep=True),
+    row("cumprod.default", composed(along.cumprod, arguments="dim"), REAL, has_axes("self"), keep=True),
+    row("var.correction", composed(along.var, arguments="dim correction keepdim"), REAL, enough_elements),
+    row("std.correction", composed(along.std, arguments="dim correction keepdim"), REAL, enough_elements, keep=True),
+    row(
+        "var_mean.correction",
+        composed(along.var_mean, arguments="dim correction keepdim"),
+        REAL,
+        enough_elements,
+        keep=True,
+    ),
+    row(
+        "linalg_vector_norm.default",
+        composed(along.norm, arguments="ord dim keepdim"),
+        REAL,
+        known_order(0, 1, 2, float("inf"), float("-inf")),
+        keep=True,
+        special_values=EXTREMES,
+    ),
+)

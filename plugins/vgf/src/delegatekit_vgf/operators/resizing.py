@@ -1,0 +1,73 @@
+"""Images of another size."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from delegatekit_api import Call
+from delegatekit_toolkit.constraints import nearest_pixels
+from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.tosa import Resize, ResizeMode
+
+from ..ir.builder import Lower, Value, VgfBuilder
+from .common import REAL, tensor
+from .windows import image_of, result_of
+
+#: By TOSA's level 8K: the factor by which images are made larger or smaller, and the numbers that say it.
+_MOST: Final = 256
+_NUMBERS: Final = 1 << 11
+
+
+def _steps(before: int, after: int, *, corners: bool, nearest: bool) -> tuple[int, int, int, int]:
+    """Numerator and denominator of the scale, offset and border: pixel i of the result is at (i d + offset) / n."""
+    if nearest:
+        up, down = after, before
+    elif corners:
+        up, down = max(after - 1, 1), max(before - 1, 1) if after > 1 else 1
+    else:
+        up, down = 2 * after, 2 * before
+    shared = math.gcd(up, down)
+    if not nearest and not corners:  # the offset, half a pixel, is a whole number, too
+        shared = math.gcd(shared, before - after) or 1
+    up, down = up // shared, down // shared
+    offset = 0 if nearest or corners else (before - after) // shared
+    return up, down, offset, (after - 1) * down + offset - (before - 1) * up
+
+
+def _all_steps(call: Call) -> list[tuple[int, int, int, int]]:
+    corners = call.has("align_corners") and bool(call["align_corners"])
+    nearest = "nearest" in call.operator
+    pairs = zip(call["input"].shape[2:], call.result.shape[2:], strict=True)
+    return [_steps(before, after, corners=corners, nearest=nearest) for before, after in pairs]
+
+
+def _resized(b: VgfBuilder, call: Call) -> Value:
+    x = image_of(b, tensor(b, call, "input"), 2).tensor
+    rows, columns = _all_steps(call)
+    mode = ResizeMode.NEAREST if "nearest" in call.operator else ResizeMode.BILINEAR
+    operands = (x, b.sizes((*rows[:2], *columns[:2])), b.sizes((rows[2], columns[2])), b.sizes((rows[3], columns[3])))
+    shape = (x.shape[0], *call.result.shape[2:], x.shape[3])
+    return result_of(b, b.emit(Resize(mode), operands, shape, x.dtype), call.result.shape)
+
+
+def few_steps(call: Call) -> str | None:
+    """Scale factors are exactly the ratio of the sizes; and numbers that TOSA has."""
+    before, after = call["input"].shape[2:], call.result.shape[2:]
+    factors = call["scale_factors"]
+    corners = call.has("align_corners") and call["align_corners"]
+    if factors and call["output_size"] is None and not corners:
+        ratios = [new / old for old, new in zip(before, after, strict=True)]
+        if list(factors) != ratios:
+            return f"scale_factors {list(factors)} are not the ratio of the sizes"
+    for up, down, offset, border in _all_steps(call):
+        large = max(up, down) > _NUMBERS or up > _MOST * down or down >= 16 * up
+        if large or not -up <= offset < 16 * up or not -16 * up <= border < up:
+            return f"from {before} to {after}, whose factor has too large numbers"
+    return None
+
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("upsample_nearest2d.vec", _resized, REAL, few_steps, nearest_pixels(), keep=True),
+    row("upsample_bilinear2d.vec", _resized, REAL, few_steps, keep=True),
+)
