@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # the tests' helper modules, beside this file
+
 import pytest
 
 from delegatekit_toolkit.tosa import reference

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from difflib import SequenceMatcher
 from typing import Final
 
@@ -29,22 +29,33 @@ def compile_partition(partition: PartitionProgram, options: VgfOptions) -> Prepr
     """
     builder = VgfBuilder(partition.view)
     builder.build(TABLE, VgfPartitioner(options).units(partition.view))
-    graph = builder.finish()
-    blob = convert(tosa.write(graph), options.converter_flags)
-    made = read_graph(unpack(blob))
-    for what, wanted, found in (("inputs", graph.inputs, made.inputs), ("outputs", graph.outputs, made.outputs)):
-        if _types(wanted) != _types(found):
-            raise LoweringError(
-                f"the file has the {what} {_types(found)}, not {_types(wanted)}", where="model converter"
-            )
+    graph, blob, made = _converted(builder, options)
+    if _signature(made) != _signature(graph):
+        builder.anchor()
+        graph, blob, made = _converted(builder, options)
+        if _signature(made) != _signature(graph):
+            what = f"the file computes {_signature(made)}, not {_signature(graph)}"
+            raise LoweringError(what, where="model converter")
     flags = tuple(
         CompileSpec("compile_flags", " ".join(options.converter_flags).encode()) for _ in options.converter_flags[:1]
     )
     return PreprocessResult(blob, (_PROFILES, *flags, _FORMAT), debug_handle_map=_handles(graph, made, builder.handles))
 
 
-def _types(tensors: Sequence[tosa.Tensor]) -> list[str]:
-    return [f"{tensor.dtype.name}{list(tensor.shape)}" for tensor in tensors]
+def _converted(builder: VgfBuilder, options: VgfOptions) -> tuple[tosa.Graph, bytes, tosa.Graph]:
+    """The graph, the file that is made of it, and the graph in the file."""
+    graph = builder.finish()
+    blob = convert(tosa.write(graph), options.converter_flags)
+    return graph, blob, read_graph(unpack(blob))
+
+
+def _signature(graph: tosa.Graph) -> str:
+    """The types of inputs and outputs."""
+    given, made = (
+        ", ".join(f"{tensor.dtype.name}{list(tensor.shape)}" for tensor in tensors)
+        for tensors in (graph.inputs, graph.outputs)
+    )
+    return f"({given}) -> ({made})"
 
 
 def _handles(

@@ -43,8 +43,12 @@ def tanh(x: Number[V]) -> Number[V]:
     """1 - 2 / (e^2x + 1), which is exact but near 0; there, x times a polynomial in x^2."""
     size = abs(x)
     far = 1 - 2 / (exp(minimum(size, 16) * 2) + 1)
-    near = minimum(size, 0.5)
-    return sign(x) * where(size < 0.5, near * polynomial(near * near, _TANH), far)
+    return sign(x) * where(size < 0.5, small_tanh(minimum(size, 0.5)), far)
+
+
+def small_tanh(x: Number[V]) -> Number[V]:
+    """tanh of numbers from -0.5 to 0.5, for targets whose own is inexact there, too."""
+    return x * polynomial(x * x, _TANH)
 
 
 #: tanh(x) / x as a polynomial in x^2 for x from 0 to 0.5; relative error 1e-8.

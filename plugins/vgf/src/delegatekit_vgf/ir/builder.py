@@ -14,6 +14,7 @@ from delegatekit_toolkit.building import place_of
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row
 from delegatekit_toolkit.tosa import (
+    BitwiseOr,
     Cast,
     Ceil,
     Concat,
@@ -21,8 +22,9 @@ from delegatekit_toolkit.tosa import (
     Floor,
     Gather,
     Greater,
-    Identity,
     LogicalNot,
+    LogicalOr,
+    Maximum,
     Mul,
     Operator,
     Select,
@@ -94,9 +96,28 @@ class VgfBuilder(ProgramBuilder):
         """Outputs are tensors of their own, each the result of an operation."""
         self.begin_output(operand)
         tensor = self.contiguous(self.value(operand))
-        if self.producer(tensor) is None or tensor in self.graph.outputs:
-            tensor = self.emit(Identity(), (tensor,), tensor.shape, tensor.dtype)
-        self.graph.output(tensor)
+        taken = self.producer(tensor) is None or tensor in self.graph.outputs
+        self.graph.output(self.copied(tensor) if taken else tensor)
+
+    def copied(self, part: Tensor) -> Tensor:
+        """A copy of a tensor, made by an operation that changes nothing and that the converter keeps."""
+        kind = Maximum if part.dtype in FLOATS else LogicalOr if part.dtype == Type.BOOL else BitwiseOr
+        return self.emit(kind(), (part, part), part.shape, part.dtype, "copy")
+
+    def anchor(self) -> None:
+        """Keep inputs and outputs that the converter drops or joins, for it sees what they do not change.
+
+        Every output becomes a copy, and the first one a choice between two copies for each input.
+        """
+        outputs = [self.copied(tensor) for tensor in self.graph.outputs]
+        for tensor in self.graph.inputs:
+            first = outputs[0]
+            one = self.reshaped(
+                self.sliced(tensor, [0] * len(tensor.shape), [1] * len(tensor.shape)), (1,) * len(first.shape)
+            )
+            truth = self.cast(Value.dense(one), Type.BOOL).tensor
+            outputs[0] = self.emit(Select(), (truth, first, self.copied(first)), first.shape, first.dtype, "choice")
+        self.graph.outputs[:] = outputs
 
     def value(self, operand: Operand) -> Value:
         """The value of an input, a constant or a result."""

@@ -11,6 +11,8 @@ import numpy as np
 
 from delegatekit_api import Call, Operand
 from delegatekit_toolkit.composed import Dialect, Number, Primitive
+from delegatekit_toolkit.composed import number as number_
+from delegatekit_toolkit.composed.functions import small_tanh
 from delegatekit_toolkit.composed.rows import lowering
 from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.tosa import (
@@ -105,7 +107,9 @@ def clamp(b: VgfBuilder, x: Value, low: float | None, high: float | None) -> Val
     dtype = x.tensor.dtype
     if dtype in FLOATS:
         first, last = (-math.inf if low is None else low), (math.inf if high is None else high)
-        return b.apply(Clamp(float(min(first, last)), float(last)), x)
+        # (The converter takes the least bound for none.)
+        if last > -math.inf and first < math.inf:
+            return b.apply(Clamp(float(min(first, last)), float(last)), x)
     if low is not None:
         x = b.apply(Maximum(), x, b.term(low, x))
     return x if high is None else b.apply(Minimum(), x, b.term(high, x))
@@ -199,6 +203,13 @@ def _root(b: VgfBuilder, x: Value) -> Value:
     return b.apply(Reciprocal(), b.apply(Rsqrt(), x))
 
 
+def _tanh(b: VgfBuilder, x: Value) -> Value:
+    """TANH has some 24 bits of 1 only, of which nothing may be left near 0."""
+    given, far = DIALECT.number(b, x), DIALECT.number(b, b.apply(Tanh(), x))
+    near = small_tanh(number_.clamp(given, -0.5, 0.5))
+    return number_.where(abs(given) < 0.5, near, far).value
+
+
 def _where(b: VgfBuilder, condition: Value, left: Term, right: Term) -> Value:
     return b.choice(condition, *_pair(b, left, right))
 
@@ -270,7 +281,7 @@ DIALECT: Final[Dialect[Value]] = Dialect(
         "log": _one(Log()),
         "sin": _one(Sin()),
         "cos": _one(Cos()),
-        "tanh": _one(Tanh()),
+        "tanh": _tanh,
         "sigmoid": _one(Sigmoid()),
         "erf": _one(Erf()),
         "where": _where,

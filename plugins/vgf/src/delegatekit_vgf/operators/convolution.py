@@ -106,6 +106,18 @@ def one_to_three_axes(call: Call) -> str | None:
     return "a transposed convolution over three axes" if axes == 3 and call["transposed"] else None
 
 
+def reading_windows(call: Call) -> str | None:
+    """Some window reads more than padding."""
+    if call["transposed"]:
+        return None
+    axes = call["weight"].rank - 2
+    settings = (per_axis(call[name], axes) for name in ("stride", "padding", "dilation"))
+    for count, size, step, pad, gap in zip(call.result.shape[2:], call["weight"].shape[2:], *settings, strict=True):
+        if (count - 1) * step + (size - 1) * gap + 1 <= pad:
+            return f"padding = {call['padding']}: along an axis no window reads anything else"
+    return None
+
+
 def plain_transposed(call: Call) -> str | None:
     """Transposed, without gaps in the kernel, and cropped by less than it."""
     if not call["transposed"]:
@@ -121,5 +133,5 @@ def plain_transposed(call: Call) -> str | None:
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("convolution.default", _convolution, REAL, one_to_three_axes, plain_transposed),
+    row("convolution.default", _convolution, REAL, one_to_three_axes, reading_windows, plain_transposed),
 )

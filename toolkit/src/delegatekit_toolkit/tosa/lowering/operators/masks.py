@@ -184,13 +184,18 @@ def _side(b: ProgramBuilder, operand: Operand, result: Result) -> Value:
     return Value.dense(b.graph.constant(integers, after.dtype, f"{b.name}.constant"))
 
 
+def compared_numbers(call: Call) -> str | None:
+    """Numbers, no booleans."""
+    truth = next((item.name for item in call.operands if item.dtype is torch.bool), None)
+    return None if truth is None else f"{truth} is bool: numbers are compared"
+
+
 def rows(device: Device) -> Rows:
     """The rows for a device. Operators that return booleans need no quantize after them."""
     constraints = needs(device, COMPARISONS) or (common_rank,)
-    compared = (row(f"{name}.Tensor", _comparison(name), *constraints, truth=True) for name in _COMPARISONS)
-    with_numbers = (
-        row(f"{name}.Scalar", _comparison_with_number(name), *constraints, truth=True) for name in _COMPARISONS
-    )
+    numbers = (*constraints, compared_numbers)
+    compared = (row(f"{name}.Tensor", _comparison(name), *numbers, truth=True) for name in _COMPARISONS)
+    with_numbers = (row(f"{name}.Scalar", _comparison_with_number(name), *numbers, truth=True) for name in _COMPARISONS)
     return (
         *compared,
         *with_numbers,
