@@ -1,7 +1,7 @@
 """Runs a VGF file on Vulkan, with Arm's scenario runner and emulation layer: python emulated.py FOLDER.
 
-The folder has `model.vgf`, `scenario.json` and the inputs as .npy files; outputs are written beside them. `run` makes such a
-folder, and starts this as a process with the environment that the loader needs.
+The folder has `model.vgf`, `scenario.json` and the inputs as .npy files; outputs are written beside them. `run` makes
+such a folder, and starts this as a process with the environment that the loader needs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def environment() -> dict[str, str]:
 def run(
     blob: bytes, inputs: Sequence[Any], given: Sequence[Any], made: Sequence[Any], folder: Path
 ) -> tuple[list[Any] | None, str]:
-    """The outputs of a file, and what was printed; None if it could not be run. `given` and `made` are TOSA's tensors."""
+    """The outputs of a file, or None, and what was printed. `given` and `made` are TOSA's tensors."""
     (folder / "model.vgf").write_bytes(blob)
     tensors, bindings = [], []
     for place, tensor in enumerate((*given, *made)):

@@ -62,9 +62,9 @@ def _handles(
     graph: tosa.Graph, made: tosa.Graph, handles: Mapping[int | str, tuple[int, ...]]
 ) -> dict[int | str, tuple[int, ...]]:
     """The debug handles of the file's operators: names are lost, so those that follow each other are found again."""
-    keys = [[_key(operation) for operation in item.operations] for item in (graph, made)]
+    wanted, known = ([*map(_key, item.operations)] for item in (graph, made))
     found: dict[int | str, tuple[int, ...]] = {}
-    for match in SequenceMatcher(None, *keys, autojunk=False).get_matching_blocks():
+    for match in SequenceMatcher(None, wanted, known, autojunk=False).get_matching_blocks():
         for offset in range(match.size):
             before, after = graph.operations[match.a + offset], made.operations[match.b + offset]
             if before.output.name in handles:

@@ -118,7 +118,7 @@ def unpack(blob: bytes | bytearray | memoryview) -> Container:
 
 def _sections(view: memoryview) -> tuple[memoryview, ...]:
     """The four sections, in the header's order."""
-    if len(view) < _HEADER_SIZE or view[:4] != _MAGIC:
+    if len(view) < _HEADER_SIZE or bytes(view[:4]) != _MAGIC:
         raise FormatError("does not begin with a header of 128 bytes", where=WHERE)
     _, _, major, minor, _, *places = _HEADER.unpack_from(view)
     if (major, minor) not in _VERSIONS:
@@ -137,7 +137,7 @@ def _listed() -> str:
 
 def _constants(section: memoryview) -> tuple[memoryview, ...]:
     """The bytes of all constants."""
-    if len(section) < 16 or section[:8] != _CONSTANTS:
+    if len(section) < 16 or bytes(section[:8]) != _CONSTANTS:
         raise FormatError("the section of constants does not begin with its version", where=WHERE)
     count = int.from_bytes(section[8:16], "little")
     if count > (len(section) - 16) // _CONSTANT.size:

@@ -41,6 +41,8 @@ from delegatekit_toolkit.units import Units
 
 from .types import DTYPES, FLOATS
 
+__all__ = ["Lower", "Made", "Term", "Value", "VgfBuilder"]
+
 #: A value, or a number that becomes a constant of the other operand's type.
 Term: TypeAlias = "Value | float"
 

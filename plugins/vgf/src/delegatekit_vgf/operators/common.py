@@ -137,20 +137,22 @@ def _pair(b: VgfBuilder, left: Term, right: Term) -> tuple[Value, Value]:
     return b.term(left, like), b.term(right, like)
 
 
-def _two(operator: Operator, dtype: DType | None = None) -> Primitive[Value]:
-    return lambda b, left, right: b.apply(operator, *_pair(b, left, right), dtype=dtype)
+def _two(operator: Operator) -> Primitive[Value]:
+    return lambda b, left, right: b.apply(operator, *_pair(b, left, right))
 
 
 def _one(operator: Operator) -> Primitive[Value]:
     return lambda b, x: b.apply(operator, x)
 
 
-def _turned(operator: Operator, *, swap: bool) -> Primitive[Value]:
-    """A comparison with its operands in this or the other order."""
+def _comparison(operator: Operator, *, swap: bool = False) -> Primitive[Value]:
+    """A comparison, with its operands in the other order if `swap` says so; booleans are compared as integers."""
 
     def make(b: VgfBuilder, left: Term, right: Term) -> Value:
-        first, second = _pair(b, left, right)
-        return b.apply(operator, *((second, first) if swap else (first, second)), dtype=DType.BOOL)
+        items = [
+            b.cast(item, DType.INT32) if item.tensor.dtype == DType.BOOL else item for item in _pair(b, left, right)
+        ]
+        return b.apply(operator, *(reversed(items) if swap else items), dtype=DType.BOOL)
 
     return make
 
@@ -259,11 +261,11 @@ DIALECT: Final[Dialect[Value]] = Dialect(
         "pow": _power,
         "minimum": _two(Minimum()),
         "maximum": _two(Maximum()),
-        "eq": _two(Equal(), DType.BOOL),
-        "gt": _turned(Greater(), swap=False),
-        "lt": _turned(Greater(), swap=True),
-        "ge": _turned(GreaterEqual(), swap=False),
-        "le": _turned(GreaterEqual(), swap=True),
+        "eq": _comparison(Equal()),
+        "gt": _comparison(Greater()),
+        "lt": _comparison(Greater(), swap=True),
+        "ge": _comparison(GreaterEqual()),
+        "le": _comparison(GreaterEqual(), swap=True),
         "and": _logical(LogicalAnd()),
         "or": _logical(LogicalOr()),
         "xor": _logical(LogicalXor()),

@@ -41,7 +41,8 @@ def _emitted(
     shape, zero = (x.shape[0], *sizes, x.shape[3]), b.graph.constant([0], x.dtype)
     if kind is MaxPool2d:
         return b.emit(MaxPool2d(*windows), (x,), shape, x.dtype)
-    return b.emit(AvgPool2d(*windows, DType.FP32), (x, zero, zero), shape, x.dtype)
+    kernel, strides, pads = windows
+    return b.emit(AvgPool2d(kernel, strides, pads, DType.FP32), (x, zero, zero), shape, x.dtype)
 
 
 def _average(b: VgfBuilder, call: Call) -> Value:
@@ -126,13 +127,16 @@ def inside(call: Call) -> str | None:
     return None
 
 
+_AVERAGE: Final[Lower] = _average
+_MAXIMUM: Final[Lower] = _maximum
+
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("avg_pool1d.default", _average, rank("self", 2, 3), REAL, inside, keep=True),
-    row("avg_pool2d.default", _average, rank("self", 3, 4), REAL, inside),
+    row("avg_pool1d.default", _AVERAGE, rank("self", 2, 3), REAL, inside, keep=True),
+    row("avg_pool2d.default", _AVERAGE, rank("self", 3, 4), REAL, inside),
     *(
         row(
             f"max_pool{axes}d.default",
-            _maximum,
+            _MAXIMUM,
             rank("self", axes + 1, axes + 2),
             REAL,
             without_gaps,
