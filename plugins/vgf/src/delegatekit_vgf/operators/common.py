@@ -149,9 +149,11 @@ def _comparison(operator: Operator, *, swap: bool = False) -> Primitive[Value]:
     """A comparison, with its operands in the other order if `swap` says so; booleans are compared as integers."""
 
     def make(b: VgfBuilder, left: Term, right: Term) -> Value:
-        items = [
-            b.cast(item, DType.INT32) if item.tensor.dtype == DType.BOOL else item for item in _pair(b, left, right)
-        ]
+        given = (
+            b.cast(item, DType.INT32) if isinstance(item, Value) and item.tensor.dtype == DType.BOOL else item
+            for item in (left, right)
+        )
+        items = _pair(b, *given)
         return b.apply(operator, *(reversed(items) if swap else items), dtype=DType.BOOL)
 
     return make
