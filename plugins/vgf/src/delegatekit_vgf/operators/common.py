@@ -248,8 +248,18 @@ def _places(b: VgfBuilder, x: Value, axis: int) -> Value:
 
 
 def _power(b: VgfBuilder, left: Term, right: Term) -> Value:
-    first, second = _pair(b, left, right)
-    return b.apply(Pow(), first, second)
+    """POW of sizes above 0: TOSA defines no powers of 0, and of negative numbers only some."""
+    base, exponent = _pair(b, left, right)
+    x, y = DIALECT.number(b, base), DIALECT.number(b, exponent)
+    size, nothing = abs(x), x.equals(0)
+    found = DIALECT.number(b, b.apply(Pow(), number_.where(nothing, 1, size).value, exponent))
+    whole = number_.floor(y).equals(y)
+    odd = whole & number_.ne(number_.floor(y * 0.5) * 2, y)
+    negative = number_.where(whole, number_.where(odd, -found, found), math.nan)
+    powers_of_zero = number_.where(
+        y > 0, 0, number_.where(y.equals(0), 1, number_.where(odd, 1 / x, abs(y) * math.inf))
+    )
+    return number_.where(nothing, powers_of_zero, number_.where(x < 0, negative, found)).value
 
 
 #: TOSA's operators by the names of the compositions.

@@ -1,0 +1,90 @@
+"""Operators where TOSA or its converter needs care: what is written otherwise, kept alive, and refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from delegatekit_conformance import testkit
+from delegatekit_toolkit.testing import float32_tolerance
+from delegatekit_vgf.options import VgfOptions
+from delegatekit_vgf.support import VgfPartitioner
+
+
+def _lower(model: object, *inputs: torch.Tensor) -> testkit.Lowered:
+    return testkit.lower(model, *inputs, backend="vgf")
+
+
+def test_inputs_that_change_nothing_stay_inputs() -> None:
+    x, y = torch.randn(2, 3), torch.randn(2, 3)
+    testkit.compare(_lower(lambda a, b: torch.add(a, b, alpha=0), x, y))
+
+
+def test_results_that_are_equal_stay_several() -> None:
+    testkit.compare(_lower(lambda x: (x.abs(), x.abs(), functional.adaptive_max_pool2d(x, 1)), torch.ones(1, 1, 1)))
+
+
+def test_bounds_may_be_infinite() -> None:
+    x = torch.randn(2, 3)
+    testkit.compare(_lower(lambda value: (value.clamp(max=-torch.inf), value.clamp(-torch.inf, 0.5)), x))
+
+
+def test_booleans_are_compared_with_numbers() -> None:
+    truth = torch.tensor([True, False])
+    testkit.compare(_lower(lambda x: (x == 2, x < 2, x == x.logical_not()), truth))
+
+
+def test_powers_are_those_of_pytorch_for_all_signs() -> None:
+    x = torch.tensor([[0.0, -0.0, 1, -2, 2.5, -1.5, 3]])
+    y = torch.tensor([[0.0], [1], [-1], [2], [-3], [0.5], [-0.5]])
+    lowered = _lower(torch.pow, x, y)
+    torch.testing.assert_close(lowered.run(), lowered.eager(), rtol=1e-6, atol=0, equal_nan=True)
+
+
+def test_tanh_has_its_digits_near_zero() -> None:
+    x = torch.logspace(-6, 1, 50)
+    for function in (torch.tanh, torch.expm1, torch.sinh):
+        lowered = _lower(lambda value, function=function: function(value), x)
+        (got,), (want,) = lowered.run(), lowered.eager(dtype=torch.float64)
+        assert float(((got - want) / want).abs().max()) < float32_tolerance(4)
+
+
+def test_integers_are_divided_downwards() -> None:
+    n = torch.arange(-9, 10, dtype=torch.int32)
+    testkit.compare(_lower(lambda value: (value // 4, value % 4, torch.fmod(value, 4)), n))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_grouped_convolutions(groups: int, transposed: bool) -> None:
+    kind = nn.ConvTranspose2d if transposed else nn.Conv2d
+    torch.manual_seed(0)
+    layer = kind(4, 8, 3, stride=2, padding=1, groups=groups)
+    testkit.compare(_lower(layer, torch.randn(2, 4, 7, 9)), tolerance=float32_tolerance(36))
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_images_without_a_batch_are_pooled(ceil_mode: bool) -> None:
+    x = torch.randn(3, 7, 9)
+    testkit.compare(_lower(nn.MaxPool2d(3, 2, 1, ceil_mode=ceil_mode), x))
+    testkit.compare(_lower(nn.AvgPool2d(3, 2, 1, ceil_mode=ceil_mode), x), tolerance=float32_tolerance(9))
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("size", [(7, 9), (2, 3), (12, 4)])
+def test_images_are_resized(size: tuple[int, int], align_corners: bool) -> None:
+    x = torch.randn(1, 2, 5, 6)
+    lowered = _lower(lambda value: functional.interpolate(value, size, mode="bilinear", align_corners=align_corners), x)
+    testkit.compare(lowered, tolerance=float32_tolerance(16))
+
+
+def test_what_the_hardware_lacks_is_refused_with_the_reason() -> None:
+    partitioner = VgfPartitioner(VgfOptions())
+    layer = nn.ConvTranspose2d(2, 2, 3, dilation=2)
+    assert testkit.refusals(partitioner, layer, torch.ones(1, 2, 4, 4)) == [
+        "dilation = [2, 2] of a transposed convolution"
+    ]
+    (reason,) = testkit.refusals(partitioner, lambda x: x.sum(), torch.ones(2, 4))
+    assert "has no axes" in reason
