@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 from enum import IntEnum
-from typing import Any, Final, get_type_hints
+from typing import Any, Final
 
 from delegatekit_api import FormatError, LoweringError
 from delegatekit_toolkit import flatbuffer as fb
@@ -133,10 +133,9 @@ def _operator(operator: type[Operator], stored: fb.Table | None, dtype: DType, w
     if not isinstance(stored, schema.ATTRIBUTES[operator]):
         raise FormatError(f"has no attributes of {operator.name}", where=where)
     values: dict[str, Any] = {}
-    hints = get_type_hints(operator)
     for item in fields(operator):
         value = getattr(stored, item.name)
-        hint = hints[item.name]
+        hint = schema.HINTS[operator][item.name]
         if operator is Clamp and item.name in ("minimum", "maximum"):
             value = _data(value or b"", (1,), dtype, where).item()
         elif isinstance(hint, type) and issubclass(hint, IntEnum):

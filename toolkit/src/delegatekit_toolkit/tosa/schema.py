@@ -36,9 +36,12 @@ def _column(hint: Any) -> Any:
     return fb.vector("i32")
 
 
+#: Operator -> the types of its attributes, found once: annotations are texts that are evaluated.
+HINTS: Final = {operator: get_type_hints(operator) for operator in OPERATORS.values()}
+
+
 def _attributes(operator: type[Operator]) -> type[fb.Table]:
-    hints = get_type_hints(operator)
-    columns = {item.name: _column(hints[item.name]) for item in fields(operator)}
+    columns = {item.name: _column(HINTS[operator][item.name]) for item in fields(operator)}
     return type(
         f"{operator.__name__}Attributes", (fb.Table,), {"__annotations__": dict.fromkeys(columns, Any), **columns}
     )

@@ -10,13 +10,14 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Any, Final, get_type_hints
+from typing import Any, Final
 
 import numpy as np
 
 from delegatekit_api import FormatError, LoweringError
 from delegatekit_toolkit.dataflow import element_count
 from delegatekit_toolkit.tosa import OPERATORS, DType, Graph, Identity, Operator, Tensor
+from delegatekit_toolkit.tosa.schema import HINTS
 from delegatekit_toolkit.tosa.types import NUMPY_TYPES, Array, packed_size, unpack
 
 from .container import Container
@@ -180,7 +181,7 @@ class _Reader:
         operator = OPERATORS.get(number + 1)
         if operator is None:
             raise FormatError(f"instruction {number} of {_EXTENSION} is not run here", where=WHERE)
-        attributes = _attributes(operator)
+        attributes = _ATTRIBUTES[operator]
         settings = {
             name: self._setting(convert, item) for (name, convert), item in zip(attributes, operands, strict=False)
         }
@@ -225,13 +226,11 @@ class _Reader:
 
 def _attributes(operator: type[Operator]) -> list[tuple[str, Callable[[Any], Any]]]:
     """The names of an operator's attributes in the order of its instruction, and how each is made of a constant."""
-    hints = get_type_hints(operator)
     names = [item.name for item in fields(operator)]
     if "local_bound" in names:  # the last one in an instruction
         names.remove("local_bound")
         names.append("local_bound")
-    # The order of a permutation is an attribute here, and in the module, too: a list of integers.
-    return [(name, _conversion(hints[name])) for name in names]
+    return [(name, _conversion(HINTS[operator][name])) for name in names]
 
 
 def _conversion(hint: Any) -> Callable[[Any], Any]:
@@ -250,6 +249,8 @@ def _text(words: Sequence[int]) -> str:
     return struct.pack(f"<{len(words)}I", *words).split(b"\0")[0].decode(errors="replace")
 
 
+#: Operator -> its attributes.
+_ATTRIBUTES: Final = {operator: _attributes(operator) for operator in OPERATORS.values()}
 #: SPIR-V's instructions that are read; all others say nothing about what is computed.
 _HANDLERS: Final[dict[int, Callable[[_Reader, Sequence[int]], None]]] = {
     11: _Reader.set_of_instructions,

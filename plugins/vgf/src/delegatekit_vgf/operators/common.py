@@ -187,10 +187,7 @@ def _floor_divide(b: VgfBuilder, left: Term, right: Term) -> Value:
 
 def _sign(b: VgfBuilder, x: Value) -> Value:
     zero, one, minus = (b.term(number, x) for number in (0, 1, -1))
-    if x.tensor.dtype in FLOATS:
-        # NaN stays.
-        return b.choice(b.less(x, zero), minus, b.choice(b.less(zero, x), one, x))
-    return b.choice(b.less(x, zero), minus, b.apply(Minimum(), x, one))
+    return b.choice(b.less(x, zero), minus, b.choice(b.less(zero, x), one, zero))
 
 
 def _round(b: VgfBuilder, x: Value) -> Value:
