@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from delegatekit_api import Call, Operand
 
 
@@ -63,6 +65,41 @@ def windows_of(call: Call, axes: int) -> tuple[tuple[int, ...], tuple[int, ...],
     kernel = per_axis(call["kernel_size"], axes)
     strides = per_axis(call["stride"], axes, default=0)
     return kernel, strides if any(strides) else kernel, per_axis(call["padding"], axes)
+
+
+def is_plain_average(call: Call) -> bool:
+    """True if the divisor of an avg_pool1d, 2d or 3d is the number of elements in the window.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> is_plain_average(call_of(torch.nn.AvgPool2d(2, padding=1), torch.ones(1, 4, 4)))
+    False
+    """
+    if call.has("divisor_override") and call["divisor_override"] is not None:
+        return False
+    return not call["count_include_pad"] or not any(windows_of(call, _pooled_axes(call))[2])
+
+
+def shares_of(call: Call) -> torch.Tensor:
+    """The number of elements in each window of such a pooling over its divisor, (1, *sizes): the average of ones.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> shares_of(call_of(torch.nn.AvgPool2d(2, padding=1), torch.ones(1, 2, 2)))
+    tensor([[[0.2500, 0.2500],
+             [0.2500, 0.2500]]])
+    """
+    axes = _pooled_axes(call)
+    settings = [call[name] for name in ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")]
+    more = [call["divisor_override"]] if call.has("divisor_override") else []
+    pool = getattr(torch.ops.aten, f"avg_pool{axes}d").default
+    made: torch.Tensor = pool(torch.ones(1, *call["self"].shape[-axes:], dtype=torch.float64), *settings, *more)
+    return made.to(call["self"].dtype)
+
+
+def _pooled_axes(call: Call) -> int:
+    """The number of axes pooled over, as the operator's name says."""
+    return int(call.operator.rsplit("pool", 1)[1][0])
 
 
 def indices_of(call: Call) -> dict[int, Operand]:

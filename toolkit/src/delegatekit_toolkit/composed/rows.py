@@ -10,13 +10,22 @@ from delegatekit_api import Call
 from ..constraints import dtypes, no_nan
 from ..narrowing import narrow_product, narrowed, numbers_fit
 from ..support import Constraint, Row, row
-from . import arithmetic, number
+from . import angles, arithmetic, functions, number
 from .arithmetic import COMPARISONS, exact_division
 from .number import Number
 
 #: Arguments that may be sizes which change from call to call.
 _OTHER: Final = ("other",)
 _TWO: Final = "self other"
+
+#: Functions of one number, each under its own name an operator.
+FUNCTIONS: Final[tuple[Callable[[Number[Any]], Number[Any]], ...]] = (
+    *(number.exp, number.log, number.sqrt, number.rsqrt, number.reciprocal, number.sin, number.cos),
+    *(angles.tan, angles.acos, angles.asin, angles.atan),
+    *(functions.exp2, functions.expm1, functions.log1p, functions.log2, functions.log10),
+    *(functions.sinh, functions.cosh, functions.tanh, functions.asinh, functions.acosh, functions.atanh),
+    *(functions.sigmoid, functions.erf),
+)
 
 
 def lowering(

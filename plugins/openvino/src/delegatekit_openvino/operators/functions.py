@@ -9,6 +9,7 @@ from delegatekit_api import Call
 from delegatekit_toolkit.composed import activations, along, angles, arithmetic, functions, number
 from delegatekit_toolkit.composed.activations import rising_softplus
 from delegatekit_toolkit.composed.functions import powers_of_integers
+from delegatekit_toolkit.composed.rows import FUNCTIONS
 from delegatekit_toolkit.constraints import dtypes, types_of
 from delegatekit_toolkit.narrowing import narrow_product, numbers_fit
 from delegatekit_toolkit.support import Row, row
@@ -36,16 +37,7 @@ _TWO: Final = "self other"
 _FLOATING: Final = types_of("self", *FLOATS)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    *(
-        row(f"{make.__name__}.default", composed(make), ANY, special_values=LOST_NAN)
-        for make in (
-            *(number.exp, number.log, number.sqrt, number.rsqrt, number.reciprocal, number.sin, number.cos),
-            *(angles.tan, angles.acos, angles.asin, angles.atan),
-            *(functions.exp2, functions.expm1, functions.log1p, functions.log2, functions.log10),
-            *(functions.sinh, functions.cosh, functions.tanh, functions.asinh, functions.acosh, functions.atanh),
-            *(functions.sigmoid, functions.erf),
-        )
-    ),
+    *(row(f"{make.__name__}.default", composed(make), ANY, special_values=LOST_NAN) for make in FUNCTIONS),
     row("abs.default", composed(abs), NUMBERS),
     row("neg.default", composed(operator.neg), NUMBERS),
     row("sign.default", composed(number.sign), NUMBERS, special_values=LOST_NAN),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import torch
-
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import per_axis, windows_of
+from delegatekit_toolkit.arguments import is_plain_average, per_axis, shares_of, windows_of
 from delegatekit_toolkit.constraints import rank, types_of, unused
 from delegatekit_toolkit.support import Row, row
 
@@ -55,24 +53,7 @@ def _average(b: ModelBuilder, call: Call) -> Value:
     OpenVINO's own averages with padding are wrong for some channels.
     """
     made = _pooled(b, call, "avg_pool", exclude_pad=True)
-    return made if _is_plain(call) else mul(b, made, b.constant(_shares(call)))
-
-
-def _is_plain(call: Call) -> bool:
-    """True if the divisor is the number of elements in the window."""
-    if call.has("divisor_override") and call["divisor_override"] is not None:
-        return False
-    return not call["count_include_pad"] or not any(windows_of(call, _axes(call))[2])
-
-
-def _shares(call: Call) -> torch.Tensor:
-    """The number of elements in each window over its divisor, (1, *sizes): the average of ones."""
-    sizes = call["self"].shape[-_axes(call) :]
-    settings = [call[name] for name in ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")]
-    more = [call["divisor_override"]] if call.has("divisor_override") else []
-    pool = getattr(torch.ops.aten, f"avg_pool{_axes(call)}d").default
-    made: torch.Tensor = pool(torch.ones(1, *sizes, dtype=torch.float64), *settings, *more)
-    return made.to(call["self"].dtype)
+    return made if is_plain_average(call) else mul(b, made, b.constant(shares_of(call)))
 
 
 def _maximum(b: ModelBuilder, call: Call) -> Value:
@@ -100,7 +81,7 @@ def _adaptive_maximum(b: ModelBuilder, call: Call) -> Made:
 def known_shares(call: Call) -> str | None:
     """Images keep their size where padding, or a divisor of its own, counts."""
     sizes = call["self"].shape[-_axes(call) :]
-    if _is_plain(call) or all(map(is_fixed, sizes)):
+    if is_plain_average(call) or all(map(is_fixed, sizes)):
         return None
     return "the size of the images changes from call to call, and padding or a divisor of its own counts"
 

@@ -6,10 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-import torch
-
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import per_axis, windows_of
+from delegatekit_toolkit.arguments import is_plain_average, per_axis, shares_of, windows_of
 from delegatekit_toolkit.constraints import rank, types_of, unused
 from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.tosa import AvgPool2d, DType, MaxPool2d, Tensor
@@ -49,27 +47,10 @@ def _average(b: VgfBuilder, call: Call) -> Value:
     """The average of what is there, and where padding or another divisor count, times what is there of that."""
     made = _pooled(b, call, AvgPool2d)
     shape = call.result.shape
-    if not _is_plain(call):
-        shares = Value.dense(b.constant(_shares(call)).tensor)
+    if not is_plain_average(call):
+        shares = Value.dense(b.constant(shares_of(call)).tensor)
         return b.product(result_of(b, made, shape), shares)
     return result_of(b, made, shape)
-
-
-def _is_plain(call: Call) -> bool:
-    """True if the divisor is the number of elements in the window."""
-    if call.has("divisor_override") and call["divisor_override"] is not None:
-        return False
-    return not call["count_include_pad"] or not any(windows_of(call, _axes(call))[2])
-
-
-def _shares(call: Call) -> torch.Tensor:
-    """The number of elements in each window over its divisor, (1, *sizes): the average of ones."""
-    sizes = call["self"].shape[-_axes(call) :]
-    settings = [call[name] for name in ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")]
-    more = [call["divisor_override"]] if call.has("divisor_override") else []
-    pool = getattr(torch.ops.aten, f"avg_pool{_axes(call)}d").default
-    made: torch.Tensor = pool(torch.ones(1, *sizes, dtype=torch.float64), *settings, *more)
-    return made.to(call["self"].dtype)
 
 
 def _maximum(b: VgfBuilder, call: Call) -> Value:
