@@ -86,6 +86,81 @@ def test_averages_count_padding_in_every_channel() -> None:
         testkit.compare(lowered, tolerance=float32_tolerance(20))
 
 
-def test_integers_are_divided_downwards() -> None:
-    n = torch.arange(-9, 10, dtype=torch.int32)
-    testkit.compare(_lower(lambda value: (value // 4, value % 4, torch.fmod(value, 4)), n))
+def _large_integers(seed: int, *shape: int) -> torch.Tensor:
+    """Small numbers, numbers next to 2^24, from which on float32 lacks some, and any others, of int32."""
+    generator = torch.Generator().manual_seed(seed)
+    kind = torch.randint(0, 3, shape, generator=generator)
+    signs = 1 - 2 * torch.randint(0, 2, shape, generator=generator)
+    small = torch.randint(1, 300, shape, generator=generator) * signs
+    middle, any_one = signs * (1 << 24) + small, torch.randint(1, 2**31 - 1, shape, generator=generator)
+    return torch.where(kind == 0, small, torch.where(kind == 1, middle, signs * any_one)).to(torch.int32)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: (x // y, x % y, torch.fmod(x, y), torch.div(x, y, rounding_mode="trunc")),
+        lambda x, y: (x // 4, x % 4, torch.fmod(x, 4), x // -7, x % 1000003),
+        lambda x, y: (x < y, x <= y, x > y, x >= y, x == y, x != y, x < 16777217, x == -16777219),
+        lambda x, y: (torch.where(x < y, x, y), torch.relu(x), torch.maximum(x, y), x.clamp(-16777219, 16777221)),
+        lambda x, y: (x.amax(-1), x.amin(0), x.amax((0, 1), keepdim=True), x.max(-1), x.cummin(-1), x.sort(-1)[0]),
+    ],
+    ids=["division", "division by numbers", "comparison", "choice", "along axes"],
+)
+def test_large_integers_are_exact(function: object) -> None:
+    x, y = _large_integers(0, 30, 40), _large_integers(1, 30, 40)
+    testkit.compare(_lower(function, x, y))
+    near = x + torch.arange(1, 31, dtype=torch.int32)[:, None]
+    testkit.compare(_lower(function, x, torch.where(near == 0, 31, near)))
+
+
+def test_booleans_are_compared_with_numbers() -> None:
+    x = torch.tensor([True, False])
+    aten = torch.ops.aten
+    for compare in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge):
+        for number in (-1, 0, 1, 2, 0.5, 1 << 25):
+            testkit.compare(_lower(lambda value, f=compare.Scalar, other=number: f(value, other), x))
+
+
+def test_sizes_of_a_joined_vector_are_not_its_numbers() -> None:
+    x = torch.tensor([1.0, -2.0, 3.0, -4.0])
+    lowered = _lower(
+        lambda value: torch.cat([value[:2] + 1, value[2:]]) * 3 - torch.cat([value[:2] + 1, value[2:]]).abs(), x
+    )
+    testkit.compare(lowered)
+    testkit.compare(_lower(lambda value: value.cummin(0)[0], torch.tensor([0.0, -2.0], dtype=torch.bfloat16)))
+
+
+def test_quotients_of_float16_have_their_digits() -> None:
+    x = torch.arange(-100.0, 100, 2.5).half()
+    testkit.compare(_lower(lambda value: value.round(decimals=-1), x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_attention_whose_result_is_read_twice(dtype: torch.dtype) -> None:
+    """OpenVINO would compute all of it as one, and crash."""
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(1, 2, length, 4).to(dtype) for length in (6, 5, 5))
+    mask = torch.rand(6, 5) > 0.3
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        made = functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        return made * 3 - made.abs()
+
+    lowered = _lower(attend, query, key, value, mask)
+    bound = 12 * float32_tolerance(5) if dtype is torch.float32 else 4 * torch.finfo(dtype).eps
+    testkit.compare(lowered, tolerance=bound)
+
+
+def test_infinite_numbers_are_refused_where_openvino_takes_them_for_zero() -> None:
+    partitioner = OpenVINOPartitioner(OpenVINOOptions())
+    x = torch.randn(2, 3)
+    sizes = (({0: torch.export.Dim("n", min=2, max=9)},),)
+    for function, words in (
+        (lambda value: value + torch.inf, ["other is infinite"]),
+        (lambda value: torch.inf - value, ["other is infinite"]),
+        (lambda value: value / 0, ["other = 0"]),
+    ):
+        assert testkit.refusals(partitioner, function, x, dynamic_shapes=sizes) == words
+    assert testkit.refusals(partitioner, lambda value: value * torch.inf, x) == ["other is infinite"]
+    testkit.compare(_lower(lambda value: value + torch.inf, x))

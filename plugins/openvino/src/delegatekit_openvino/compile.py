@@ -14,6 +14,7 @@ from .blob.layout import renamed
 from .blob.library import availability, core, installed_version, release
 from .blob.seal import Settings, compile_specs
 from .ir.builder import ModelBuilder
+from .ir.fusion import must_stay_apart
 from .options import OpenVINOOptions
 from .support import TABLE
 
@@ -55,6 +56,8 @@ def _compiled(model: Any, options: OpenVINOOptions) -> Any:
             # Activations that meet compressed weights would be rounded to bytes.
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
         }
+        if must_stay_apart(model):
+            properties["SNIPPETS_MODE"] = "DISABLE"
     try:
         return core().compile_model(model, options.device, properties)
     except RuntimeError as error:

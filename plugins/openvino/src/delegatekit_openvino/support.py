@@ -5,9 +5,10 @@ Operators are checked only here; the lowerings rely on it.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
-from delegatekit_api import Call
+from delegatekit_api import Call, Operand
 from delegatekit_toolkit.constraints import elements
 from delegatekit_toolkit.expressions import fixed_numbers
 from delegatekit_toolkit.narrowing import narrow_constants
@@ -34,6 +35,7 @@ from .operators import (
 if TYPE_CHECKING:
     from .options import OpenVINOOptions
 
+_JOINED: Final = ("add", "sub", "rsub", "mul", "div", "full")
 _TAKEN: Final = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")
 
 
@@ -51,6 +53,23 @@ def axes(call: Call) -> str | None:
     for item in call.tensors:
         if not item.rank and not item.is_constant:
             return f"{item.name} has no axes, which the stock runtime cannot hand to OpenVINO"
+    return None
+
+
+def finite_numbers(call: Call) -> str | None:
+    """Numbers that are added or multiplied are finite where sizes change: OpenVINO takes infinite ones for 0 there.
+    None is multiplied by infinity, or divided by 0: after a layer that would be made part of the weights, some of which
+    are 0."""
+    name = call.operator.removeprefix("aten.").partition(".")[0]
+    if name == "div" and call["other"] == 0:
+        return "other = 0"
+    if name not in _JOINED or not (name == "mul" or any(item.is_dynamic for item in (*call.tensors, *call.results))):
+        return None
+    for key in ("self", "other", "fill_value"):
+        known = call.get(key)
+        data = known.constant if isinstance(known, Operand) else known
+        if data is not None and (isinstance(data, int | float) or data.numel() == 1) and math.isinf(data):
+            return f"{key} is infinite"
     return None
 
 
@@ -75,6 +94,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         axes,
         elements(),
         narrow_constants,
+        finite_numbers,
         fixed_numbers(lambda call: TABLE.fact(call, "sizes"), "OpenVINO"),
         bounded_sizes,
     ),

@@ -56,7 +56,11 @@ def lowering(
 
 
 def elementwise_rows(
-    composed: Callable[..., Any], any_type: Constraint, numbers: Constraint, *, lost_nan: str = ""
+    composed: Callable[..., Any],
+    any_type: Constraint,
+    numbers: Constraint,
+    *,
+    lost_nan: str | Callable[[Call], str] = "",
 ) -> tuple[Row[Any], ...]:
     """The rows of arithmetic, comparisons, logic and choices, for a device that computes integers in 32 bits.
 

@@ -24,6 +24,8 @@ _MOST_SPLIT: Final = 2.0**110
 _LEAST_HALF: Final = 2.0**-14
 _HALF_STEPS: Final = 2.0**24
 _BEYOND_HALF: Final = 65520.0
+#: Its product with such numbers is infinite.
+_LARGE: Final = 2.0**127
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,18 +219,24 @@ class ModelBuilder(PartitionBuilder[Value]):
     def _converted(self, value: Value, dtype: torch.dtype) -> Value:
         return self.declare(self.op("convert", value, destination_type=NAMES[dtype]), value.shape)
 
+    def absolute(self, value: Value) -> Value:
+        """The sizes of numbers. Where a vector is joined of parts, OpenVINO takes these, for all that reads the vector,
+        in its place: a sign more hides that."""
+        given = self.op("negative", value) if value.rank == 1 else value
+        return self.declare(self.op("abs", given), value.shape)
+
     def rounded(self, value: Value) -> Value:
         """float32 rounded to the nearest bfloat16: OpenVINO's conversion cuts the other bits off on some processors."""
-        is_large = self.op("greater", self.op("abs", value), self.number(_MOST_SPLIT, value.dtype))
+        is_large = self.op("greater", self.absolute(value), self.number(_MOST_SPLIT, value.dtype))
         return self.declare(self.op("select", is_large, value, self._split(value, 16)), value.shape)
 
     def rounded_to_half(self, value: Value) -> Value:
         """float32 rounded to the nearest float16: processors without it compute in float32 on both sides of a
         conversion, which then changes nothing."""
-        size, dtype = self.op("abs", value), value.dtype
+        size, dtype = self.absolute(value), value.dtype
         small = self.op("round", self.op("multiply", value, self.number(_HALF_STEPS, dtype)), mode="half_to_even")
         small = self.op("multiply", small, self.number(1 / _HALF_STEPS, dtype))
-        infinite = self.op("multiply", value, self.number(torch.inf, dtype))
+        infinite = self.op("multiply", value, self.number(_LARGE, dtype))
         made = self.op("select", self.op("less", size, self.number(_LEAST_HALF, dtype)), small, self._split(value, 13))
         is_large = self.op("greater_equal", size, self.number(_BEYOND_HALF, dtype))
         return self.declare(self.op("select", is_large, infinite, made), value.shape)

@@ -27,8 +27,13 @@ Term: TypeAlias = "Value | float"
 
 FLOATS: Final = ("float32", "float16", "bfloat16")
 INTEGERS: Final = ("int32", "int64")
-#: The special values of what compares or approximates: the processor's maximum of a number and NaN is either.
-LOST_NAN: Final = "NaN may become a number, and so may infinities in sums of exponentials"
+
+
+def lost_nan(call: Call) -> str:
+    """The special values of what compares or approximates: the processor's maximum of a number and NaN is either."""
+    real = any(item.dtype.is_floating_point for item in call.tensors)
+    return "NaN may become a number, and so may infinities in sums of exponentials" if real else ""
+
 
 # -- building ----------------------------------------------------------------------------------------------------------
 
@@ -46,9 +51,12 @@ def unary(b: ModelBuilder, kind: str, x: Value, **attributes: Any) -> Value:
 
 
 def where(b: ModelBuilder, condition: Value, left: Term, right: Term) -> Value:
-    """One of two."""
+    """One of two. OpenVINO may choose among integers in float32: their difference, or none of it, is exact."""
     dtype = next(item.dtype for item in (left, right) if isinstance(item, Value))
     x, y = (item if isinstance(item, Value) else b.number(item, dtype) for item in (left, right))
+    if not dtype.is_floating_point and dtype is not torch.bool:
+        more = binary(b, "multiply", binary(b, "subtract", x, y), b.cast(condition, dtype))
+        return binary(b, "add", y, more)
     return b.declare(b.op("select", condition, x, y), broadcast(condition.shape, x.shape, y.shape))
 
 
@@ -161,7 +169,8 @@ def _two(kind: str) -> Primitive[Value]:
 
 
 def _reduced(kind: str) -> Primitive[Value]:
-    return lambda b, x, axes, keep: reduced(b, kind, x, axes, keep=keep)
+    make = extreme if kind in ("max", "min") else reduced
+    return lambda b, x, axes, keep: make(b, kind, x, axes, keep=keep)
 
 
 def _places(b: ModelBuilder, x: Value, axis: int) -> Value:
@@ -183,11 +192,84 @@ def _short_log1p(x: Number[Value]) -> Number[Value]:
     return s * number_.polynomial(s * s, [2 / power for power in range(1, 19, 2)])
 
 
+def _divide(b: ModelBuilder, left: Term, right: Term) -> Value:
+    """A quotient. OpenVINO multiplies by the inverse of a constant, which has too few digits in float16."""
+    wide = [
+        unary(b, "convert", item, destination_type="f32")
+        if isinstance(item, Value) and item.dtype is torch.float16
+        else item
+        for item in (left, right)
+    ]
+    made = binary(b, "divide", *wide)
+    return made if wide == [left, right] else unary(b, "convert", made, destination_type="f16")
+
+
 def _floor_divide(b: ModelBuilder, left: Value, right: Term) -> Value:
-    """The largest integer that is at most the quotient: OpenVINO's quotient of integers is rounded towards 0."""
+    """The largest integer that is at most the quotient.
+
+    OpenVINO divides integers in float32, and cuts the fraction off. What it leaves after two divisions is less than
+    the divisor, or as much, and of any sign; sums, differences, products and signs of integers are exact.
+    """
     if left.is_float:
         return unary(b, "floor", binary(b, "divide", left, right))
-    return binary(b, "divide", binary(b, "subtract", left, binary(b, "floor_mod", left, right)), right)
+    divisor = right if isinstance(right, Value) else b.number(right, left.dtype)
+    direction = unary(b, "sign", divisor)
+    found, rest = None, left
+    for _ in range(2):
+        more = binary(b, "divide", rest, divisor)
+        rest = binary(b, "subtract", rest, binary(b, "multiply", more, divisor))
+        found = more if found is None else binary(b, "add", found, more)
+    assert found is not None
+    below = binary(b, "less", binary(b, "multiply", unary(b, "sign", rest), direction), 0)
+    rest = where(b, below, binary(b, "add", rest, divisor), rest)
+    found = binary(b, "subtract", found, b.cast(below, left.dtype))
+    left_over = unary(b, "sign", binary(b, "subtract", rest, divisor))
+    above = binary(b, "greater_equal", binary(b, "multiply", left_over, direction), 0)
+    return binary(b, "add", found, b.cast(above, left.dtype))
+
+
+def _relu(b: ModelBuilder, x: Value) -> Value:
+    return unary(b, "relu", x) if x.is_float else binary(b, "maximum", x, 0)
+
+
+#: Integers of a smaller size are the same in float32.
+_EXACT: Final = 1 << 24
+
+
+def _compared(kind: str) -> Primitive[Value]:
+    """A comparison. OpenVINO compares integers in float32: larger ones by a difference from their maximum, and 0."""
+
+    def compare(b: ModelBuilder, left: Value, right: Term) -> Value:
+        if not isinstance(right, Value):
+            if left.dtype is torch.bool:
+                left = b.cast(left, torch.float32 if isinstance(right, float) else torch.int32)
+            if left.is_float or abs(right) < _EXACT:
+                return binary(b, kind, left, right)
+        if left.is_float or left.dtype is torch.bool:
+            return binary(b, kind, left, right)
+        if kind in ("equal", "not_equal"):
+            return binary(b, kind, binary(b, "subtract", left, right), 0)
+        if kind in ("less", "greater_equal"):  # less: the maximum is another number than the left one
+            more = binary(b, "subtract", binary(b, "maximum", left, right), left)
+            return binary(b, "not_equal" if kind == "less" else "equal", more, 0)
+        less = binary(b, "subtract", left, binary(b, "minimum", left, right))
+        return binary(b, "not_equal" if kind == "greater" else "equal", less, 0)
+
+    return compare
+
+
+def extreme(b: ModelBuilder, kind: str, x: Value, axes: Iterable[int], *, keep: bool = True) -> Value:
+    """The largest ("max") or least number along axes: of integers, which OpenVINO reduces in float32, in two halves."""
+    along = tuple(axes)
+    if x.is_float or x.dtype is torch.bool or not along:
+        return reduced(b, kind, x, along, keep=keep)
+    bits = b.number(16, x.dtype)
+    high = binary(b, "bitwise_right_shift", x, bits)
+    low = binary(b, "subtract", x, binary(b, "multiply", high, 1 << 16))
+    most = reduced(b, kind, high, along)
+    rest = where(b, binary(b, "equal", high, most), low, -1 if kind == "max" else 1 << 16)
+    made = binary(b, "add", binary(b, "multiply", most, 1 << 16), reduced(b, kind, rest, along))
+    return made if keep else dropped(b, made, along)
 
 
 def _silu(b: ModelBuilder, x: Value) -> Value:
@@ -217,14 +299,7 @@ DIALECT: Final[Dialect[Value]] = Dialect(
                 "add": "add",
                 "sub": "subtract",
                 "mul": "multiply",
-                "div": "divide",
                 "pow": "power",
-                "eq": "equal",
-                "ne": "not_equal",
-                "lt": "less",
-                "le": "less_equal",
-                "gt": "greater",
-                "ge": "greater_equal",
                 "and": "logical_and",
                 "or": "logical_or",
                 "xor": "logical_xor",
@@ -233,17 +308,26 @@ DIALECT: Final[Dialect[Value]] = Dialect(
             }.items()
         },
         **{
+            name: _compared(kind)
+            for name, kind in {
+                "eq": "equal",
+                "ne": "not_equal",
+                "lt": "less",
+                "le": "less_equal",
+                "gt": "greater",
+                "ge": "greater_equal",
+            }.items()
+        },
+        **{
             name: _one(kind)
             for name, kind in {
-                **{name: name for name in ("abs", "sign", "floor", "sqrt", "exp", "sin", "cos", "tan")},
+                **{name: name for name in ("sign", "floor", "sqrt", "exp", "sin", "cos", "tan")},
                 **{name: name for name in ("acos", "asin", "atan", "sinh", "cosh", "tanh", "sigmoid")},
                 "ceil": "ceiling",
                 "neg": "negative",
                 "not": "logical_not",
                 "hardsigmoid": "hsigmoid",
                 "hardswish": "hswish",
-                "relu": "relu",
-                "silu": "swish",
                 "isnan": "is_nan",
                 "isinf": "is_inf",
             }.items()
@@ -252,6 +336,9 @@ DIALECT: Final[Dialect[Value]] = Dialect(
         "truth": lambda b, x: b.cast(x, torch.bool),
         "smooth_relu": _smooth_relu,
         "silu": _silu,
+        "abs": lambda b, x: b.absolute(x),
+        "relu": _relu,
+        "div": _divide,
         "floor_divide": _floor_divide,
         "log": _log,
         "log1p": _log1p,

@@ -16,7 +16,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, ModelBuilder, Value
 from ..ir.sizes import is_fixed
-from .common import ANY, FLOATS, INTEGERS, LOST_NAN, NUMBERS, REAL, binary, composed, tensor, unary
+from .common import ANY, FLOATS, INTEGERS, NUMBERS, REAL, binary, composed, lost_nan, tensor, unary
 
 
 def _gelu(b: ModelBuilder, call: Call) -> Value:
@@ -37,16 +37,16 @@ _TWO: Final = "self other"
 _FLOATING: Final = types_of("self", *FLOATS)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    *(row(f"{make.__name__}.default", composed(make), ANY, special_values=LOST_NAN) for make in FUNCTIONS),
+    *(row(f"{make.__name__}.default", composed(make), ANY, special_values=lost_nan) for make in FUNCTIONS),
     row("abs.default", composed(abs), NUMBERS),
     row("neg.default", composed(operator.neg), NUMBERS),
-    row("sign.default", composed(number.sign), NUMBERS, special_values=LOST_NAN),
-    row("relu.default", composed(activations.relu), NUMBERS, special_values=LOST_NAN),
+    row("sign.default", composed(number.sign), NUMBERS, special_values=lost_nan),
+    row("relu.default", composed(activations.relu), NUMBERS, special_values=lost_nan),
     row("ceil.default", composed(number.ceil), REAL),
     row("floor.default", composed(number.floor), REAL),
     row("round.default", composed(number.round_), REAL),
     row("trunc.default", composed(number.trunc), REAL),
-    row("erfc.default", composed(functions.erfc), REAL, special_values=LOST_NAN),
+    row("erfc.default", composed(functions.erfc), REAL, special_values=lost_nan),
     row(
         "pow.Tensor_Scalar",
         composed(functions.power, "self exponent"),
@@ -54,37 +54,37 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         powers_of_integers,
         narrow_product,
     ),
-    row("pow.Tensor_Tensor pow.Scalar", composed(functions.pow_, "self exponent"), REAL, special_values=LOST_NAN),
-    row("hypot.default", composed(functions.hypot, _TWO), REAL, keep=True, special_values=LOST_NAN),
+    row("pow.Tensor_Tensor pow.Scalar", composed(functions.pow_, "self exponent"), REAL, special_values=lost_nan),
+    row("hypot.default", composed(functions.hypot, _TWO), REAL, keep=True, special_values=lost_nan),
     row("isnan.default", composed(number.isnan), _FLOATING),
     row("isinf.default", composed(number.isinf), _FLOATING),
-    row("fmax.default", composed(arithmetic.fmax, _TWO), NUMBERS, special_values=LOST_NAN),
-    row("fmin.default", composed(arithmetic.fmin, _TWO), NUMBERS, special_values=LOST_NAN),
+    row("fmax.default", composed(arithmetic.fmax, _TWO), NUMBERS, special_values=lost_nan),
+    row("fmin.default", composed(arithmetic.fmin, _TWO), NUMBERS, special_values=lost_nan),
     row("signbit.default", composed(number.signbit), types_of("self", *FLOATS, *INTEGERS)),
     row("copysign.Tensor copysign.Scalar", composed(arithmetic.copysign, _TWO), REAL),
-    row("atan2.default", composed(angles.atan2, _TWO), REAL, special_values=LOST_NAN),
+    row("atan2.default", composed(angles.atan2, _TWO), REAL, special_values=lost_nan),
     row("ldexp.Tensor", composed(functions.ldexp, _TWO), REAL),
-    row("gelu.default", _gelu, REAL, keep=True, special_values=LOST_NAN),
-    row("silu.default", composed(activations.silu), REAL, keep=True, special_values=LOST_NAN),
-    row("mish.default", composed(activations.mish), REAL, keep=True, special_values=LOST_NAN),
+    row("gelu.default", _gelu, REAL, keep=True, special_values=lost_nan),
+    row("silu.default", composed(activations.silu), REAL, keep=True, special_values=lost_nan),
+    row("mish.default", composed(activations.mish), REAL, keep=True, special_values=lost_nan),
     row(
         "softplus.default",
         composed(activations.softplus, arguments="beta threshold"),
         REAL,
         rising_softplus,
         keep=True,
-        special_values=LOST_NAN,
+        special_values=lost_nan,
     ),
-    row("leaky_relu.default", _leaky_relu, REAL, numbers_fit, special_values=LOST_NAN),
+    row("leaky_relu.default", _leaky_relu, REAL, numbers_fit, special_values=lost_nan),
     row("hardshrink.default", composed(activations.hardshrink, arguments="lambd"), REAL, numbers_fit, keep=True),
-    row("hardsigmoid.default", composed(activations.hardsigmoid), dtypes(*FLOATS), keep=True, special_values=LOST_NAN),
-    row("hardswish.default", composed(activations.hardswish), dtypes(*FLOATS), keep=True, special_values=LOST_NAN),
+    row("hardsigmoid.default", composed(activations.hardsigmoid), dtypes(*FLOATS), keep=True, special_values=lost_nan),
+    row("hardswish.default", composed(activations.hardswish), dtypes(*FLOATS), keep=True, special_values=lost_nan),
     row(
         "elu.default",
         composed(activations.elu, arguments="alpha scale input_scale"),
         REAL,
         numbers_fit,
-        special_values=LOST_NAN,
+        special_values=lost_nan,
     ),
-    row("glu.default", composed(along.glu, arguments="dim"), REAL, even_halves, keep=True, special_values=LOST_NAN),
+    row("glu.default", composed(along.glu, arguments="dim"), REAL, even_halves, keep=True, special_values=lost_nan),
 )

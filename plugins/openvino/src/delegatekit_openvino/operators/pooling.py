@@ -11,7 +11,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, Made, ModelBuilder, Value
 from ..ir.sizes import is_fixed
-from .common import FLOATS, LOST_NAN, REAL, mul, tensor
+from .common import FLOATS, REAL, lost_nan, mul, tensor
 
 
 def _axes(call: Call) -> int:
@@ -110,7 +110,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
             rank("self", axes + 1, axes + 2),
             REAL,
             keep=True,
-            special_values=LOST_NAN,
+            special_values=lost_nan,
         )
         for axes in (1, 2, 3)
     ),
@@ -121,7 +121,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
             rank("self", axes + 1, axes + 2),
             types_of("self", *FLOATS),
             unused(1, "places"),
-            special_values=LOST_NAN,
+            special_values=lost_nan,
         )
         for axes in (2, 3)
     ),
@@ -144,7 +144,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
             unused(1, "places"),
             fixed_result,
             keep=True,
-            special_values=LOST_NAN,
+            special_values=lost_nan,
         )
         for axes in (2, 3)
     ),

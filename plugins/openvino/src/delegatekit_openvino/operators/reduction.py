@@ -15,7 +15,7 @@ from delegatekit_toolkit.narrowing import narrow_sum
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, Made, ModelBuilder, Value
-from .common import ANY, FLOATS, INTEGERS, LOST_NAN, NUMBERS, REAL, composed, dropped, own, reduced, tensor
+from .common import ANY, FLOATS, INTEGERS, NUMBERS, REAL, composed, dropped, extreme, lost_nan, own, reduced, tensor
 
 
 def _axes(call: Call) -> tuple[int, ...]:
@@ -25,7 +25,8 @@ def _axes(call: Call) -> tuple[int, ...]:
 def _reduction(kind: str) -> Lower:
     def lower(b: ModelBuilder, call: Call) -> Value:
         x = b.cast(tensor(b, call), b.result_type(call))
-        return own(b, call, reduced(b, kind, x, _axes(call), keep=bool(call.get("keepdim", False))))
+        make = extreme if kind in ("max", "min") else reduced
+        return own(b, call, make(b, kind, x, _axes(call), keep=bool(call.get("keepdim", False))))
 
     return lower
 
@@ -89,18 +90,18 @@ _ARRANGED: Final = types_of("self", *FLOATS, *INTEGERS)
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("mean.dim", _reduction("mean"), REAL),
     row("sum.dim_IntList", _reduction("sum"), ANY, narrow_sum),
-    row("amax.default", _reduction("max"), NUMBERS, special_values=LOST_NAN),
-    row("amin.default", _reduction("min"), NUMBERS, special_values=LOST_NAN),
-    row("max.default", _reduction("max"), NUMBERS, special_values=LOST_NAN),
-    row("min.default", _reduction("min"), NUMBERS, special_values=LOST_NAN),
+    row("amax.default", _reduction("max"), NUMBERS, special_values=lost_nan),
+    row("amin.default", _reduction("min"), NUMBERS, special_values=lost_nan),
+    row("max.default", _reduction("max"), NUMBERS, special_values=lost_nan),
+    row("min.default", _reduction("min"), NUMBERS, special_values=lost_nan),
     row("prod.default prod.dim_int", _reduction("prod"), REAL),
     row("any.default any.dim any.dims", _any, ANY),
-    row("max.dim", _extremes("max"), _ARRANGED, has_axes("self"), special_values=LOST_NAN),
-    row("min.dim", _extremes("min"), _ARRANGED, has_axes("self"), special_values=LOST_NAN),
-    row("argmax.default", _position("max"), _ARRANGED, has_axes("self"), special_values=LOST_NAN),
-    row("argmin.default", _position("min"), _ARRANGED, has_axes("self"), special_values=LOST_NAN),
-    row("_softmax.default", _along("softmax"), REAL, has_axes("self"), special_values=LOST_NAN),
-    row("_log_softmax.default", _along("log_softmax"), REAL, has_axes("self"), special_values=LOST_NAN),
+    row("max.dim", _extremes("max"), _ARRANGED, has_axes("self"), special_values=lost_nan),
+    row("min.dim", _extremes("min"), _ARRANGED, has_axes("self"), special_values=lost_nan),
+    row("argmax.default", _position("max"), _ARRANGED, has_axes("self"), special_values=lost_nan),
+    row("argmin.default", _position("min"), _ARRANGED, has_axes("self"), special_values=lost_nan),
+    row("_softmax.default", _along("softmax"), REAL, has_axes("self"), special_values=lost_nan),
+    row("_log_softmax.default", _along("log_softmax"), REAL, has_axes("self"), special_values=lost_nan),
     row("cumsum.default", _running_sum, REAL, has_axes("self")),
     row(
         "var.correction",
@@ -132,6 +133,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         known_order(0, 1, 2, float("inf"), float("-inf")),
         keep=True,
         static_only=True,
-        special_values=LOST_NAN,
+        special_values=lost_nan,
     ),
 )

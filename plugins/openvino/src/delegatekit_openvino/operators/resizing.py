@@ -10,7 +10,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, ModelBuilder, Value
 from ..ir.sizes import is_fixed
-from .common import LOST_NAN, REAL, tensor
+from .common import REAL, lost_nan, tensor
 
 
 def _resized(mode: str, nearest_mode: str = "floor") -> Lower:
@@ -84,7 +84,7 @@ def _shuffled(kind: str, name: str) -> Lower:
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("upsample_nearest2d.vec", _resized("nearest"), REAL, known_sizes, nearest_pixels(), keep=True),
     row("upsample_bilinear2d.vec", _resized("linear_onnx"), REAL, known_sizes, several_pixels, keep=True),
-    row("grid_sampler_2d.default", _sampled, REAL, finite_places, keep=True, special_values=LOST_NAN),
+    row("grid_sampler_2d.default", _sampled, REAL, finite_places, keep=True, special_values=lost_nan),
     row(
         "pixel_shuffle.default",
         _shuffled("depth_to_space", "upscale_factor"),

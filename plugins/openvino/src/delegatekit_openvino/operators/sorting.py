@@ -13,7 +13,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, Made, ModelBuilder, Value
 from ..ir.sizes import is_fixed
-from .common import FLOATS, INTEGERS, LOST_NAN, NUMBERS, REAL, composed, dropped, sliced, tensor
+from .common import FLOATS, INTEGERS, NUMBERS, REAL, composed, dropped, lost_nan, sliced, tensor
 
 _SORTED: Final = types_of("self", *FLOATS, *INTEGERS)
 
@@ -76,6 +76,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("topk.default", _largest, _SORTED, *_ALONG, fixed_count, special_values=place_of_nan),
     row("kthvalue.default", _kth, _SORTED, *_ALONG, fixed_count, keep=True, special_values=place_of_nan),
     row("cumprod.default", _records("cumprod"), REAL, *_ALONG, keep=True, static_only=True),
-    row("cummax.default", _records("cummax"), NUMBERS, *_ALONG, keep=True, static_only=True, special_values=LOST_NAN),
-    row("cummin.default", _records("cummin"), NUMBERS, *_ALONG, keep=True, static_only=True, special_values=LOST_NAN),
+    row("cummax.default", _records("cummax"), NUMBERS, *_ALONG, keep=True, static_only=True, special_values=lost_nan),
+    row("cummin.default", _records("cummin"), NUMBERS, *_ALONG, keep=True, static_only=True, special_values=lost_nan),
 )
