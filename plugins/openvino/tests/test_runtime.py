@@ -29,3 +29,16 @@ def test_handles_of_their_own_run_in_several_threads() -> None:
     for result, given in zip(results, inputs, strict=True):
         found = result[0] if isinstance(result, list | tuple) else result
         torch.testing.assert_close(found, lowered.module(given))
+
+
+def test_times_are_of_all_calls_that_were_joined() -> None:
+    """OpenVINO makes one operation of a constant that is subtracted, a factor and a sum, and forgets the sum."""
+    table = torch.arange(12.0).reshape(3, 4)
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.exp((x - 2) * 0.5 + table)
+
+    program = delegatekit.lower(Model(), (torch.randn(3, 4),), backends=["openvino"])
+    (delegate,) = program.methods["forward"].delegates
+    assert len({handle for handles in delegate.debug_handle_map.values() for handle in handles}) == 4

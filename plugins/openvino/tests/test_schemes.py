@@ -66,3 +66,17 @@ def test_scales_along_either_axis_of_a_weight(axis: int) -> None:
         return torch.nn.functional.linear(x, dequantize(weight, scale, zero, axis, -127, 127, torch.int8))
 
     _compare(testkit.lower(layer, torch.randn(3, 16), backend="openvino"))
+
+
+def test_a_vector_is_a_weight_of_one_channel() -> None:
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Buffer(torch.tensor([0.5, -2.0]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.linear(x, self.weight)
+
+    calibration = [(torch.randn(3, 2, generator=torch.Generator().manual_seed(0)),)]
+    quantized = delegatekit.quantize(Layer(), calibration, backend="openvino", scheme="int8")
+    _compare(testkit.lower(quantized, *calibration[0], backend="openvino"))

@@ -316,12 +316,12 @@ def _weight_quantization(
 ) -> TensorQuantization | None:
     """The declaration with the channels' dimension of this weight.
 
-    Per tensor if the output channels are not one dimension: grouped transposed convolutions, batched products.
+    Per tensor if the output channels are not one dimension: vectors, grouped transposed convolutions, batched products.
     """
     if given is None or given.granularity.kind != "channel" or given.granularity.axis is not None:
         return given
     rank = weight.meta["val"].dim()
     grouped = short_name(node).startswith("conv_transpose") and _argument(node, 6) not in (None, 1)
-    if grouped or (short_name(node) in PRODUCTS and rank != 2):
+    if grouped or rank < 2 or (short_name(node) in PRODUCTS and rank != 2):
         return replace(given, granularity=PER_TENSOR)
     return replace(given, granularity=Granularity("channel", axis=roles.channels % rank))

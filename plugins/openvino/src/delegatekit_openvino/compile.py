@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from delegatekit_api import CompileSpec, LoweringError, PartitionProgram, PreprocessResult, ProgramView
+from delegatekit_toolkit.building import DebugHandles
 from delegatekit_toolkit.signature import Signature
 from delegatekit_toolkit.symbols import SizeBounds
 
@@ -36,13 +37,14 @@ def compile_partition(partition: PartitionProgram, options: OpenVINOOptions) -> 
     with _LOCK:
         builder = ModelBuilder(partition.view)
         builder.build(TABLE)
-        compiled = _compiled(builder.finish(), options)
+        model = builder.finish()
+        compiled = _compiled(model, options)
         blob = compiled.export_model().getvalue()
     blob, names = renamed(blob, builder.names)
     return PreprocessResult(
         blob,
         compile_specs=_specs(blob, options, _signature(partition.view)),
-        debug_handle_map=_handles(compiled, builder, names),
+        debug_handle_map=_handles(model, compiled, builder, names),
     )
 
 
@@ -81,19 +83,30 @@ def _specs(blob: bytes, options: OpenVINOOptions, signature: Signature) -> tuple
     return compile_specs(blob, options.device, settings)
 
 
-def _handles(compiled: Any, builder: ModelBuilder, made: Mapping[str, str]) -> dict[int | str, tuple[int, ...]]:
+def _handles(
+    model: Any, compiled: Any, builder: ModelBuilder, made: Mapping[str, str]
+) -> dict[int | str, tuple[int, ...]]:
     """The debug handles of the nodes that OpenVINO executes: those of all that were fused into them."""
-    known = builder.handles.mapping
-    found: dict[int | str, tuple[int, ...]] = {}
-    for node in compiled.get_runtime_model().get_ordered_ops():
-        info = node.get_rt_info()
-        name = node.get_friendly_name()
-        names = [name]
-        if "originalLayersNames" in info:
-            names += str(info["originalLayersNames"].astype(str)).split(",")
-        handles = dict.fromkeys(handle for name in names for handle in known.get(name, ()))
+    places, found = _places(model, compiled), DebugHandles()
+    for written, handles in builder.handles.mapping.items():
+        name = places.get(written, "")
         name = made.get(name, name)
         # What OpenVINO adds for the processor counts the nodes of the process, too: these have no name in the blob.
-        if handles and (name in builder.names or name in made.values()):
-            found[name] = tuple(handles)
-    return found
+        if name in builder.names or name in made.values():
+            found.add(name, *handles)
+    return found.mapping
+
+
+def _places(model: Any, compiled: Any) -> dict[str, str]:
+    """The node that OpenVINO executes for each of the model. One that is told nowhere was joined with what reads it."""
+    places: dict[str, str] = {}
+    for node in compiled.get_runtime_model().get_ordered_ops():
+        info, name = node.get_rt_info(), node.get_friendly_name()
+        names = str(info["originalLayersNames"].astype(str)).split(",") if "originalLayersNames" in info else []
+        places |= dict.fromkeys((*names, name), name)
+    for node in reversed(model.get_ordered_ops()):
+        if (name := node.get_friendly_name()) not in places:
+            ports = [port for output in node.outputs() for port in output.get_target_inputs()]
+            readers = [places.get(port.get_node().get_friendly_name(), "") for port in ports]
+            places[name] = next(filter(None, readers), "")
+    return places
