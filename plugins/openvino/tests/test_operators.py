@@ -164,3 +164,22 @@ def test_infinite_numbers_are_refused_where_openvino_takes_them_for_zero() -> No
         assert testkit.refusals(partitioner, function, x, dynamic_shapes=sizes) == words
     assert testkit.refusals(partitioner, lambda value: value * torch.inf, x) == ["other is infinite"]
     testkit.compare(_lower(lambda value: value + torch.inf, x))
+
+
+@pytest.mark.parametrize(
+    ("indices", "rows"),
+    [
+        ((None, [0, 2]), (2, 2, 4, 5)),
+        ((None, [0, 2, 1], [1, 0, 3]), (2, 3, 5)),
+        ((None, None, [1, 0, 3], [0, 2, 1]), (2, 3, 3)),
+        ((None, None, [[0, 1], [2, 3]], [[0], [1]]), (2, 3, 2, 2)),
+        (([0, 1, 1], None, [1, 0, 3]), (3, 3, 5)),
+        ((None, [0, 2, 1], None, [1, 0, 3]), (3, 2, 4)),
+        ((None, [0, 2]), (5,)),
+    ],
+)
+def test_any_axes_are_indexed_to_write(indices: tuple[list[int] | None, ...], rows: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    places = [None if index is None else torch.tensor(index) for index in indices]
+    x, values = torch.randn(2, 3, 4, 5), torch.randn(rows)
+    testkit.compare(_lower(lambda a, b: torch.ops.aten.index_put.default(a * 2, places, b), x, values))

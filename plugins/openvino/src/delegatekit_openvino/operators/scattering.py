@@ -93,21 +93,21 @@ def _index_put(b: ModelBuilder, call: Call) -> Value:
     x, found = tensor(b, call), indices_of(call)
     places, order, shape = places_of(b, x, found)
     front = transposed(b, x, order)
-    rows = [*shape, *(x.shape[axis] for axis in order[len(found) :])]
-    source = expanded(b, tensor(b, call, "values"), rows)
-    made = b.op("scatter_nd_update", front, places, source, reduction="sum" if call["accumulate"] else "none")
+    rest = [x.shape[axis] for axis in order[len(found) :]]
+    first = min(found)
+    # Values have the axes of the indices where the indexed axes are, if these are neighbors; else in front.
+    before = first if list(found) == list(range(first, first + len(found))) else 0
+    axes = [*range(before, before + len(shape)), *range(before), *range(before + len(shape), len(shape) + len(rest))]
+    source = expanded(b, tensor(b, call, "values"), [*rest[:before], *shape, *rest[before:]])
+    reduction = "sum" if call["accumulate"] else "none"
+    made = b.op("scatter_nd_update", front, places, transposed(b, source, axes), reduction=reduction)
     back = [order.index(axis) for axis in range(x.rank)]
     return transposed(b, b.declare(made, front.shape), back)
 
 
-def neighbors(call: Call) -> str | None:
-    """The indexed axes are neighbors, or the first ones."""
-    found = list(indices_of(call))
-    if not found or (found[0] != 0 and (len(found) > 1 or call["values"].rank > 1)):
-        return f"axes {found} are indexed"
-    if found != list(range(found[0], found[0] + len(found))):
-        return f"axes {found} are indexed"
-    return None
+def any_axes(call: Call) -> str | None:
+    """Some axes are indexed."""
+    return None if indices_of(call) else "no axes are indexed"
 
 
 _ALONG: Final = (has_axes("self"), has_axes("index"), known_sizes)
@@ -131,7 +131,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         _index_put,
         NUMBERS,
         integer_indices,
-        neighbors,
+        any_axes,
         passenger=True,
         special_values=order_of_writes,
     ),
