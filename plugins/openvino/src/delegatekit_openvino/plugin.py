@@ -27,6 +27,7 @@ def describe_backend() -> BackendDescription:
         device_compute_precision="bfloat16",
         supports_dynamic_shapes=True,
         device_dynamic_shapes=False,
+        owns_state=True,
         integrity_check=True,
     )
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from delegatekit_api import Call, Operand
+from torch.fx import Node
+
+from delegatekit_api import Call, Operand, ProgramView
 from delegatekit_toolkit.constraints import elements
 from delegatekit_toolkit.expressions import fixed_numbers
-from delegatekit_toolkit.narrowing import narrow_constants
+from delegatekit_toolkit.narrowing import narrow_constants, wide_number
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
 from delegatekit_toolkit.symbols import bounded_sizes
 
@@ -107,3 +109,15 @@ class OpenVINOPartitioner(TablePartitioner):
 
     def __init__(self, options: OpenVINOOptions) -> None:
         super().__init__(TABLE, leave_out=options.leave_out, whole_graph=options.whole_graph, backend="openvino")
+
+    def state_reason(self, program: ProgramView, buffer: Node) -> str | None:
+        """The reason why a buffer cannot be a variable of OpenVINO; None if it can."""
+        state = program.buffers[buffer]
+        kind, initial = str(state.initial.dtype).removeprefix("torch."), state.initial
+        if kind not in _TAKEN:
+            return f"it is {kind}: OpenVINO does not compute in it"
+        if not initial.dim() or not initial.numel():
+            return f"it has the shape {tuple(initial.shape)}: variables have axes and elements"
+        if (number := wide_number(initial)) is not None:
+            return f"it has the number {number}: OpenVINO has 32 bits"
+        return "its new value is that of another buffer" if state.updated in program.buffers else None

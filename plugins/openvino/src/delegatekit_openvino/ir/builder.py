@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
 
-from delegatekit_api import Call, LoweringError, Operand, ProgramView
+from delegatekit_api import Call, LoweringError, MutableState, Operand, ProgramView
 from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
 from delegatekit_toolkit.content import storage_key
+from delegatekit_toolkit.support import Row
 
 from ..blob.library import openvino
 from .sizes import Size, SizeWriter, is_fixed, size_of, sizes_of
@@ -60,6 +61,7 @@ class ModelBuilder(PartitionBuilder[Value]):
         self._library = openvino()
         self._parameters: list[Any] = []
         self._results: list[Any] = []
+        self._sinks: list[Any] = []
         self._names: set[str] = set()
         self._constants: Merging[Value] = Merging()
         #: The tensors that constants were made of: as long as they live, nothing else has their addresses.
@@ -67,6 +69,36 @@ class ModelBuilder(PartitionBuilder[Value]):
         self._sizes = SizeWriter(self.op, self.integers)
 
     # -- the walk over the program -------------------------------------------------------------------------------------
+
+    def build(self, table: Mapping[str, Row[Any]], *, skip: Callable[[Call], bool] = lambda call: False) -> None:
+        """As the base class; buffers that the delegate keeps are variables, read before and written after all else."""
+        kept = {}
+        for node, state in self.program.buffers.items():
+            kept[node] = self._variable(state)
+            self.define(self.program.operand(node), self._read(kept[node], state))
+        super().build(table, skip=skip)
+        for node, state in self.program.buffers.items():
+            value, dtype = self.value(self.program.operand(state.updated)), state.initial.dtype
+            value = self.cast(self.rounded(value) if dtype is torch.bfloat16 else value, kept_in(dtype))
+            # A copy, which OpenVINO takes for no other operation: a variable whose new value is an input or an output,
+            # or nearly, would have its memory, which is the caller's.
+            value = self.op("roll", value, self.integers([0]), self.integers([0]))
+            sink = self._library.op.assign(value.output.get_node(), kept[node])
+            self._named(sink, "assign")
+            self._sinks.append(sink)
+
+    def _variable(self, state: MutableState) -> Any:
+        library, info = self._library, self._library.op.util.VariableInfo()
+        info.data_shape = library.PartialShape(list(state.initial.shape))
+        info.data_type = self._type(kept_in(state.initial.dtype))
+        info.variable_id = state.name
+        return library.op.util.Variable(info)
+
+    def _read(self, variable: Any, state: MutableState) -> Value:
+        initial = state.initial.detach().to(kept_in(state.initial.dtype)).contiguous()
+        node = self._library.op.read_value(self._made_constant(initial).output, variable)
+        self._named(node, "read_value")
+        return self.cast(Value(node.output(0), _shape(node.output(0))), computed_in(state.initial.dtype))
 
     def make_input(self, operand: Operand) -> Value:
         """The model's next parameter, in the type that is computed with."""
@@ -117,7 +149,7 @@ class ModelBuilder(PartitionBuilder[Value]):
 
     def finish(self) -> Any:
         """OpenVINO's model."""
-        return self._library.Model(self._results, self._parameters, "delegate")
+        return self._library.Model(self._results, self._sinks, self._parameters, "delegate")
 
     # -- what lowering functions use -----------------------------------------------------------------------------------
 
@@ -276,6 +308,12 @@ class ModelBuilder(PartitionBuilder[Value]):
 def computed_in(dtype: torch.dtype) -> torch.dtype:
     """The type of the model's values for one of the program: processors without bfloat16 compute it in float32."""
     return torch.float32 if dtype is torch.bfloat16 else dtype
+
+
+def kept_in(dtype: torch.dtype) -> torch.dtype:
+    """The type of a variable for a buffer of the program: OpenVINO has no variables of int64, which it computes in 32
+    bits anyway."""
+    return torch.int32 if dtype is torch.int64 else computed_in(dtype)
 
 
 def _given(operand: Any) -> Any:

@@ -71,7 +71,9 @@ class OpenVINORuntime:
         if handle.request is not None and handle.counting is None:
             counting = handle.properties | {"PERF_COUNT": "YES"}
             handle.counting = _imported(handle.payload, handle.device, counting)
+        _copy_state(handle.request, handle.counting)
         self._run(handle, handle.counting, inputs, outputs)
+        _copy_state(handle.counting, handle.request)
         return [
             OperatorTime(item.exec_type or item.node_type, item.real_time.total_seconds(), item.node_name)
             for item in handle.counting.profiling_info
@@ -163,6 +165,15 @@ def _imported(payload: DelegatePayload, device: str, properties: dict[str, str])
                 found = f"{what} {place} is {kind} {shape}, in the program {spec.dtype} {spec.shape}"
                 raise FormatError(found, where=WHERE)
     return compiled.create_infer_request()
+
+
+def _copy_state(source: Any, target: Any) -> None:
+    """Give the variables of a request those of another one of the same model, if any is left."""
+    if source is None:
+        return
+    found = {state.name: state for state in source.query_state()}
+    for state in target.query_state():
+        state.state = found[state.name].state
 
 
 def _tensor(value: torch.Tensor) -> Any:
