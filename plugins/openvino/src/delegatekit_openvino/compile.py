@@ -21,6 +21,8 @@ from .support import TABLE
 
 #: One model at a time: names are counted in the process.
 _LOCK: Final = threading.Lock()
+#: The devices that take the precision; NPUs compute in float16.
+_PRECISE: Final = ("CPU", "GPU")
 _PRECISIONS: Final = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
@@ -40,19 +42,21 @@ def compile_partition(partition: PartitionProgram, options: OpenVINOOptions) -> 
         model = builder.finish()
         compiled = _compiled(model, options)
         blob = compiled.export_model().getvalue()
-    blob, names = renamed(blob, builder.names)
+    # Only what is exported for the CPU has a layout that is known here.
+    blob, names = renamed(blob, builder.names) if options.device == "CPU" else (blob, {})
     return PreprocessResult(
         blob,
         compile_specs=_specs(blob, options, _signature(partition.view)),
-        debug_handle_map=_handles(model, compiled, builder, names),
+        debug_handle_map=_handles(model, compiled, builder, names) if options.device == "CPU" else {},
     )
 
 
 def _compiled(model: Any, options: OpenVINOOptions) -> Any:
     properties = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1"}
+    if options.device in _PRECISE:
+        properties["INFERENCE_PRECISION_HINT"] = _PRECISIONS[options.precision]
     if options.device == "CPU":
         properties |= {
-            "INFERENCE_PRECISION_HINT": _PRECISIONS[options.precision],
             # Its products of bytes saturate on processors without VNNI, and round otherwise than the program says.
             "LP_TRANSFORMS_MODE": "NO",
             # Activations that meet compressed weights would be rounded to bytes.
