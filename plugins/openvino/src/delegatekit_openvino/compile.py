@@ -93,7 +93,7 @@ def _handles(
     """The debug handles of the nodes that OpenVINO executes: those of all that were fused into them."""
     places, found = _places(model, compiled), DebugHandles()
     for written, handles in builder.handles.mapping.items():
-        name = places.get(written, "")
+        name = places.get(str(written), "")
         name = made.get(name, name)
         # What OpenVINO adds for the processor counts the nodes of the process, too: these have no name in the blob.
         if name in builder.names or name in made.values():
