@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import delegatekit
 from delegatekit_conformance import testkit
 
 _N = torch.export.Dim("n", max=16)
@@ -32,3 +33,15 @@ def test_results_have_the_sizes_of_the_call(
     calls = [(torch.randn(*shape[:changing], size, *shape[changing + 1 :]),) for size in sizes]
     # The stock runtime leaves the outputs at their largest sizes.
     testkit.compare(lowered, *calls, tolerance=1e-5, engines=[testkit.ENGINE])
+
+
+def test_a_factor_that_is_a_size_is_no_number() -> None:
+    """It comes from the ratio of two sizes of an image."""
+    x, sizes = torch.randn(2, 2, 4, 6), ({2: torch.export.Dim("n", min=2, max=9)},)
+
+    class Model(torch.nn.Module):
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.interpolate(image, scale_factor=(3.0, 2.0), mode="nearest-exact")
+
+    program = delegatekit.lower(Model(), (x,), backends=["openvino"], dynamic_shapes=sizes)
+    torch.testing.assert_close(delegatekit.load(program.buffer)["forward"](x), Model()(x), rtol=0, atol=0)

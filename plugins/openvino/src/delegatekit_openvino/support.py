@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+import torch
 from torch.fx import Node
 
 from delegatekit_api import Call, Operand, ProgramView
@@ -63,14 +64,16 @@ def finite_numbers(call: Call) -> str | None:
     None is multiplied by infinity, or divided by 0: after a layer that would be made part of the weights, some of which
     are 0."""
     name = call.operator.removeprefix("aten.").partition(".")[0]
-    if name == "div" and call["other"] == 0:
+    other = call.get("other")
+    if name == "div" and isinstance(other, int | float) and other == 0:
         return "other = 0"
     if name not in _JOINED or not (name == "mul" or any(item.is_dynamic for item in (*call.tensors, *call.results))):
         return None
     for key in ("self", "other", "fill_value"):
         known = call.get(key)
         data = known.constant if isinstance(known, Operand) else known
-        if data is not None and (isinstance(data, int | float) or data.numel() == 1) and math.isinf(data):
+        is_one = isinstance(data, int | float) or (isinstance(data, torch.Tensor) and data.numel() == 1)
+        if is_one and math.isinf(data):
             return f"{key} is infinite"
     return None
 
