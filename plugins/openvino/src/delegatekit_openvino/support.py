@@ -72,8 +72,9 @@ def finite_numbers(call: Call) -> str | None:
     for key in ("self", "other", "fill_value"):
         known = call.get(key)
         data = known.constant if isinstance(known, Operand) else known
-        is_one = isinstance(data, int | float) or (isinstance(data, torch.Tensor) and data.numel() == 1)
-        if is_one and math.isinf(data):
+        if isinstance(data, torch.Tensor):
+            data = data.item() if data.numel() == 1 else None
+        if isinstance(data, int | float) and math.isinf(data):
             return f"{key} is infinite"
     return None
 
