@@ -71,12 +71,11 @@ FOREIGN: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tenso
     "wav2vec 2": (
         lambda: _hidden(
             "Wav2Vec2",
-            conv_dim=(16, 16, 16),
-            conv_stride=(5, 2, 2),
-            conv_kernel=(10, 3, 3),
-            num_feat_extract_layers=3,
-            num_conv_pos_embeddings=16,
-            num_conv_pos_embedding_groups=4,
+            num_feat_extract_layers=2,
+            num_conv_pos_embedding_groups=2,
+            num_conv_pos_embeddings=8,
+            **dict.fromkeys(("conv_kernel", "conv_stride"), (10, 4)),
+            conv_dim=(16, 16),
             **_LAYERS,
         ),
         lambda: (torch.randn(1, 800),),
