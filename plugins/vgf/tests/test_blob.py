@@ -16,7 +16,7 @@ from delegatekit_toolkit.tosa.example import small_network
 from delegatekit_vgf.blob.container import unpack
 from delegatekit_vgf.blob.operators import operators
 from delegatekit_vgf.blob.spirv import read_graph
-from delegatekit_vgf.compiler import convert
+from delegatekit_vgf.compiler import convert, converter
 from delegatekit_vgf.runtime import VgfRuntime
 
 
@@ -169,12 +169,14 @@ def test_a_destroyed_delegate_says_so(lowered: testkit.Lowered) -> None:
         runtime.execute(handle, [torch.ones(1, 3, 8, 8)], [torch.ones(1, 4)])
 
 
-def test_a_file_of_stocks_compiler_runs() -> None:
+def test_a_file_of_stocks_compiler_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same container, and a graph that computes the same numbers."""
     pytest.importorskip("executorch.backends.arm.vgf", reason="stock's compiler is not installed")
     from executorch.backends.arm.vgf import VgfCompileSpec, VgfPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
+    # It looks for the program on PATH, which tests need not have.
+    monkeypatch.setenv("MODEL_CONVERTER_PATH", str(converter.program()))
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
     x = torch.randn(2, 8)

@@ -34,12 +34,12 @@ def converter_version() -> str:
         return "unknown"
 
 
-def convert(program: bytes, flags: Sequence[str] = ()) -> bytes:
+def convert(graph: bytes, flags: Sequence[str] = ()) -> bytes:
     """The VGF file of a TOSA file. Raises PluginError without the converter, LoweringError if it refuses or ends."""
     with scratch() as folder:
         source, made = folder / "program.tosa", folder / "program.vgf"
-        source.write_bytes(program)
-        command = [str(_program()), *flags, "-i", str(source), "-o", str(made)]
+        source.write_bytes(graph)
+        command = [str(program()), *flags, "-i", str(source), "-o", str(made)]
         try:
             done = subprocess.run(
                 command, capture_output=True, timeout=_PATIENCE, stdin=subprocess.DEVNULL, check=False
@@ -55,7 +55,8 @@ def convert(program: bytes, flags: Sequence[str] = ()) -> bytes:
         return made.read_bytes()
 
 
-def _program() -> Path:
+def program() -> Path:
+    """The path of the converter. Raises PluginError if it is not installed."""
     spec = find_spec("model_converter")
     if spec is None or spec.origin is None:
         raise PluginError(availability().reason, where="backend vgf")
