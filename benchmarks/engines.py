@@ -6,6 +6,7 @@ file, `start` does what loading needs first (imports, threads) and is not counte
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -138,6 +139,22 @@ class Whole(Ours):
     options = MappingProxyType({"block_bytes": 0})
 
 
+class Auto(_ExecuTorch):
+    """DelegateKit's file as `-b auto` makes it: of XNNPACK and OpenVINO, what ExecuTorch's runtime is quickest with."""
+
+    name = "auto"
+
+    def build(self, case: ModelCase, path: Path, *, int8: bool) -> None:
+        """Tune, and lower as it says."""
+        import delegatekit
+
+        if int8:
+            raise NotImplementedError("the two have schemes of their own")
+        program = _exported(case)
+        found = delegatekit.tune(program, backends=["xnnpack", "openvino"])
+        delegatekit.lower(program, **delegatekit.placement(program, measurements=found)).save(path)
+
+
 class Stock(_ExecuTorch):
     """ExecuTorch's own XNNPACK lowering, and its quantizer."""
 
@@ -246,6 +263,8 @@ class OpenVino:
         """The same file. OpenVINO quantizes no activations call by call here."""
         if int8 and case.name in TRANSFORMERS:
             raise NotImplementedError("ONNX's dynamic quantization is for ONNX Runtime")
+        if not path.exists():
+            OnnxRuntime().build(case, path, int8=int8)
 
     def start(self, threads: int) -> None:
         """Remember the threads: they are a property of the compiled model."""
@@ -273,8 +292,15 @@ class OpenVino:
 
 
 ENGINES: dict[str, Engine] = {
-    engine.name: engine for engine in (Ours(), Whole(), Stock(), Eager(), Compiled(), OnnxRuntime(), OpenVino())
+    engine.name: engine for engine in (Ours(), Whole(), Auto(), Stock(), Eager(), Compiled(), OnnxRuntime(), OpenVino())
 }
+
+
+def openvino_library() -> dict[str, str]:
+    """The variable that ExecuTorch's OpenVINO delegate finds its library by, where there is one."""
+    found = importlib.util.find_spec("openvino")
+    libraries = sorted(Path(found.origin).parent.glob("libs/libopenvino_c.so*")) if found and found.origin else []
+    return {"OPENVINO_LIB_PATH": str(libraries[0])} if libraries else {}
 
 
 @dataclass(frozen=True)

@@ -28,25 +28,27 @@ import sys
 import tempfile
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
-from engines import ENGINES, Files, Tensors
+from engines import ENGINES, Files, Tensors, openvino_library
 
 from delegatekit import pte
 from delegatekit_conformance.models import MODELS, build_model
 
 INT8_MODELS = ("efficientnet-lite0", "mobilenet-v2", "resnet-50", "minilm", "vit-base")
-_NEEDS = {"onnxruntime": "onnxruntime", "openvino": "openvino"}
+_NEEDS = {"onnxruntime": "onnxruntime", "openvino": "openvino", "auto": "delegatekit_openvino"}
 
 Key = TypeVar("Key")
 
 #: Engine -> what was measured, by name.
-Figures: TypeAlias = dict[str, dict[str, float]]
+Figures: TypeAlias = dict[str, dict[str, Any]]
 
 
 def main() -> None:
@@ -117,8 +119,12 @@ def _run(step: str, name: str, folder: str, engines: Sequence[str], arguments: a
     command = [sys.executable, __file__, "--step", step, name, folder, "--rounds", str(arguments.rounds)]
     command += ["--threads", str(threads), *(["--int8"] if arguments.int8 else []), "--engines", *engines]
     # OpenMP's threads wait by spinning otherwise, and count as CPU time.
-    settings = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
-    done = subprocess.run(command, check=False, env=os.environ | settings, capture_output=True, text=True)
+    settings = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE", **openvino_library()}
+    # Nobody can tell ExecuTorch's OpenVINO delegate how many threads to use: it takes all cores that it sees.
+    cores = sorted(os.sched_getaffinity(0))[-threads:]
+    pinned = partial(os.sched_setaffinity, 0, cores)
+    settings = os.environ | settings
+    done = subprocess.run(command, check=False, env=settings, capture_output=True, text=True, preexec_fn=pinned)
     if done.returncode:
         raise SystemExit(f"{step} {name} failed:\n{done.stderr[-3000:]}")
     return json.loads((Path(folder) / "result.json").read_text())
@@ -148,6 +154,10 @@ def _time(name: str, files: Files, arguments: argparse.Namespace) -> Figures:
     with torch.no_grad():
         expected = (case.module(*case.inputs),)
     figures: Figures = {engine: {"sqnr": _sqnr(call(), expected)} for engine, call in calls.items()}
+    if "auto" in figures:
+        (plan,) = pte.read(files.of(ENGINES["auto"])).program.execution_plan
+        delegates = Counter(delegate.id.removesuffix("Backend") for delegate in plan.delegates)
+        figures["auto"]["took"] = ", ".join(f"{count} {backend}" for backend, count in delegates.items()) or "nothing"
     clock = time.process_time if threads == 1 else time.perf_counter
     for engine, values in interleaved(calls, arguments.rounds, clock).items():
         figures[engine]["ms"] = 1e3 * statistics.median(values)
@@ -208,18 +218,24 @@ def latency_title(threads: int) -> str:
 
 
 def latency_table(models: Mapping[str, Figures], engines: Sequence[str]) -> str:
-    """Ours in ms, and in relation to each of the others; the noise against eager of every engine."""
-    others = [engine for engine in engines if engine != "ours"]
-    header = ["model", "ours ms", *(f"ours / {engine}" for engine in others), "ours / best other", "SQNR dB: ours"]
-    header += [engine for engine in others if engine not in ("eager", "compile")]
+    """Ours in ms, in relation to each of the others; auto to the best of all; every engine's noise against eager."""
+    others = [engine for engine in engines if engine not in ("ours", "auto")]
+    auto = ["auto"] if "auto" in engines else []
+    judged = [*auto, *(engine for engine in others if engine not in ("eager", "compile"))]
+    header = ["model", "ours ms", *(f"ours / {engine}" for engine in others), "ours / best other"]
+    header += [*(["auto / best", "delegates of auto"] if auto else []), "SQNR dB: ours", *judged]
     rows = []
     for name, figures in models.items():
         ours = figures.get("ours", {}).get("ms", math.nan)
         ratios = {engine: ours / figures[engine]["ms"] for engine in others if engine in figures}
         cells = [name, f"{ours:.1f}", *(_cell(ratios.get(engine), "{:.2f}") for engine in others)]
         cells.append(_cell(max(ratios.values(), default=None), "{:.2f}"))
+        if auto:
+            best = min(found["ms"] for found in figures.values())
+            found = figures.get("auto", {})
+            cells += [_cell(found["ms"] / best if found else None, "{:.2f}"), found.get("took", "-")]
         noise = {engine: found["sqnr"] for engine, found in figures.items()}
-        cells += [_cell(noise.get(engine), "{:.0f}") for engine in ("ours", *header[len(others) + 4 :])]
+        cells += [_cell(noise.get(engine), "{:.0f}") for engine in ("ours", *judged)]
         rows.append(cells)
     return markdown_table(header, rows)
 

@@ -35,6 +35,25 @@ def test_ratios_are_ours_to_theirs(runtime: ModuleType) -> None:
     assert row == "| net | 10.0 | 0.50 | 1.25 | - | 1.25 | 120 | 121 | - |"
 
 
+def test_auto_is_compared_with_the_best_of_all(runtime: ModuleType) -> None:
+    figures = {
+        "ours": {"ms": 10.0, "sqnr": 120.0},
+        "auto": {"ms": 8.4, "sqnr": 118.0, "took": "1 Xnnpack"},
+        "openvino": {"ms": 8.0, "sqnr": 119.0},
+    }
+    header, _, row = runtime.latency_table({"net": figures}, ["ours", "auto", "openvino"]).splitlines()
+    assert header.split(" | ")[2:] == [
+        "ours / openvino",
+        "ours / best other",
+        "auto / best",
+        "delegates of auto",
+        "SQNR dB: ours",
+        "auto",
+        "openvino |",
+    ]
+    assert row == "| net | 10.0 | 1.25 | 1.25 | 1.05 | 1 Xnnpack | 120 | 118 | 119 |"
+
+
 def test_memory_is_listed_for_engines_with_files(runtime: ModuleType) -> None:
     figures = {
         "ours": {"file": 1.0, "planned": 0.5, "process": 3.0},
