@@ -56,6 +56,22 @@ def test_both_engines_run_delegates_whose_weights_are_outside(eager: torch.Tenso
     torch.testing.assert_close(stock, eager, rtol=1e-5, atol=1e-4)
 
 
+def test_the_report_counts_data_that_is_tied_once(tmp_path: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lookup, self.head = nn.Embedding(64, 256), nn.Linear(256, 64, bias=False)
+            self.head.weight = self.lookup.weight
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.head(self.lookup(tokens))
+
+    program = dk.lower(Tied().eval(), (torch.tensor([3, 1]),), backends=["xnnpack"], external=True)
+    data, _ = program.save(tmp_path / "tied.pte")
+    (told,) = dk.report(program).data_files.values()
+    assert 64 * 256 * 4 == told < data.stat().st_size < 2 * told
+
+
 def test_the_predicate_sees_the_data_of_backends_and_chooses_among_it(eager: torch.Tensor, tmp_path: Path) -> None:
     seen: dict[str, int] = {}
 

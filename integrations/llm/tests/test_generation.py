@@ -194,6 +194,44 @@ def test_bits_of_the_embedding_are_told(cli: Any, folder: Path) -> None:
     assert "no rule for embedding" not in told
 
 
+def test_what_stays_in_float_and_what_changes_nothing_is_told(cli: Any, folder: Path) -> None:
+    lowering = ("lower-llm", str(folder), "-b", "xnnpack", "--context", "16", "--scheme", "int8-dynamic-int4")
+    told = cli(*lowering, "--dequantize").out
+    assert "its weights are float numbers already: there is nothing to dequantize" in told
+    assert re.search(r"\n  \d+ in float, from \S+ on: scheme int8-dynamic-int4 has no rule for bmm\n", told)
+
+
+def test_bits_that_there_are_not_are_refused_before_the_weights_are_read(
+    cli: Any, folder: Path, tmp_path: Path
+) -> None:
+    bare = shutil.copytree(folder, tmp_path / "bare", ignore=shutil.ignore_patterns("*.safetensors"))
+    lowering = ("lower-llm", str(bare), "-b", "xnnpack")
+    assert "embeddings of 3 bits are not made" in cli(*lowering, "--embedding-bits", "3", code=2).err
+    assert "caches of 4 bits are not made" in cli(*lowering, "--cache-bits", "4", code=2).err
+
+
+def test_tokens_that_the_tokenizer_has_not_are_told(file: Path, tmp_path: Path) -> None:
+    small = json.loads(file.with_name("tokenizer.json").read_text("utf-8"))
+    tokens = Generator(file).vocabulary
+    generated: list[Generation] = []
+    Generator(file).generate(PROMPT, tokens=12, told=generated.append)
+    assert generated[0].unknown == 0 and "tokenizer" not in str(generated[0])
+    words = small["model"]["vocab"]
+    least = min(generated[0].tokens)
+    small["model"]["vocab"] = {word: number for word, number in words.items() if number < least or len(word) == 1}
+    kept = small["model"]["vocab"].values()
+    small["model"]["merges"] = []
+    place = tmp_path / "tokenizer.json"
+    place.write_text(json.dumps(small), "utf-8")
+    assert Vocabulary(place).size == max(kept) + 1 <= tokens.size
+    prompt = tokens.encode(PROMPT)
+    Generator(file, place).generate(prompt, tokens=12, told=generated.append)
+    assert generated[1].tokens == generated[0].tokens
+    missing = sum(token > max(kept) for token in generated[0].tokens)
+    assert generated[1].unknown == missing > 0
+    assert str(generated[1]).endswith(f"; {missing} of the tokens are not in the tokenizer")
+
+
 def test_the_six_lines_of_the_page_generate(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
