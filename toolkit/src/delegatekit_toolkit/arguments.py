@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from delegatekit_api import Call, Operand
+
+if TYPE_CHECKING:
+    import torch
 
 
 def axis_of(dim: int, rank: int) -> int:
@@ -89,6 +90,8 @@ def shares_of(call: Call) -> torch.Tensor:
     tensor([[[0.2500, 0.2500],
              [0.2500, 0.2500]]])
     """
+    import torch  # schemes are listed without it
+
     axes = _pooled_axes(call)
     settings = [call[name] for name in ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")]
     more = [call["divisor_override"]] if call.has("divisor_override") else []
