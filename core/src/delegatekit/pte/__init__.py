@@ -12,8 +12,8 @@ from .own import OWN_KEYS
 from .ptd_reader import PtdFile, StoredData, read_ptd
 from .ptd_schema import PTD_IDENTIFIER, TensorLayout
 from .ptd_writer import ptd_to_bytes, write_ptd
-from .reader import PteFile, naming, read
-from .segments import SEGMENT_ALIGNMENT, Data, contents, data_size, round_up
+from .reader import Header, PteFile, naming, read
+from .segments import SEGMENT_ALIGNMENT, Data, data_size, round_up
 from .validation import validate
 from .writer import to_bytes, write, write_to
 
@@ -25,6 +25,7 @@ __all__ = [
     "SEGMENT_ALIGNMENT",
     "Data",
     "Datum",
+    "Header",
     "PtdFile",
     "PtdImage",
     "PteFile",
@@ -34,7 +35,6 @@ __all__ = [
     "bundled_program",
     "calls",
     "content_key",
-    "contents",
     "data_size",
     "is_bundle",
     "naming",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from delegatekit_api import NamedData
 
 from . import ptd_schema, schema
-from .segments import Data
+from .segments import Data, contents
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,11 @@ class PtdImage:
     """The content of a .ptd file. A key may be repeated with the same data and layout."""
 
     data: tuple[Datum, ...] = ()
+
+    @cached_property
+    def contents(self) -> list[Hashable]:
+        """A key for each entry, equal where the bytes are equal: these are in the file once."""
+        return contents([datum.data for datum in self.data])
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from delegatekit_toolkit.flatbuffer import serialize
 from ..files import write_files
 from . import ptd_schema
 from .image import Datum, PtdImage
-from .segments import SEGMENT_ALIGNMENT, Segments, contents, data_size, round_up
+from .segments import SEGMENT_ALIGNMENT, Segments, data_size, round_up
 
 #: The header: magic, length, flatbuffer offset and size, segment base, segment data size.
 PTD_HEADER = struct.Struct("<4sIQQQQ")
@@ -55,15 +55,14 @@ def write_ptd_to(image: PtdImage, file: BinaryIO) -> None:
 
 
 def _lay_out(image: PtdImage) -> tuple[ptd_schema.FlatTensor, Segments]:
-    keys = contents([datum.data for datum in image.data])
     alignments: dict[Hashable, int] = {}
-    for datum, content in zip(image.data, keys, strict=True):
+    for datum, content in zip(image.data, image.contents, strict=True):
         _check(datum)
         alignments[content] = max(datum.alignment, alignments.get(content, 1))
     segments = Segments()
     numbers: dict[Hashable, int] = {}
     named: dict[str, tuple[Hashable, ptd_schema.NamedData]] = {}
-    for datum, content in zip(image.data, keys, strict=True):
+    for datum, content in zip(image.data, image.contents, strict=True):
         if content not in numbers:
             numbers[content] = segments.add([(0, datum.data)], data_size(datum.data), alignments[content])
         table = ptd_schema.NamedData(datum.key, numbers[content], datum.layout)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -64,30 +64,24 @@ def to_bytes(image: PteImage) -> bytes:
 
 def write_to(image: PteImage, file: BinaryIO) -> None:
     """Write the bytes of the .pte, front to back."""
-    layout = _lay_out(image)
-    flatbuffer = serialize(layout.program, schema.PTE_IDENTIFIER)
+    program, segments = _lay_out(image)
+    flatbuffer = serialize(program, schema.PTE_IDENTIFIER)
     program_size = len(flatbuffer) + HEADER.size
     base = round_up(program_size, SEGMENT_ALIGNMENT)
     # The header goes between the root offset and the data that it counts from the start of the file.
     (root,) = struct.unpack_from("<I", flatbuffer)
     file.write(struct.pack("<I", root + HEADER.size) + flatbuffer[4:8])
-    file.write(HEADER.pack(HEADER_MAGIC, HEADER.size, program_size, base, layout.segments.size))
+    file.write(HEADER.pack(HEADER_MAGIC, HEADER.size, program_size, base, segments.size))
     file.write(memoryview(flatbuffer)[8:])
-    layout.segments.write(file, program_size, base)
+    segments.write(file, program_size, base)
 
 
 def tables(image: PteImage) -> schema.Program:
     """The tables of the .pte, as a reader finds them."""
-    return _lay_out(image).program
+    return _lay_out(image)[0]
 
 
-@dataclass(frozen=True)
-class _Layout:
-    program: schema.Program
-    segments: Segments
-
-
-def _lay_out(image: PteImage) -> _Layout:
+def _lay_out(image: PteImage) -> tuple[schema.Program, Segments]:
     segments = Segments()
     constants, constant_numbers = _subsegment(image.constants, segments, contents(image.constants))
     states, state_numbers = None, [0] * len(image.mutable_state)
@@ -106,7 +100,7 @@ def _lay_out(image: PteImage) -> _Layout:
         mutable_data_segments=[states] if states is not None else [],
         named_data=named,
     )
-    return _Layout(program, segments)
+    return program, segments
 
 
 def _subsegment(

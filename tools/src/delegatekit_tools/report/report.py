@@ -10,7 +10,7 @@ from delegatekit.emit import Emitted
 from delegatekit.lowering import ONLY_TOGETHER, Delegate, Replacement, Shares, is_work, shares_of
 from delegatekit.partition import PartitionPlan
 from delegatekit.pipeline import LoweredProgram
-from delegatekit.pte import OWN_KEYS, Data, contents, data_size, schema
+from delegatekit.pte import OWN_KEYS, PtdImage, data_size, schema
 from delegatekit_api.devices import Estimate
 from delegatekit_api.nodes import is_dynamic
 from delegatekit_toolkit.number_text import human_size
@@ -159,7 +159,7 @@ def report(program: LoweredProgram) -> Report:
         count = shares_of({name: program.partitioned[name]}).total.operators
         reports.append(MethodReport(name, delegates, _kernel_calls(plan, delegates), arena_size, arenas, count))
     named = {data.key: data_size(data.data) for data in image.named_data if data.key not in OWN_KEYS}
-    data_files = {name: _size([datum.data for datum in content.data]) for name, content in image.data_files.items()}
+    data_files = {name: _size(content) for name, content in image.data_files.items()}
     constants = sum(map(data_size, image.constants))
     busy = {delegate.backend for found in reports for delegate in found.delegates}
     plans = [plan for method in methods.values() for plan in _plans(method.plan)]
@@ -176,9 +176,10 @@ def report(program: LoweredProgram) -> Report:
     )
 
 
-def _size(items: Sequence[Data]) -> int:
+def _size(image: PtdImage) -> int:
     """Bytes of what a data file keeps: what has equal bytes, as tied weights, once."""
-    return sum(map(data_size, dict(zip(contents(items), items, strict=True)).values()))
+    kept = dict(zip(image.contents, image.data, strict=True))
+    return sum(data_size(datum.data) for datum in kept.values())
 
 
 def _plans(plan: PartitionPlan) -> Iterator[PartitionPlan]:
