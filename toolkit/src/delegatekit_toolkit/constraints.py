@@ -320,6 +320,25 @@ def padding_outwards() -> Constraint:
     return _documented(check, "Padding is not negative.")
 
 
+def matrix_weight() -> Constraint:
+    """The weight of a linear layer is a matrix, its bias a vector, if it has one.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> linear = torch.nn.functional.linear
+    >>> matrix_weight()(call_of(lambda x: linear(x, torch.ones(4)), torch.ones(2, 4)))
+    'a weight of rank 1'
+    """
+
+    def check(call: Call) -> str | None:
+        weight, bias = call["weight"], call["bias"]
+        if weight.rank != 2:
+            return f"a weight of rank {weight.rank}"
+        return None if bias is None or bias.rank == 1 else f"a bias of rank {bias.rank}"
+
+    return _documented(check, "The weight is a matrix, the bias a vector.")
+
+
 def nearest_pixels() -> Constraint:
     """Nearest-neighbor upsampling from static sizes selects the exact pixels.
 

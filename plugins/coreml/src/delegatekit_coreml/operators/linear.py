@@ -7,7 +7,7 @@ from typing import Final
 
 from delegatekit_api import Call
 from delegatekit_toolkit.composed import along
-from delegatekit_toolkit.constraints import types_of
+from delegatekit_toolkit.constraints import matrix_weight, types_of
 from delegatekit_toolkit.expressions import is_fixed, sizes_of
 from delegatekit_toolkit.support import Row, row
 
@@ -22,14 +22,6 @@ from .program import Lower, ProgramBuilder
 _LINEAR_RANKS: Final = (1, 2, 3)
 #: What hides a score: softmax makes 0 of it, and a sum with a score stays within the type.
 _HIDDEN: Final = {DataType.FLOAT16: -3e4, DataType.FLOAT32: -1e30}
-
-
-def matrix_weight(call: Call) -> str | None:
-    """The weight is a matrix, the bias a vector."""
-    weight, bias = call["weight"], call["bias"]
-    if weight.rank != 2:
-        return f"a weight of rank {weight.rank}"
-    return None if bias is None or bias.rank == 1 else f"a bias of rank {bias.rank}"
 
 
 def _matmul(b: ProgramBuilder, x: Var, y: Var, *, transpose_y: bool = False) -> Var:
@@ -146,7 +138,7 @@ def _may_hide_rows(call: Call) -> bool:
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("linear.default", _linear, REAL, matrix_weight, keep=True),
+    row("linear.default", _linear, REAL, matrix_weight(), keep=True),
     row("mm.default", _product("mat2"), REAL),
     row("bmm.default", _product("mat2"), REAL),
     row("addmm.default", _addmm, REAL),

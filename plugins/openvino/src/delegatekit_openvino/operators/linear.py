@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.constraints import types_of
+from delegatekit_toolkit.constraints import matrix_weight, types_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, ModelBuilder, Value
@@ -28,14 +28,6 @@ def matrix_product(b: ModelBuilder, x: Value, other: Operand) -> Value:
     if known is None or known.dim() != 2:
         return product(b, x, b.value(other))
     return product(b, x, b.constant(known.t()), transpose_y=True)
-
-
-def matrix_weight(call: Call) -> str | None:
-    """The weight is a matrix, the bias a vector."""
-    weight, bias = call["weight"], call["bias"]
-    if weight.rank != 2:
-        return f"a weight of rank {weight.rank}"
-    return None if bias is None or bias.rank == 1 else f"a bias of rank {bias.rank}"
 
 
 def _linear(b: ModelBuilder, call: Call) -> Value:
@@ -89,7 +81,7 @@ def _attention(b: ModelBuilder, call: Call) -> Value:
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("linear.default", _linear, REAL, matrix_weight, keep=True),
+    row("linear.default", _linear, REAL, matrix_weight(), keep=True),
     row("mm.default bmm.default", _product("mat2"), REAL),
     row("addmm.default", _addmm("mat1", "mat2"), REAL),
     row("baddbmm.default", _addmm("batch1", "batch2"), REAL, keep=True),

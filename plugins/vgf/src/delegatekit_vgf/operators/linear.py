@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from delegatekit_api import Call
-from delegatekit_toolkit.constraints import types_of
+from delegatekit_toolkit.constraints import matrix_weight, types_of
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.tosa import Matmul
@@ -77,16 +77,8 @@ def _attention(b: VgfBuilder, call: Call) -> Value:
     return product(b, softmax(b, scores, len(scores.order) - 1), value)
 
 
-def matrix_weight(call: Call) -> str | None:
-    """The weight is a matrix, the bias a vector."""
-    weight, bias = call["weight"], call["bias"]
-    if weight.rank != 2:
-        return f"a weight of rank {weight.rank}"
-    return None if bias is None or bias.rank == 1 else f"a bias of rank {bias.rank}"
-
-
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("linear.default", _linear, REAL, matrix_weight, keep=True),
+    row("linear.default", _linear, REAL, matrix_weight(), keep=True),
     row("mm.default bmm.default", _product("mat2"), REAL),
     row("addmm.default", _addmm("mat1", "mat2"), REAL),
     row("baddbmm.default", _addmm("batch1", "batch2"), REAL, keep=True),

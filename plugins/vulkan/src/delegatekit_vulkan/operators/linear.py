@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.constraints import matrix_weight
 from delegatekit_toolkit.quantized import known_data
 from delegatekit_toolkit.sizes import Size, largest
 from delegatekit_toolkit.support import Row, row
@@ -20,14 +21,6 @@ from .program import Lower, ProgramBuilder
 
 #: Axes of the rows that the runtime's linear layer is used with.
 _LINEAR_RANKS: Final = (2, 3)
-
-
-def matrix_weight(call: Call) -> str | None:
-    """The weight is a matrix, the bias a vector."""
-    weight, bias = call["weight"], call["bias"]
-    if weight.rank != 2:
-        return f"a weight of rank {weight.rank}"
-    return None if bias is None or bias.rank == 1 else f"a bias of rank {bias.rank}"
 
 
 def few_terms(call: Call) -> str | None:
@@ -110,7 +103,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         "linear.default",
         _linear,
         FLOATS,
-        matrix_weight,
+        matrix_weight(),
         few_terms,
         few_changing("input", _flattened, "it has not 2 or 3 axes or the weight is computed"),
         keep=True,

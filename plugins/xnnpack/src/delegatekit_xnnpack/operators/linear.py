@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.constraints import matrix_weight
 from delegatekit_toolkit.layout import identity, inverse, moves_elements
 from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.symbols import shape_of
@@ -43,14 +44,6 @@ def _row_by_row(b: ProgramBuilder, call: Call, rows: Operand, product: Callable[
     if axes is None or len(axes) == len(parts_of(axes)):
         return product(b.tensor(rows))
     return Joined(product(b.reshape(joined.parts, parts_of(axes))), tuple(map(len, axes)))
-
-
-def matrix_weight(call: Call) -> str | None:
-    """The weight is a matrix (and the bias a vector)."""
-    weight, bias = call["weight"], call["bias"]
-    if weight.rank != 2:
-        return f"a weight of rank {weight.rank}"
-    return None if bias is None or bias.rank == 1 else f"a bias of rank {bias.rank}"
 
 
 def _linear(b: ProgramBuilder, call: Call) -> Tensor | Joined:
@@ -145,7 +138,7 @@ def _addmm(b: ProgramBuilder, call: Call) -> Tensor | Joined:
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("linear.default", _linear, matrix_weight, keep=True, float16=short_rows),
+    row("linear.default", _linear, matrix_weight(), keep=True, float16=short_rows),
     row("mm.default bmm.default", _matmul, float16=short_rows),
     row("matmul.default", _matmul, matrix_operands, keep=True, float16=short_rows),
     row("addmm.default", _addmm, unscaled, float16=short_rows),
