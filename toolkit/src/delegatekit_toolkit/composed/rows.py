@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, Final
 
 from delegatekit_api import Call
 
-from ..constraints import dtypes, no_nan
+from ..constraints import dtypes, no_nan, types_of
 from ..narrowing import narrow_product, narrowed, numbers_fit
 from ..support import Constraint, Row, row
-from . import angles, arithmetic, functions, number
+from . import activations, along, angles, arithmetic, functions, number
+from .activations import rising_softplus
+from .along import enough_elements
 from .arithmetic import COMPARISONS, exact_division
 from .number import Number
 
@@ -97,4 +100,54 @@ def elementwise_rows(
         row("logical_not.default", composed(arithmetic.logical_not), any_type),
         row("bitwise_not.default", composed(arithmetic.bitwise_not), whole),
         row("where.self", composed(number.where, "condition self other"), any_type),
+    )
+
+
+def function_rows(
+    composed: Callable[..., Any],
+    any_type: Constraint,
+    numbers: Constraint,
+    real: Constraint,
+    *,
+    floats: tuple[str, ...],
+    special_values: str | Callable[[Call], str] = "",
+) -> tuple[Row[Any], ...]:
+    """The rows of functions, powers and activations of which devices that compute in floats differ in the types alone.
+
+    The constraints and `composed` are as those of `elementwise_rows`, `real` is that of operators for floating-point
+    numbers, whose types are `floats`. `special_values` says what becomes of NaN and of extreme numbers in functions.
+    """
+    told: dict[str, Any] = {"special_values": special_values}
+    classified = types_of("self", *floats)
+    softplus = composed(activations.softplus, arguments="beta threshold")
+    return (
+        *(row(f"{make.__name__}.default", composed(make), any_type, **told) for make in FUNCTIONS),
+        row("abs.default", composed(abs), numbers),
+        row("neg.default", composed(operator.neg), numbers),
+        row("ceil.default", composed(number.ceil), real),
+        row("floor.default", composed(number.floor), real),
+        row("round.default", composed(number.round_), real),
+        row("trunc.default", composed(number.trunc), real),
+        row("erfc.default", composed(functions.erfc), real, **told),
+        row("pow.Tensor_Tensor pow.Scalar", composed(functions.pow_, "self exponent"), real, **told),
+        row("hypot.default", composed(functions.hypot, _TWO), real, keep=True, **told),
+        row("atan2.default", composed(angles.atan2, _TWO), real, **told),
+        row("isnan.default", composed(number.isnan), classified),
+        row("isinf.default", composed(number.isinf), classified),
+        row("copysign.Tensor copysign.Scalar", composed(arithmetic.copysign, _TWO), real),
+        row("silu.default", composed(activations.silu), real, keep=True, **told),
+        row("mish.default", composed(activations.mish), real, keep=True, **told),
+        row("softplus.default", softplus, real, rising_softplus, keep=True, **told),
+        row("hardshrink.default", composed(activations.hardshrink, arguments="lambd"), real, numbers_fit, keep=True),
+    )
+
+
+def variance_rows(composed: Callable[..., Any], real: Constraint, *, static_only: bool = False) -> tuple[Row[Any], ...]:
+    """The rows of variances and standard deviations along axes; `static_only` if sizes must not change."""
+    taken = "dim correction keepdim"
+    more: dict[str, Any] = {"static_only": static_only}
+    return (
+        row("var.correction", composed(along.var, arguments=taken), real, enough_elements, **more),
+        row("std.correction", composed(along.std, arguments=taken), real, enough_elements, keep=True, **more),
+        row("var_mean.correction", composed(along.var_mean, arguments=taken), real, enough_elements, keep=True, **more),
     )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Final
 
 from delegatekit_api import Call
-from delegatekit_toolkit.composed import activations, along, angles, arithmetic, functions, number
-from delegatekit_toolkit.composed.activations import rising_softplus
+from delegatekit_toolkit.composed import activations, along, arithmetic, functions, number
 from delegatekit_toolkit.composed.functions import powers_of_integers
-from delegatekit_toolkit.composed.rows import FUNCTIONS
+from delegatekit_toolkit.composed.rows import function_rows
 from delegatekit_toolkit.constraints import dtypes, types_of
 from delegatekit_toolkit.narrowing import narrow_product, numbers_fit
 from delegatekit_toolkit.support import Row, row
@@ -37,16 +35,9 @@ _TWO: Final = "self other"
 _FLOATING: Final = types_of("self", *FLOATS)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    *(row(f"{make.__name__}.default", composed(make), ANY, special_values=lost_nan) for make in FUNCTIONS),
-    row("abs.default", composed(abs), NUMBERS),
-    row("neg.default", composed(operator.neg), NUMBERS),
+    *function_rows(composed, ANY, NUMBERS, REAL, floats=FLOATS, special_values=lost_nan),
     row("sign.default", composed(number.sign), NUMBERS, special_values=lost_nan),
     row("relu.default", composed(activations.relu), NUMBERS, special_values=lost_nan),
-    row("ceil.default", composed(number.ceil), REAL),
-    row("floor.default", composed(number.floor), REAL),
-    row("round.default", composed(number.round_), REAL),
-    row("trunc.default", composed(number.trunc), REAL),
-    row("erfc.default", composed(functions.erfc), REAL, special_values=lost_nan),
     row(
         "pow.Tensor_Scalar",
         composed(functions.power, "self exponent"),
@@ -54,29 +45,12 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         powers_of_integers,
         narrow_product,
     ),
-    row("pow.Tensor_Tensor pow.Scalar", composed(functions.pow_, "self exponent"), REAL, special_values=lost_nan),
-    row("hypot.default", composed(functions.hypot, _TWO), REAL, keep=True, special_values=lost_nan),
-    row("isnan.default", composed(number.isnan), _FLOATING),
-    row("isinf.default", composed(number.isinf), _FLOATING),
     row("fmax.default", composed(arithmetic.fmax, _TWO), NUMBERS, special_values=lost_nan),
     row("fmin.default", composed(arithmetic.fmin, _TWO), NUMBERS, special_values=lost_nan),
     row("signbit.default", composed(number.signbit), types_of("self", *FLOATS, *INTEGERS)),
-    row("copysign.Tensor copysign.Scalar", composed(arithmetic.copysign, _TWO), REAL),
-    row("atan2.default", composed(angles.atan2, _TWO), REAL, special_values=lost_nan),
     row("ldexp.Tensor", composed(functions.ldexp, _TWO), REAL),
     row("gelu.default", _gelu, REAL, keep=True, special_values=lost_nan),
-    row("silu.default", composed(activations.silu), REAL, keep=True, special_values=lost_nan),
-    row("mish.default", composed(activations.mish), REAL, keep=True, special_values=lost_nan),
-    row(
-        "softplus.default",
-        composed(activations.softplus, arguments="beta threshold"),
-        REAL,
-        rising_softplus,
-        keep=True,
-        special_values=lost_nan,
-    ),
     row("leaky_relu.default", _leaky_relu, REAL, numbers_fit, special_values=lost_nan),
-    row("hardshrink.default", composed(activations.hardshrink, arguments="lambd"), REAL, numbers_fit, keep=True),
     row("hardsigmoid.default", composed(activations.hardsigmoid), dtypes(*FLOATS), keep=True, special_values=lost_nan),
     row("hardswish.default", composed(activations.hardswish), dtypes(*FLOATS), keep=True, special_values=lost_nan),
     row(

@@ -9,7 +9,8 @@ import torch
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.composed import along
-from delegatekit_toolkit.composed.along import enough_elements, known_order
+from delegatekit_toolkit.composed.along import known_order
+from delegatekit_toolkit.composed.rows import variance_rows
 from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.narrowing import narrow_sum
 from delegatekit_toolkit.support import Row, row
@@ -103,29 +104,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("_softmax.default", _along("softmax"), REAL, has_axes("self"), special_values=lost_nan),
     row("_log_softmax.default", _along("log_softmax"), REAL, has_axes("self"), special_values=lost_nan),
     row("cumsum.default", _running_sum, REAL, has_axes("self")),
-    row(
-        "var.correction",
-        composed(along.var, arguments="dim correction keepdim"),
-        REAL,
-        enough_elements,
-        static_only=True,
-    ),
-    row(
-        "std.correction",
-        composed(along.std, arguments="dim correction keepdim"),
-        REAL,
-        enough_elements,
-        keep=True,
-        static_only=True,
-    ),
-    row(
-        "var_mean.correction",
-        composed(along.var_mean, arguments="dim correction keepdim"),
-        REAL,
-        enough_elements,
-        keep=True,
-        static_only=True,
-    ),
+    *variance_rows(composed, REAL, static_only=True),
     row(
         "linalg_vector_norm.default",
         composed(along.norm, arguments="ord dim keepdim"),

@@ -8,7 +8,8 @@ from typing import Final
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.composed import along
-from delegatekit_toolkit.composed.along import enough_elements, known_order
+from delegatekit_toolkit.composed.along import known_order
+from delegatekit_toolkit.composed.rows import variance_rows
 from delegatekit_toolkit.constraints import has_axes
 from delegatekit_toolkit.narrowing import narrow_sum
 from delegatekit_toolkit.support import Row, row
@@ -88,15 +89,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("_log_softmax.default", _log_softmax, REAL, has_axes("self")),
     row("cumsum.default", composed(along.cumsum, arguments="dim"), REAL, has_axes("self"), keep=True),
     row("cumprod.default", composed(along.cumprod, arguments="dim"), REAL, has_axes("self"), keep=True),
-    row("var.correction", composed(along.var, arguments="dim correction keepdim"), REAL, enough_elements),
-    row("std.correction", composed(along.std, arguments="dim correction keepdim"), REAL, enough_elements, keep=True),
-    row(
-        "var_mean.correction",
-        composed(along.var_mean, arguments="dim correction keepdim"),
-        REAL,
-        enough_elements,
-        keep=True,
-    ),
+    *variance_rows(composed, REAL),
     row(
         "linalg_vector_norm.default",
         composed(along.norm, arguments="ord dim keepdim"),
