@@ -35,6 +35,14 @@ def _truth(like: Number[V], item: Term[V]) -> Number[V]:
     return like | ~like if item else like & ~like
 
 
+def weighted_sum(product: Number[V], addend: Number[V], alpha: float, beta: float) -> Number[V]:
+    """alpha * product + beta * addend; with a beta of 0 PyTorch ignores the addend, and NaN in it."""
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return product
+    return product + (addend if beta == 1 else addend * beta)
+
+
 def mul(left: Number[V], right: Term[V]) -> Number[V]:
     """left right; of booleans, both."""
     return left & _truth(left, right) if left.is_bool else left * right

@@ -6,12 +6,13 @@ import math
 from typing import Final
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.composed.arithmetic import weighted_sum
 from delegatekit_toolkit.constraints import matrix_weight, types_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, ModelBuilder, Value
 from ..ir.sizes import is_fixed, sizes_of
-from .common import FLOATS, REAL, add, mul, tensor
+from .common import DIALECT, FLOATS, REAL, add, mul, tensor
 
 
 def product(b: ModelBuilder, x: Value, y: Value, *, transpose_y: bool = False) -> Value:
@@ -46,12 +47,8 @@ def _product(other: str) -> Lower:
 
 def _addmm(first: str, second: str) -> Lower:
     def lower(b: ModelBuilder, call: Call) -> Value:
-        made, bias = matrix_product(b, tensor(b, call, first), call[second]), tensor(b, call)
-        alpha, beta = call["alpha"], call["beta"]
-        made = made if alpha == 1 else mul(b, made, alpha)
-        if beta == 0:  # PyTorch ignores self, and NaN in it
-            return made
-        return add(b, made, bias if beta == 1 else mul(b, bias, beta))
+        made = DIALECT.number(b, matrix_product(b, tensor(b, call, first), call[second]))
+        return weighted_sum(made, DIALECT.number(b, tensor(b, call)), call["alpha"], call["beta"]).value
 
     return lower
 

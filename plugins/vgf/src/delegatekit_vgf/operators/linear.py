@@ -6,13 +6,14 @@ import math
 from typing import Final
 
 from delegatekit_api import Call
+from delegatekit_toolkit.composed.arithmetic import weighted_sum
 from delegatekit_toolkit.constraints import matrix_weight, types_of
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.tosa import Matmul
 
 from ..ir.builder import Lower, Value, VgfBuilder
-from .common import REAL, REALS, add, mul, softmax, tensor
+from .common import DIALECT, REAL, REALS, add, mul, softmax, tensor
 
 
 def product(b: VgfBuilder, x: Value, y: Value) -> Value:
@@ -49,12 +50,8 @@ def _product(other: str) -> Lower:
 
 def _addmm(first: str, second: str) -> Lower:
     def lower(b: VgfBuilder, call: Call) -> Value:
-        made, bias = product(b, tensor(b, call, first), tensor(b, call, second)), tensor(b, call)
-        alpha, beta = call["alpha"], call["beta"]
-        made = made if alpha == 1 else mul(b, made, alpha)
-        if beta == 0:  # PyTorch ignores self, and NaN in it
-            return made
-        return add(b, made, bias if beta == 1 else mul(b, bias, beta))
+        made = DIALECT.number(b, product(b, tensor(b, call, first), tensor(b, call, second)))
+        return weighted_sum(made, DIALECT.number(b, tensor(b, call)), call["alpha"], call["beta"]).value
 
     return lower
 
