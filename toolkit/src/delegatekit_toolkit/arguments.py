@@ -78,7 +78,7 @@ def is_plain_average(call: Call) -> bool:
     """
     if call.has("divisor_override") and call["divisor_override"] is not None:
         return False
-    return not call["count_include_pad"] or not any(windows_of(call, _pooled_axes(call))[2])
+    return not call["count_include_pad"] or not any(windows_of(call, pooled_axes(call))[2])
 
 
 def shares_of(call: Call) -> torch.Tensor:
@@ -92,7 +92,7 @@ def shares_of(call: Call) -> torch.Tensor:
     """
     import torch  # schemes are listed without it
 
-    axes = _pooled_axes(call)
+    axes = pooled_axes(call)
     settings = [call[name] for name in ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")]
     more = [call["divisor_override"]] if call.has("divisor_override") else []
     pool = getattr(torch.ops.aten, f"avg_pool{axes}d").default
@@ -100,8 +100,14 @@ def shares_of(call: Call) -> torch.Tensor:
     return made.to(call["self"].dtype)
 
 
-def _pooled_axes(call: Call) -> int:
-    """The number of axes pooled over, as the operator's name says."""
+def pooled_axes(call: Call) -> int:
+    """The number of axes that an operator pools over, as its name says.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> pooled_axes(call_of(torch.nn.AvgPool2d(2), torch.ones(1, 4, 4)))
+    2
+    """
     return int(call.operator.rsplit("pool", 1)[1][0])
 
 

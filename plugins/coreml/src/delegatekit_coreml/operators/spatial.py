@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import per_axis, windows_of
+from delegatekit_toolkit.arguments import per_axis, pooled_axes, windows_of
 from delegatekit_toolkit.constraints import rank, types_of, unused
 from delegatekit_toolkit.expressions import is_fixed
 from delegatekit_toolkit.support import Row, row
@@ -20,14 +20,9 @@ from .program import Lower, Made, ProgramBuilder
 # -- pooling -----------------------------------------------------------------------------------------------------------
 
 
-def _axes(call: Call) -> int:
-    """Over how many axes, as the operator's name says."""
-    return int(call.operator.rsplit("pool", 1)[1][0])
-
-
 def _pads(call: Call) -> list[tuple[int, int]]:
     """Before and after each axis. What `ceil_mode` adds to the result reaches beyond the padding."""
-    kernel, strides, padding = windows_of(call, _axes(call))
+    kernel, strides, padding = windows_of(call, pooled_axes(call))
     if not call["ceil_mode"]:
         return [(pad, pad) for pad in padding]
     before, after = call["self"].shape[-len(kernel) :], call.results[0].shape[-len(kernel) :]
@@ -38,7 +33,7 @@ def _pads(call: Call) -> list[tuple[int, int]]:
 
 
 def _pooled(b: ProgramBuilder, call: Call, kind: str, **more: Any) -> Var:
-    kernel, strides, _ = windows_of(call, _axes(call))
+    kernel, strides, _ = windows_of(call, pooled_axes(call))
     pads = [pad for pair in _pads(call) for pad in pair]
     return _pool(b, tensor(b, call), call.results[0].shape, kind, kernel, strides, pads, **more)
 
@@ -73,7 +68,7 @@ def _average(b: ProgramBuilder, call: Call) -> Var:
     if divisor is None:
         return _pooled(b, call, "avg_pool", exclude_padding_from_average=not call["count_include_pad"])
     made = _pooled(b, call, "avg_pool")
-    return mul(b, made, math.prod(windows_of(call, _axes(call))[0]) / divisor)
+    return mul(b, made, math.prod(windows_of(call, pooled_axes(call))[0]) / divisor)
 
 
 def _divisor(call: Call) -> int | None:
@@ -99,7 +94,7 @@ def fixed_ceiling(call: Call) -> str | None:
 
 def fixed_images(call: Call) -> str | None:
     """Images keep their size."""
-    if all(map(is_fixed, call["self"].shape[-_axes(call) :])):
+    if all(map(is_fixed, call["self"].shape[-pooled_axes(call) :])):
         return None
     return "the size of the images changes from call to call"
 
@@ -108,7 +103,7 @@ def whole_windows(call: Call) -> str | None:
     """With count_include_pad, no window reaches beyond the padding."""
     if _divisor(call) is not None:
         return None
-    _, _, padding = windows_of(call, _axes(call))
+    _, _, padding = windows_of(call, pooled_axes(call))
     if call["count_include_pad"] and any(after > pad for (_, after), pad in zip(_pads(call), padding, strict=True)):
         return "a window of ceil_mode reaches beyond the padding: its average has another divisor"
     return None
@@ -129,7 +124,7 @@ def _pieces(call: Call) -> tuple[int, ...] | None:
 
 
 def _changed_sizes(call: Call) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    axes = _axes(call)
+    axes = pooled_axes(call)
     return call["self"].shape[-axes:], call.results[0].shape[-axes:]
 
 

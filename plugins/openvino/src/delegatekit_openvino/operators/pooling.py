@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import is_plain_average, per_axis, shares_of, windows_of
+from delegatekit_toolkit.arguments import is_plain_average, per_axis, pooled_axes, shares_of, windows_of
 from delegatekit_toolkit.constraints import rank, types_of, unused
 from delegatekit_toolkit.support import Row, row
 
@@ -14,14 +14,9 @@ from ..ir.sizes import is_fixed
 from .common import FLOATS, REAL, lost_nan, mul, tensor
 
 
-def _axes(call: Call) -> int:
-    """The number of axes pooled over, as the operator's name says."""
-    return int(call.operator.rsplit("pool", 1)[1][0])
-
-
 def _pooled(b: ModelBuilder, call: Call, kind: str, **more: Any) -> Value:
     """A pooling, also of one image without a batch."""
-    kernel, strides, pads = windows_of(call, _axes(call))
+    kernel, strides, pads = windows_of(call, pooled_axes(call))
     x = _batched(b, call)
     made = b.op(
         kind,
@@ -38,7 +33,7 @@ def _pooled(b: ModelBuilder, call: Call, kind: str, **more: Any) -> Value:
 
 def _batched(b: ModelBuilder, call: Call) -> Value:
     x = tensor(b, call)
-    return x if x.rank == _axes(call) + 2 else b.op("unsqueeze", x, b.integers([0]))
+    return x if x.rank == pooled_axes(call) + 2 else b.op("unsqueeze", x, b.integers([0]))
 
 
 def _unbatched(b: ModelBuilder, call: Call, made: Value) -> Value:
@@ -57,7 +52,7 @@ def _average(b: ModelBuilder, call: Call) -> Value:
 
 
 def _maximum(b: ModelBuilder, call: Call) -> Value:
-    return _pooled(b, call, "max_pool", dilations=list(per_axis(call["dilation"], _axes(call))))
+    return _pooled(b, call, "max_pool", dilations=list(per_axis(call["dilation"], pooled_axes(call))))
 
 
 def _maximum_and_nothing(b: ModelBuilder, call: Call) -> Made:
@@ -65,7 +60,7 @@ def _maximum_and_nothing(b: ModelBuilder, call: Call) -> Made:
 
 
 def _adapted(b: ModelBuilder, call: Call, kind: str) -> Value:
-    sizes = call.results[0].shape[-_axes(call) :]
+    sizes = call.results[0].shape[-pooled_axes(call) :]
     more = {"index_element_type": "i32"} if kind == "max" else {}
     return _unbatched(b, call, b.op(f"adaptive_{kind}_pool", _batched(b, call), b.integers(sizes), **more))
 
@@ -80,7 +75,7 @@ def _adaptive_maximum(b: ModelBuilder, call: Call) -> Made:
 
 def known_shares(call: Call) -> str | None:
     """Images keep their size where padding, or a divisor of its own, counts."""
-    sizes = call["self"].shape[-_axes(call) :]
+    sizes = call["self"].shape[-pooled_axes(call) :]
     if is_plain_average(call) or all(map(is_fixed, sizes)):
         return None
     return "the size of the images changes from call to call, and padding or a divisor of its own counts"
@@ -88,7 +83,7 @@ def known_shares(call: Call) -> str | None:
 
 def fixed_result(call: Call) -> str | None:
     """The result's size is fixed."""
-    sizes = call.results[0].shape[-_axes(call) :]
+    sizes = call.results[0].shape[-pooled_axes(call) :]
     return None if all(map(is_fixed, sizes)) else "the size of the result changes from call to call"
 
 

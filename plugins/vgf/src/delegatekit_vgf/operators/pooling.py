@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import is_plain_average, per_axis, shares_of, windows_of
+from delegatekit_toolkit.arguments import is_plain_average, per_axis, pooled_axes, shares_of, windows_of
 from delegatekit_toolkit.constraints import rank, types_of, unused
 from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.tosa import AvgPool2d, DType, MaxPool2d, Tensor
@@ -17,13 +17,8 @@ from .common import REAL, REALS, tensor
 from .windows import image_of, result_of, trimmed
 
 
-def _axes(call: Call) -> int:
-    """The number of axes pooled over, as the operator's name says."""
-    return int(call.operator.rsplit("pool", 1)[1][0])
-
-
 def _pooled(b: VgfBuilder, call: Call, kind: type[AvgPool2d] | type[MaxPool2d]) -> Tensor:
-    axes = _axes(call)
+    axes = pooled_axes(call)
     image = image_of(b, tensor(b, call), axes)
     kernel, strides, before = windows_of(call, axes)
     kernel, strides, before = image.spread(kernel, 1), image.spread(strides, 1), image.spread(before, 0)
@@ -65,7 +60,7 @@ def _adaptive(kind: type[AvgPool2d] | type[MaxPool2d]) -> Lower:
     """Windows of one size in equal steps."""
 
     def lower(b: VgfBuilder, call: Call) -> Made:
-        axes = _axes(call)
+        axes = pooled_axes(call)
         image = image_of(b, tensor(b, call), axes)
         sizes = image.spread(call.results[0].shape[-axes:], 1)
         steps = tuple(size // count for size, count in zip(image.tensor.shape[1:3], sizes, strict=True))
@@ -81,20 +76,20 @@ def _adaptive(kind: type[AvgPool2d] | type[MaxPool2d]) -> Lower:
 
 def without_gaps(call: Call) -> str | None:
     """Windows without gaps."""
-    gaps = per_axis(call["dilation"], _axes(call))
+    gaps = per_axis(call["dilation"], pooled_axes(call))
     return None if set(gaps) == {1} else f"dilation = {list(gaps)}"
 
 
 def whole_windows(call: Call) -> str | None:
     """Sizes are multiples of the result's."""
-    axes = _axes(call)
+    axes = pooled_axes(call)
     before, after = call["self"].shape[-axes:], call.results[0].shape[-axes:]
     return None if not any(a % b for a, b in zip(before, after, strict=True)) else f"from {before} to {after}"
 
 
 def inside(call: Call) -> str | None:
     """No window is larger than TOSA's 8192, none reads only padding."""
-    axes = _axes(call)
+    axes = pooled_axes(call)
     kernel, strides, pads = windows_of(call, axes)
     if max((*kernel, *strides)) > 8192 or math.prod(kernel) > 1 << 24:
         return f"windows of {kernel} in steps of {strides}"
@@ -108,12 +103,12 @@ def inside(call: Call) -> str | None:
     return None
 
 
-_AVERAGE: Final[Lower] = _average
+#: With its type: rows that are made in a loop do not see that of the table.
 _MAXIMUM: Final[Lower] = _maximum
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("avg_pool1d.default", _AVERAGE, rank("self", 2, 3), REAL, inside, keep=True),
-    row("avg_pool2d.default", _AVERAGE, rank("self", 3, 4), REAL, inside),
+    row("avg_pool1d.default", _average, rank("self", 2, 3), REAL, inside, keep=True),
+    row("avg_pool2d.default", _average, rank("self", 3, 4), REAL, inside),
     *(
         row(
             f"max_pool{axes}d.default",
