@@ -150,7 +150,7 @@ class Generator:
             if token in ends:
                 found.ended_by = "stop"
                 break
-            found.unknown += token >= self.vocabulary.size
+            found.unknown += not self.vocabulary.has(token)
             if piece := text.add(token):
                 yield piece
         if piece := text.rest():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,10 +33,9 @@ class Vocabulary:
         except Exception as error:
             raise FormatError(f"is not a tokenizer.json: {error}", where=str(self.file)) from error
 
-    @cached_property
-    def size(self) -> int:
-        """The number after that of the last token."""
-        return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+    def has(self, token: int) -> bool:
+        """True if there is a token of this number: models may have more of them than their tokenizers."""
+        return self._tokenizer.id_to_token(token) is not None
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, with those that the tokenizer puts around it."""
