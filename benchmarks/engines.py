@@ -6,7 +6,6 @@ file, `start` does what loading needs first (imports, threads) and is not counte
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -294,13 +293,6 @@ class OpenVino:
 ENGINES: dict[str, Engine] = {
     engine.name: engine for engine in (Ours(), Whole(), Auto(), Stock(), Eager(), Compiled(), OnnxRuntime(), OpenVino())
 }
-
-
-def openvino_library() -> dict[str, str]:
-    """The variable that ExecuTorch's OpenVINO delegate finds its library by, where there is one."""
-    found = importlib.util.find_spec("openvino")
-    libraries = sorted(Path(found.origin).parent.glob("libs/libopenvino_c.so*")) if found and found.origin else []
-    return {"OPENVINO_LIB_PATH": str(libraries[0])} if libraries else {}
 
 
 @dataclass(frozen=True)

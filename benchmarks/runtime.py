@@ -37,10 +37,11 @@ from typing import Any, TypeAlias, TypeVar
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
-from engines import ENGINES, Files, Tensors, openvino_library
+from engines import ENGINES, Files, Tensors
 
 from delegatekit import pte
 from delegatekit_conformance.models import MODELS, build_model
+from delegatekit_executorch_backends.targets import SYSTEMS
 
 INT8_MODELS = ("efficientnet-lite0", "mobilenet-v2", "resnet-50", "minilm", "vit-base")
 _NEEDS = {"onnxruntime": "onnxruntime", "openvino": "openvino", "auto": "delegatekit_openvino"}
@@ -119,7 +120,9 @@ def _run(step: str, name: str, folder: str, engines: Sequence[str], arguments: a
     command = [sys.executable, __file__, "--step", step, name, folder, "--rounds", str(arguments.rounds)]
     command += ["--threads", str(threads), *(["--int8"] if arguments.int8 else []), "--engines", *engines]
     # OpenMP's threads wait by spinning otherwise, and count as CPU time.
-    settings = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE", **openvino_library()}
+    settings = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    if "auto" in engines:
+        SYSTEMS["executorch.openvino"].name_library()
     # Nobody can tell ExecuTorch's OpenVINO delegate how many threads to use: it takes all cores that it sees.
     cores = sorted(os.sched_getaffinity(0))[-threads:]
     pinned = partial(os.sched_setaffinity, 0, cores)
