@@ -139,7 +139,9 @@ class Units:
         With `shares` the backend takes such readers, too, and lowers the dequantize for them.
         """
         self._drop({place: reason for place, unit in enumerate(self.units) if (reason := obstacle(unit)) is not None})
-        while not shares:
+        if shares:
+            return
+        while True:
             lost = {
                 place: reason for place, unit in enumerate(self.units) if (reason := self._shared(unit)) is not None
             }

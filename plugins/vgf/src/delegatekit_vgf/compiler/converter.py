@@ -61,4 +61,5 @@ def program() -> Path:
     if spec is None or spec.origin is None:
         raise PluginError(availability().reason, where="backend vgf")
     folder = Path(spec.origin).parent / "binaries" / "bin"
-    return next((path for path in (folder / "model-converter.exe",) if path.is_file()), folder / "model-converter")
+    windows = folder / "model-converter.exe"
+    return windows if windows.is_file() else folder / "model-converter"

@@ -245,7 +245,6 @@ class VgfBuilder(ProgramBuilder):
 
     def looked_up(self, value: Value, axis: int, indices: Array | Value) -> Value:
         """Slices of a value along an axis at places, a vector: a constant, or int32."""
-        rank = len(value.order)
         order = (axis, *(other for other in value.order if other != axis))
         tensor, dtype = self.stored(value, order), value.tensor.dtype
         if dtype == Type.BOOL:
@@ -259,7 +258,6 @@ class VgfBuilder(ProgramBuilder):
         count = places.shape[1]
         made = self.emit(Gather(), (rows, places), (1, count, rows.shape[2]), tensor.dtype)
         made = self.reshaped(made, (count, *tensor.shape[1:]))
-        assert len(order) == rank
         found = Value(made, order)
         return self.cast(found, Type.BOOL) if dtype == Type.BOOL else found
 

@@ -227,11 +227,7 @@ def mean(b: VgfBuilder, x: Value, axes: Iterable[int], keep: bool) -> Value:
         # Divided first: sums of float16 soon leave its range.
         return reduced(b, ReduceSum, b.product(x, b.term(1 / count, x)), gone, keep=keep)
     made = reduced(b, ReduceSum, x, gone, keep=keep)
-    return b.product(made, b.term(1 / count, made)) if made.order else _scaled(b, made, 1 / count)
-
-
-def _scaled(b: VgfBuilder, x: Value, factor: float) -> Value:
-    return b.product(x, b.array(np.array(factor), x.tensor.dtype))
+    return b.product(made, b.term(1 / count, made))
 
 
 def _reduction(make: Callable[[int], Operator]) -> Primitive[Value]:
