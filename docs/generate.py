@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 try:
     from delegatekit.plugins import get_backend
-    from delegatekit_api import BackendOptions, DelegateKitError
-    from delegatekit_api.documentation import OperatorEntry, OperatorTable
+    from delegatekit_api import DelegateKitError
+    from delegatekit_tools.documentation import operator_section, option_table
 except ModuleNotFoundError as error:
     sys.exit(
         f"{error.name} is not installed for {sys.executable}: run `make setup`, then .venv/bin/python {sys.argv[0]}"
@@ -93,62 +93,13 @@ def page(name: str) -> str:
         "",
     ]
     if told.operators is not None:
-        lines += operator_section(told.operators, dynamic=description.supports_dynamic_shapes)
+        dialect = "the edge dialect ([architecture.md](architecture.md#the-edge-dialect))"
+        dynamic = description.supports_dynamic_shapes
+        lines += operator_section(told.operators, dynamic=dynamic, dialect=dialect)
     lines += ["## Options", "", *option_table(description.options), ""]
     for heading, text in told.sections.items():
         lines += [f"## {heading}", "", text.rstrip(), ""]
     return "\n".join(lines)
-
-
-def operator_section(table: OperatorTable, *, dynamic: bool) -> list[str]:
-    """The operators and their conditions; `dynamic` says that the backend takes sizes that change."""
-    lines = [
-        "## Operators",
-        "",
-        f"{len(table.entries)} operators of the edge dialect ([architecture.md](architecture.md#the-edge-dialect)). "
-        "Operators that are not in the table may still be taken after decomposition: `delegatekit explain` shows it "
-        "for a model.",
-        "",
-        "* *whole*: the backend asks the core to keep the operator; the others have no smaller pieces to fall into, or "
-        "are what PyTorch decomposes to.",
-        "* *passenger*: taken only in a partition with an operator that is not a passenger.",
-        "",
-        "Sizes may change from call to call, under the conditions given."
-        if dynamic
-        else "Sizes are the same in every call.",
-    ]
-    if table.common:
-        lines += ["", "Conditions for every operator:", "", *(f"* {text}" for text in table.common)]
-    columns = " | ".join(table.columns)
-    lines += ["", f"| operator | whole | passenger | {columns} |", "|---" * (3 + len(table.columns)) + "|"]
-    return [*lines, *map(operator_row, table.entries), ""]
-
-
-def operator_row(entry: OperatorEntry) -> str:
-    """One row of the table of operators."""
-    texts = " | ".join(map(_cell, entry.conditions))
-    return f"| `{entry.operator}` | {_mark(entry.whole)} | {_mark(entry.passenger)} | {texts} |"
-
-
-def option_table(options: type[BackendOptions]) -> list[str]:
-    """The options as lines of a Markdown table."""
-    rows = ["| option | type | default | meaning |", "|---|---|---|---|"]
-    for info in options.describe():
-        choices = "" if info.choices is None else " One of: " + ", ".join(map(str, info.choices)) + "."
-        rows.append(f"| `{info.name}` | `{info.type}` | {_default(info.default)} | {_cell(info.help + choices)} |")
-    return rows if len(rows) > 2 else ["None."]
-
-
-def _default(value: Any) -> str:
-    return "empty" if isinstance(value, tuple | frozenset) and not value else f"`{value}`"
-
-
-def _mark(value: bool | None) -> str:
-    return "in some calls" if value is None else "yes" if value else ""
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,55 @@
+"""`delegatekit new`: make the project of a backend, or bring one to the present template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from delegatekit import cli
+
+
+@cli.results_alone
+def new(
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the backend, by which users choose it: acme. Not with --update.")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The project's folder: a new one, by default delegatekit-NAME here."),
+    ] = None,
+    update: Annotated[
+        bool,
+        typer.Option("--update", help="Bring the project here, or in -o, to the present template; changes stay."),
+    ] = False,
+) -> None:
+    """Make a complete project of a backend: it installs, passes its tests and conformance, and is yours to change."""
+    from .. import project
+
+    if update:
+        if name is not None:
+            cli.usage("--update takes no name: the project knows its own", "delegatekit new --update -o FOLDER")
+        found = project.update(folder or Path())
+        if found.before == found.template:
+            cli.say(f"{found.name} was made by the present template, {found.template}: nothing to do")
+            return
+        cli.say(f"{found.name}: template {found.before} -> {found.template}; `git diff` shows what changed")
+        for path in found.conflicts:
+            cli.say(f"both you and the template changed the same lines: {path}")
+        if found.conflicts:
+            raise typer.Exit(1)
+        return
+    if name is None:
+        cli.usage("there is no name", "delegatekit new acme")
+    made = project.create(name, folder or Path(f"delegatekit-{name.replace('_', '-')}"))
+    cli.say(f"{made.folder}: the project of the backend {made.name}, by template {made.template}")
+    for line in (
+        f"cd {made.folder}",
+        "pip install -e '.[dev]'",
+        f"delegatekit docs {made.name}",
+        "git init && git add . && git commit -m 'Begin'",
+        "pytest",
+        f"delegatekit conform {made.name} --quick",
+    ):
+        cli.say(f"  {line}")

@@ -1,0 +1,194 @@
+"""A backend's project: made of the template, and brought to the present one."""
+
+from __future__ import annotations
+
+import keyword
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from delegatekit.errors import Misuse
+from delegatekit_api import DelegateKitError
+
+from .templates import ADDRESS, ANSWERS, EARLIER, PRESENT, repository, versions
+
+#: The variable that tells copier where to keep repositories.
+_CACHE: Final = "COPIER_CACHE_DIR"
+#: copier's mark of a place where the project and the template changed the same lines.
+_CONFLICT: Final = "<<<<<<< before updating"
+
+
+class ProjectError(DelegateKitError, Misuse):
+    """A project cannot be made or updated as asked."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project that was made or updated."""
+
+    folder: Path
+    name: str
+    #: The version of the template, and the one before an update ("" for a new project).
+    template: str
+    before: str = ""
+    #: Files in which the project and the template changed the same lines: both stand there, marked.
+    conflicts: tuple[Path, ...] = ()
+
+
+def create(name: str, folder: Path) -> Project:
+    """Make the project of a backend in a new or empty folder.
+
+    Raises ProjectError for a name that no package can have, for a folder that has files, and without copier or git.
+    """
+    reason = _obstacle(name)
+    if reason:
+        raise ProjectError(
+            f"{name!r} cannot be the name of a backend: {reason}", hint="a name is like acme, or acme_npu"
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ProjectError(f"{folder} exists and is not empty", hint="choose another folder")
+    with _copier() as copier:
+        copier.run_copy(
+            ADDRESS,
+            folder,
+            {"name": name, "title": name.replace("_", " ").title().replace(" ", "")},
+            vcs_ref=f"v{PRESENT}",
+            defaults=True,
+            quiet=True,
+        )
+    return Project(folder, name, PRESENT)
+
+
+def update(folder: Path, *, earlier: Path = EARLIER) -> Project:
+    """Bring a project to the present template, its own changes kept.
+
+    The folder must be in a git repository without changes that are not committed. Raises ProjectError for one that no
+    template made, for a newer template than this, and without copier or git; nothing is changed then.
+    """
+    answers = _answers(folder)
+    _library("copier")
+    before = str(answers.get("_commit", "")).removeprefix("v")
+    name = str(answers.get("name", ""))
+    if before not in versions(earlier):
+        raise ProjectError(
+            f"{folder} was made by template {before or '?'}, which is not among those known here: "
+            f"{', '.join(versions(earlier))}",
+            hint="pip install --upgrade delegatekit-tools",
+        )
+    if answers.get("_src_path") != ADDRESS:
+        raise ProjectError(f"{folder} was made by another template: {str(answers.get('_src_path'))!r:.80}")
+    changed = _changed(folder)
+    if changed:
+        raise ProjectError(
+            f"{folder} has changes that are not committed: {changed[0]}", hint="commit them, so that they can be kept"
+        )
+    with _copier(earlier) as copier:
+        copier.run_update(
+            folder, answers_file=ANSWERS, vcs_ref=f"v{PRESENT}", defaults=True, overwrite=True, quiet=True
+        )
+    return Project(folder, name, PRESENT, before, tuple(_conflicts(folder)))
+
+
+def _obstacle(name: str) -> str | None:
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
+        return "it must be lower-case letters, digits and single underscores, and begin with a letter"
+    if keyword.iskeyword(name):
+        return "it is a word of Python"
+    return "it has more than 40 characters" if len(name) > 40 else None
+
+
+def _answers(folder: Path) -> dict[str, Any]:
+    path = folder / ANSWERS
+    if not path.is_file():
+        raise ProjectError(f"{folder} has no {ANSWERS}: `delegatekit new` did not make it")
+    yaml = _library("yaml")
+    try:
+        found = yaml.safe_load(path.read_text("utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ProjectError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
+    if not isinstance(found, dict):
+        raise ProjectError(f"{path} is damaged: it has no answers")
+    return found
+
+
+def _changed(folder: Path) -> list[str]:
+    done = subprocess.run(
+        ["git", "status", "--porcelain", "--", "."], cwd=folder, check=False, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise ProjectError(
+            f"{folder} is not in a git repository",
+            hint="git init && git add . && git commit: an update keeps what was changed since the project was made",
+        )
+    return [line[3:] for line in done.stdout.splitlines()]
+
+
+def _conflicts(folder: Path) -> Iterator[Path]:
+    """The files that have copier's marks, or whose changes it could not apply."""
+    command = ["git", "diff", "--name-only", "--relative"]
+    listed = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    for line in sorted(set(listed.stdout.splitlines())):
+        path = folder / line
+        if path.is_file() and _CONFLICT in path.read_text("utf-8", errors="replace"):
+            yield Path(line)
+
+
+@contextmanager
+def _copier(earlier: Path = EARLIER) -> Iterator[ModuleType]:
+    """copier, which finds the template at its address. What it or git refuses is a ProjectError."""
+    copier, plumbum = _library("copier"), _library("plumbum")
+    if shutil.which("git") is None:
+        raise ProjectError("git is not installed, by which projects are updated", hint="apt-get install git")
+    try:
+        with tempfile.TemporaryDirectory(prefix="delegatekit-new-") as place:
+            environment = repository(Path(place, "template"), earlier)
+            # copier calls git by plumbum, and keeps what it fetched from an address: only as long as this template.
+            with plumbum.local.env(**environment), _cache(Path(place, "cache")):
+                yield copier
+    except (subprocess.CalledProcessError, plumbum.ProcessExecutionError) as error:
+        said = (error.stderr or "").strip().splitlines()
+        raise ProjectError(f"git failed: {said[-1] if said else error}") from error
+    except copier.errors.CopierError as error:
+        raise ProjectError(f"the template cannot be applied: {error}") from error
+
+
+@contextmanager
+def _cache(folder: Path) -> Iterator[None]:
+    before = os.environ.get(_CACHE)
+    os.environ[_CACHE] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_CACHE]
+        else:
+            os.environ[_CACHE] = before
+
+
+def _library(name: str) -> ModuleType:
+    try:
+        with _quiet():
+            return import_module(name)
+    except ImportError as error:
+        raise ProjectError(
+            f"copier is not installed, which makes and updates projects: {error}", hint="pip install 'delegatekit[new]'"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """copier's libraries warn when they are imported; users of the command cannot do anything about it."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

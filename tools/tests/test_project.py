@@ -1,0 +1,244 @@
+"""Projects of backends: made complete, brought to a newer template with their changes kept, refused with one error."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from freeze_template import freeze
+from typer.testing import CliRunner
+
+from delegatekit.cli import application
+from delegatekit_tools.project import create, update
+from delegatekit_tools.project.making import ProjectError
+from delegatekit_tools.project.templates import ANSWERS, EARLIER, FILES, PRESENT, versions
+
+pytest.importorskip("copier", reason="needs delegatekit-tools[new]")
+
+#: A template of the time before the first release, kept as it was.
+FROZEN = Path(__file__).parent / "templates"
+#: Where the packages of this repository are, for processes of their own.
+PACKAGES = os.pathsep.join(path for path in sys.path if path)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=Vendor", "-c", "user.email=vendor@example.com")
+    done = subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def committed(folder: Path) -> None:
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "Begin")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, write_metadata: Any) -> Iterator[tuple[Path, dict[str, str]]]:
+    """A project, and the environment in which its backend counts as installed."""
+    from packages import Package
+
+    folder = tmp_path_factory.mktemp("vendor") / "delegatekit-novum"
+    create("novum", folder)
+    metadata = write_metadata(tmp_path_factory.mktemp("metadata"), Package(folder))
+    path = os.pathsep.join((str(folder / "src"), str(metadata), PACKAGES))
+    yield folder, os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def run(project: tuple[Path, dict[str, str]], *command: str) -> str:
+    folder, environment = project
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, env=environment, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def test_a_new_project_has_no_word_of_the_template(project: tuple[Path, dict[str, str]]) -> None:
+    folder, _ = project
+    texts = {path: path.read_text("utf-8") for path in folder.rglob("*") if path.is_file()}
+    assert folder / "src" / "delegatekit_novum" / "plugin.py" in texts
+    assert [
+        path for path, text in texts.items() if "{{" in text or "acme" in text.lower() or path.suffix == ".jinja"
+    ] == []
+
+
+def test_a_new_project_passes_its_own_tests(project: tuple[Path, dict[str, str]]) -> None:
+    assert " passed" in run(project, "pytest", "-q", "-p", "no:cacheprovider", "tests")
+
+
+def test_a_new_project_is_linted_and_typed(project: tuple[Path, dict[str, str]]) -> None:
+    run(project, "ruff", "check", "--no-cache", ".")
+    run(project, "ruff", "format", "--no-cache", "--check", ".")
+    run(project, "mypy", "--cache-dir", os.devnull)
+
+
+def test_the_pages_of_a_new_project_are_written_and_checked(project: tuple[Path, dict[str, str]]) -> None:
+    said = run(project, "delegatekit", "docs", "novum", "--executorch")
+    assert "operators.md" in said
+    run(project, "delegatekit", "docs", "novum", "--executorch", "--check")
+    # What the readme refers to is there.
+    for line in (project[0] / "README.md").read_text("utf-8").splitlines():
+        for target in line.split("](docs/")[1:]:
+            assert (project[0] / "docs" / target.partition(")")[0]).is_file(), target
+
+
+def test_a_new_project_keeps_the_contract(project: tuple[Path, dict[str, str]]) -> None:
+    selected = ("--select", "contract/description*", "--select", "quantized/static*", "--select", "contract/deter*")
+    said = run(project, "delegatekit", "conform", "novum", "--quick", "--jobs", "1", *selected)
+    assert "0 faulty" in said or "no faults" in said, said
+
+
+@pytest.mark.slow
+def test_a_new_project_passes_conformance(project: tuple[Path, dict[str, str]]) -> None:
+    run(project, "delegatekit", "conform", "novum", "--quick")
+
+
+def earlier(tmp_path: Path, **changes: str) -> Path:
+    """Archives with the present template as version 0.8, its texts replaced: "old" by "new" of each pair."""
+    with zipfile.ZipFile(tmp_path / "0.8.zip", "w") as packed:
+        for path in FILES.rglob("*"):
+            if path.is_file():
+                text = path.read_text("utf-8")
+                for new, old in changes.items():
+                    text = text.replace(new, old)
+                packed.writestr(path.relative_to(FILES).as_posix(), text)
+    return tmp_path
+
+
+def old_project(folder: Path, archives: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project as the release of an earlier template made it."""
+    unpacked = folder.with_name("template")
+    with zipfile.ZipFile(archives / f"{version}.zip") as archive:
+        archive.extractall(unpacked)
+    with monkeypatch.context() as patch:
+        patch.setattr("delegatekit_tools.project.templates.FILES", unpacked)
+        patch.setattr("delegatekit_tools.project.templates.PRESENT", version)
+        patch.setattr("delegatekit_tools.project.making.PRESENT", version)
+        create("novum", folder)
+    assert f"_commit: v{version}" in (folder / ANSWERS).read_text()
+    committed(folder)
+
+
+def test_a_project_of_the_frozen_template_becomes_the_present_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, fresh = tmp_path / "novum", tmp_path / "fresh"
+    old_project(folder, FROZEN, "0.9", monkeypatch)
+    found = update(folder, earlier=FROZEN)
+    assert (found.before, found.template, found.conflicts) == ("0.9", PRESENT, ())
+    create("novum", fresh)
+    names = {path.relative_to(fresh) for path in fresh.rglob("*") if path.is_file()}
+    kept = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and ".git" not in path.parts}
+    assert kept == names
+    assert [name for name in sorted(names) if (folder / name).read_text() != (fresh / name).read_text()] == []
+
+
+def test_an_update_keeps_what_the_vendor_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archives = earlier(tmp_path, **{"The options of the backend.": "The options."})
+    folder = tmp_path / "novum"
+    old_project(folder, archives, "0.8", monkeypatch)
+    targets, own = folder / "src/delegatekit_novum/targets.py", folder / "src/delegatekit_novum/own.py"
+    targets.write_text(targets.read_text().replace("macs=256", "macs=512"))
+    own.write_text("X = 1\n")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "Change")
+    found = update(folder, earlier=archives)
+    assert (found.before, found.conflicts) == ("0.8", ())
+    assert "macs=512" in targets.read_text()
+    assert own.read_text() == "X = 1\n"
+    assert "The options of the backend." in (folder / "src/delegatekit_novum/options.py").read_text()
+    assert f"v{PRESENT}" in (folder / ANSWERS).read_text()
+
+
+def test_lines_that_both_changed_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archives = earlier(tmp_path, **{"The options of the backend.": "The options."})
+    folder = tmp_path / "novum"
+    old_project(folder, archives, "0.8", monkeypatch)
+    options = folder / "src/delegatekit_novum/options.py"
+    options.write_text(options.read_text().replace("The options.", "What users of our NPU choose."))
+    git(folder, "commit", "--quiet", "--all", "--message", "Change")
+    found = update(folder, earlier=archives)
+    assert [path.name for path in found.conflicts] == ["options.py"]
+    text = options.read_text()
+    assert "What users of our NPU choose." in text
+    assert "The options of the backend." in text
+
+
+def test_the_archive_of_a_template_has_the_same_bytes_each_time(tmp_path: Path) -> None:
+    for name in ("one.zip", "two.zip"):
+        freeze(FILES, tmp_path / name)
+    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
+    assert versions()[-1] == PRESENT
+    assert not EARLIER.exists() or all(path.suffix == ".zip" for path in EARLIER.iterdir())
+
+
+@pytest.mark.parametrize("name", ["Acme", "a-b", "1a", "a__b", "a" * 41, "", "import", "../x", "a b"])
+def test_a_name_that_no_package_can_have_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ProjectError, match="cannot be the name of a backend"):
+        create(name, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_with_files_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("1")
+    with pytest.raises(ProjectError, match="is not empty"):
+        create("novum", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_what_cannot_be_updated_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProjectError, match="did not make it"):
+        update(tmp_path)
+    folder = tmp_path / "novum"
+    create("novum", folder)
+    with pytest.raises(ProjectError, match="is not in a git repository"):
+        update(folder)
+    committed(folder)
+    (folder / "README.md").write_text("changed")
+    with pytest.raises(ProjectError, match=r"not committed: README\.md"):
+        update(folder)
+    answers = (folder / ANSWERS).read_text()
+    for text, message in (
+        (answers.replace(f"v{PRESENT}", "v99.0"), r"made by template 99\.0"),
+        (answers.replace(f"v{PRESENT}", "--upload-pack=x"), "which is not among those known"),
+        ("[1", "is damaged"),
+        ("- 1", "has no answers"),
+        ("!!python/object/apply:os.system ['true']", "is damaged"),
+    ):
+        (folder / ANSWERS).write_text(text)
+        with pytest.raises(ProjectError, match=message):
+            update(folder)
+
+
+def test_an_answer_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "novum"
+    create("novum", folder)
+    path = folder / ANSWERS
+    path.write_text(path.read_text().replace("https://delegatekit.invalid/backend.git", str(tmp_path / "other.git")))
+    committed(folder)
+    with pytest.raises(ProjectError, match="another template"):
+        update(folder)
+
+
+def test_without_copier_the_line_that_installs_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "copier", None)
+    with pytest.raises(ProjectError, match="copier is not installed") as caught:
+        create("novum", tmp_path / "new")
+    assert caught.value.hint == "pip install 'delegatekit[new]'"
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_command_tells_what_to_do_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(application(), ["new", "novum"])
+    assert done.exit_code == 0, done.output
+    assert "cd delegatekit-novum" in done.output
+    assert (tmp_path / "delegatekit-novum" / "pyproject.toml").is_file()
+    assert CliRunner().invoke(application(), ["new"]).exit_code != 0
