@@ -10,6 +10,7 @@ it in the generated tables; the constraints made here have one.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,22 +24,54 @@ FLOAT32_MAX = 3.4028234663852886e38
 
 
 def dtypes(*allowed: str, constants: bool = True) -> Constraint:
-    """All tensors have one of these dtypes ("float32"); with `constants=False` constants may have any.
+    """All tensors, operands and results, have one of these dtypes ("float32"); with `constants=False` constants may
+    have any.
+
+    Where results have another one than operands (`isnan`, `argmax`, `topk`), say `operands(...)` and `results(...)`.
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of
     >>> dtypes("float32", "float16")(call_of(torch.neg, torch.ones(2, dtype=torch.int8)))
     'arguments_0 is int8: float32 or float16 are taken'
     """
+    return _typed("Tensors", lambda call: call.tensors, allowed, constants)
+
+
+def operands(*allowed: str, constants: bool = True) -> Constraint:
+    """All operands have one of these dtypes; with `constants=False` constants may have any. Results may have another.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> operands("float32")(call_of(torch.isnan, torch.ones(2)))
+    >>> operands("float32")(call_of(torch.isnan, torch.ones(2).double()))
+    'arguments_0 is float64: float32 is taken'
+    """
+    return _typed("Operands", lambda call: call.operands, allowed, constants)
+
+
+def results(*allowed: str) -> Constraint:
+    """All results have one of these dtypes.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> results("int32")(call_of(torch.argmax, torch.ones(2)))
+    'argmax is int64: int32 is taken'
+    """
+    return _typed("Results", lambda call: call.results, allowed, constants=True)
+
+
+def _typed(
+    what: str, tensors: Callable[[Call], Sequence[Operand]], allowed: tuple[str, ...], constants: bool
+) -> Constraint:
     words = _listed(allowed)
 
     def check(call: Call) -> str | None:
-        for item in call.tensors:
+        for item in tensors(call):
             if item.dtype_name not in allowed and (constants or not item.is_constant):
                 return f"{item.name} is {item.dtype_name}: {words} {'is' if len(allowed) == 1 else 'are'} taken"
         return None
 
-    return _documented(check, f"Tensors are {words}.")
+    return _documented(check, f"{what} are {words}.")
 
 
 def same_dtypes() -> Constraint:
@@ -91,6 +124,24 @@ def max_rank(most: int) -> Constraint:
         return None
 
     return _documented(check, f"At most {most} axes.")
+
+
+def min_rank(least: int) -> Constraint:
+    """No tensor has fewer axes than `least`.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> min_rank(1)(call_of(torch.neg, torch.tensor(1.0)))
+    'arguments_0 has 0 axes: 1 is the least'
+    """
+
+    def check(call: Call) -> str | None:
+        for item in call.tensors:
+            if item.rank < least:
+                return f"{item.name} has {item.rank} {'axis' if item.rank == 1 else 'axes'}: {least} is the least"
+        return None
+
+    return _documented(check, f"At least {least} {'axis' if least == 1 else 'axes'}.")
 
 
 def rank(name: str, *allowed: int) -> Constraint:

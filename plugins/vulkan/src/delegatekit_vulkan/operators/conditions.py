@@ -32,22 +32,6 @@ def few_changing(name: str, where: Callable[[Call], bool], words: str) -> Constr
     return check
 
 
-def float_operands(call: Call) -> str | None:
-    """Operands are float32 or float16."""
-    found = next((item for item in call.operands if item.dtype_name not in ("float32", "float16")), None)
-    return None if found is None else f"{found.name} is {found.dtype_name}: float32 or float16 are taken"
-
-
-def not_scalar(name: str) -> Constraint:
-    """The named tensor has axes."""
-
-    def check(call: Call) -> str | None:
-        return None if call[name].rank else f"{name} has no axes"
-
-    check.__doc__ = f"{name} has axes."
-    return check
-
-
 def short_loops(*loops: int) -> str | None:
     """The reason why nested loops, the outermost first, have too many rounds for one result; None if they have not."""
     count = rounds(*loops)

@@ -14,7 +14,7 @@ from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.composed.along import enough_elements, known_order
-from delegatekit_toolkit.constraints import dtypes
+from delegatekit_toolkit.constraints import dtypes, has_axes, operands
 from delegatekit_toolkit.narrowing import narrowed
 from delegatekit_toolkit.sizes import largest
 from delegatekit_toolkit.support import Row, row
@@ -23,7 +23,7 @@ from ..ir.graph import Tensor
 from ..ir.stock import MAX, MEAN, MIN, PAD, SUM
 from ..ir.types import TEXTURE_RANK, DataType
 from .common import composed_along, converted, four_axes
-from .conditions import FLOATS, few_changing, float_operands, not_scalar
+from .conditions import FLOATS, few_changing
 from .program import Lower, ProgramBuilder
 from .reductions import reduced, reduced_once
 
@@ -126,8 +126,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("sum.dim_IntList", _reduction(SUM), FLOATS),
     row("amax.default max.default", _reduction(MAX), FLOATS),
     row("amin.default min.default", _reduction(MIN), FLOATS),
-    row("argmax.default", _position("aten.argmax.default"), float_operands, _FLATTENED),
-    row("argmin.default", _position("aten.argmin.default"), float_operands, _FLATTENED),
+    row("argmax.default", _position("aten.argmax.default"), operands("float32", "float16"), _FLATTENED),
+    row("argmin.default", _position("aten.argmin.default"), operands("float32", "float16"), _FLATTENED),
     row("any.default any.dim any.dims", _truth, _TRUTH_TYPES),
     row("var.correction", _VARIANCE, FLOATS, enough_elements),
     row(
@@ -142,7 +142,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
             f"{make.__name__}.default",
             composed_along(make, arguments="dim"),
             _TRUTH_TYPES,
-            not_scalar("self"),
+            has_axes("self"),
             four_axes,
             keep=True,
             static_only=True,
@@ -153,7 +153,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         "cumprod.default",
         composed_along(along.cumprod, arguments="dim"),
         FLOATS,
-        not_scalar("self"),
+        has_axes("self"),
         keep=True,
         static_only=True,
     ),
@@ -161,7 +161,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         "cumsum.default",
         _running_sum,
         _TRUTH_TYPES,
-        not_scalar("self"),
+        has_axes("self"),
         four_axes,
         special_values=narrowed,
         runs=(PAD, "aten.slice_copy.Tensor"),
@@ -170,7 +170,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         "_softmax.default",
         _softmax("aten._softmax.default"),
         FLOATS,
-        not_scalar("self"),
+        has_axes("self"),
         few_changing("self", _is_folded, "it has more than 4 axes or the first of 4 is normalized"),
         runs=(),
     ),
@@ -178,7 +178,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         "_log_softmax.default",
         _softmax("aten._log_softmax.default"),
         FLOATS,
-        not_scalar("self"),
+        has_axes("self"),
         few_changing("self", _is_folded, "it has more than 4 axes or the first of 4 is normalized"),
         runs=(),
     ),
