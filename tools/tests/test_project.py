@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -98,6 +99,24 @@ def test_a_new_project_keeps_the_contract(project: tuple[Path, dict[str, str]]) 
 @pytest.mark.slow
 def test_a_new_project_passes_conformance(project: tuple[Path, dict[str, str]]) -> None:
     run(project, "delegatekit", "conform", "novum", "--quick")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_the_kernels_of_a_native_project_have_the_bits_of_the_reference(
+    project: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "native"
+    create("novum", folder, native=True)
+    package = folder / "src" / "delegatekit_novum"
+    # What CMakeLists.txt does.
+    command = ["cc", "-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-shared", "-fPIC"]
+    files = [str(folder / "native" / "kernels.c"), "-o", str(package / "_kernels.so"), "-lm"]
+    subprocess.run([*command, *files], check=True)
+    environment = project[1] | {"PYTHONPATH": os.pathsep.join((str(folder / "src"), project[1]["PYTHONPATH"]))}
+    said = run((folder, environment), "pytest", "-q", "-p", "no:cacheprovider", "tests/test_kernels.py")
+    assert "8 passed" in said
+    run((folder, environment), "ruff", "check", "--no-cache", ".")
+    run((folder, environment), "ruff", "format", "--no-cache", "--check", ".")
 
 
 def earlier(tmp_path: Path, **changes: str) -> Path:

@@ -19,6 +19,9 @@ def new(
         Path | None,
         typer.Option("--output", "-o", help="The project's folder: a new one, by default delegatekit-NAME here."),
     ] = None,
+    native: Annotated[
+        bool, typer.Option("--native", help="Kernels in C, too: built by CMake, called by the runtime.")
+    ] = False,
     update: Annotated[
         bool,
         typer.Option("--update", help="Bring the project here, or in -o, to the present template; changes stay."),
@@ -28,8 +31,8 @@ def new(
     from .. import project
 
     if update:
-        if name is not None:
-            cli.usage("--update takes no name: the project knows its own", "delegatekit new --update -o FOLDER")
+        if name is not None or native:
+            cli.usage("--update takes no name and no --native: the project knows both", "delegatekit new --update")
         found = project.update(folder or Path())
         if found.before == found.template:
             cli.say(f"{found.name} was made by the present template, {found.template}: nothing to do")
@@ -42,7 +45,7 @@ def new(
         return
     if name is None:
         cli.usage("there is no name", "delegatekit new acme")
-    made = project.create(name, folder or Path(f"delegatekit-{name.replace('_', '-')}"))
+    made = project.create(name, folder or Path(f"delegatekit-{name.replace('_', '-')}"), native=native)
     cli.say(f"{made.folder}: the project of the backend {made.name}, by template {made.template}")
     for line in (
         f"cd {made.folder}",

@@ -44,8 +44,8 @@ class Project:
     conflicts: tuple[Path, ...] = ()
 
 
-def create(name: str, folder: Path) -> Project:
-    """Make the project of a backend in a new or empty folder.
+def create(name: str, folder: Path, *, native: bool = False) -> Project:
+    """Make the project of a backend in a new or empty folder; with `native` it has kernels in C.
 
     Raises ProjectError for a name that no package can have, for a folder that has files, and without copier or git.
     """
@@ -60,7 +60,7 @@ def create(name: str, folder: Path) -> Project:
         copier.run_copy(
             ADDRESS,
             folder,
-            {"name": name, "title": name.replace("_", " ").title().replace(" ", "")},
+            {"name": name, "title": name.replace("_", " ").title().replace(" ", ""), "native": native},
             vcs_ref=f"v{PRESENT}",
             defaults=True,
             quiet=True,
