@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from delegatekit.plugins import LoadedBackend
+from delegatekit_api import Availability
 from delegatekit_conformance.cases import quantized
-from delegatekit_conformance.cases.quantized_operators import QuantizedOperator, cases, is_plain, show
+from delegatekit_conformance.cases.keeping import choices
+from delegatekit_conformance.cases.options import OptionCase
+from delegatekit_conformance.cases.quantized_operators import QuantizedOperator, cases, is_plain, other_targets, show
 from delegatekit_conformance.context import PROFILES, Context
 from delegatekit_conformance.drawing import draw
 from delegatekit_conformance.outcome import Verdict
@@ -96,6 +100,20 @@ def test_a_scheme_is_tried_for_other_targets_that_have_it(operator: str) -> None
     assert any(example.options for example in examples)
     for example in examples:
         assert example.scheme in quantized.scheme_names(context.beside(dict(example.options)))
+
+
+def test_targets_that_cannot_be_compiled_for_here_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(self: object, options: Any = None) -> Availability:
+        return Availability(getattr(options, "target", "") != "ios26", "this computer lacks what ios26 needs")
+
+    context = Context("coreml", PROFILES["quick"])
+    assert {"target": "ios26"} in [dict(options) for options in other_targets(context)]
+    monkeypatch.setattr(LoadedBackend, "compiler_availability", answer)
+    assert {"target": "ios26"} not in [dict(options) for options in other_targets(context)]
+    assert {"target": "ios26"} not in list(choices(context)) and {"target": "ios18"} in list(choices(context))
+    outcome = OptionCase("target", "ios26").run("linear", context)
+    assert outcome.verdict is Verdict.NOT_APPLICABLE
+    assert outcome.detail == "cannot compile here: this computer lacks what ios26 needs"
 
 
 def test_names_are_of_the_room() -> None:

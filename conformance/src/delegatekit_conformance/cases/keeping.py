@@ -24,7 +24,7 @@ from ..context import Context
 from ..outcome import Outcome, Verdict
 from .base import Case, NotApplicable
 from .contract.options import values_of
-from .specimens import compiles, delegates
+from .specimens import compiles, delegates, missing_compiler
 from .subjects import SubjectCase
 
 
@@ -52,12 +52,12 @@ def _exported() -> ExportedProgram:
 
 
 def choices(context: Context) -> Iterator[Mapping[str, Any]]:
-    """The options of every target, and every value of every option that can be listed, each beside the run's."""
+    """The options of every target, and every value of every option that can be listed, each beside the run's; none for
+    which nothing can be compiled on this computer."""
     backend = compiles(context)
-    for target in backend.targets():
-        yield context.for_target(target).options
-    for name, value in values_of(backend.description.options):
-        yield {**context.options, name: value}
+    found = [context.for_target(target) for target in backend.targets()]
+    found += [context.beside({name: value}) for name, value in values_of(backend.description.options)]
+    return (chosen.options for chosen in found if not missing_compiler(chosen))
 
 
 _FOUND: WeakKeyDictionary[LoadedBackend, dict[str, Mapping[str, Any] | None]] = WeakKeyDictionary()

@@ -25,7 +25,7 @@ from ..recipe import Recipe
 from ..trial import try_recipe, try_subject
 from .base import Case
 from .contract.options import values_of
-from .specimens import DECODER, DYNAMIC, JOINED_SIZES, LARGE, QUANTIZED_SPECIMENS, SPECIMENS, takes
+from .specimens import DECODER, DYNAMIC, JOINED_SIZES, LARGE, QUANTIZED_SPECIMENS, SPECIMENS, missing_compiler, takes
 from .state import accumulate
 from .subjects import subject_of
 
@@ -179,7 +179,8 @@ def _is_whole(value: Any) -> bool:
 
 
 def _refusal(context: Context) -> str | None:
-    """The backend's reason for refusing the options, together or as the partitioner's; None if it takes them."""
+    """The backend's reason for refusing the options, together or as the partitioner's, or that it cannot compile with
+    them on this computer; None if it takes them."""
     backend = discovery.get_backend(context.backend)
     try:
         backend.create_partitioner(backend.make_options(context.options))
@@ -187,7 +188,7 @@ def _refusal(context: Context) -> str | None:
         return str(error)
     except DelegateKitError as error:
         return str(error) if "OptionError" in str(error) or "leave_out" in str(error) else None
-    return None
+    return missing_compiler(context) or None
 
 
 def _anew(context: Context) -> Outcome:

@@ -28,6 +28,7 @@ from ..strategies import OperatorStrategy, load_operators
 from ..trial import flatten, words
 from .base import Case
 from .quantized import scheme_names, try_quantized
+from .specimens import missing_compiler
 
 #: Number of recipes in a program, and of those drawn for each chosen one.
 _JOINED = 4
@@ -196,8 +197,8 @@ def _of_targets(context: Context, operator: str) -> list[tuple[QuantizationSchem
     backend = discovery.get_backend(context.backend)
     known = {scheme.name for scheme in backend.quantization_schemes(backend.make_options(context.options))}
     found = []
-    for target in backend.targets():
-        chosen = context.for_target(target)
+    for options in other_targets(context):
+        chosen = context.beside(dict(options))
         for scheme, led in schemes_for(chosen, operator):
             if scheme.name not in known:
                 known.add(scheme.name)
@@ -206,11 +207,12 @@ def _of_targets(context: Context, operator: str) -> list[tuple[QuantizationSchem
 
 
 def other_targets(context: Context) -> list[tuple[tuple[str, Any], ...]]:
-    """The options of the run with those of each target but the run's own."""
+    """The options of the run with those of each target but the run's own, if they can be compiled for here."""
     backend = discovery.get_backend(context.backend)
     own = backend.make_options(context.options)
     found = [context.for_target(target) for target in backend.targets() if target.options]
-    return [one.option_items for one in found if backend.make_options(one.options) != own]
+    others = [one for one in found if backend.make_options(one.options) != own]
+    return [one.option_items for one in others if not missing_compiler(one)]
 
 
 def _targets_with(scheme: str, context: Context) -> list[tuple[tuple[str, Any], ...]]:

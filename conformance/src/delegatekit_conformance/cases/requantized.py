@@ -16,13 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from delegatekit.plugins import discovery
-
 from ..context import Context
 from ..outcome import Outcome, Verdict
 from .base import Case
 from .quantized import SchemeCase, judged, quantized_by, scheme_names
-from .quantized_operators import snippet_of
+from .quantized_operators import other_targets, snippet_of
 
 _Q: Any = torch.ops.quantized_decomposed
 #: Factor of the first channel where its scale is to be below the least of float16.
@@ -266,8 +264,8 @@ class PlainCase(GivenCase):
 
 def _for_schemes(context: Context) -> Context:
     """The context for the first target that has most schemes; as it is, if no target has more."""
-    targets = discovery.get_backend(context.backend).targets()
-    return max((context, *map(context.for_target, targets)), key=lambda item: len(scheme_names(item)))
+    others = (context.beside(dict(options)) for options in other_targets(context))
+    return max((context, *others), key=lambda item: len(scheme_names(item)))
 
 
 def _try(scheme: str, context: Context, *forms: Weights | None) -> Outcome:

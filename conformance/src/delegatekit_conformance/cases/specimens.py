@@ -28,6 +28,7 @@ from delegatekit_api import (
     BackendDescription,
     DelegatePayload,
     NamedData,
+    OptionError,
     PartitionProgram,
     PreprocessResult,
 )
@@ -531,6 +532,17 @@ def compiles(context: Context) -> LoadedBackend:
     if not backend.has("create_partitioner"):
         raise NotApplicable("the plugin compiles no programs: it has no create_partitioner")
     return backend
+
+
+def missing_compiler(context: Context) -> str:
+    """The backend's reason why programs with these options cannot be compiled on this computer; "" if they can, or if
+    the backend refuses the options."""
+    backend = backend_of(context)
+    try:
+        found = backend.compiler_availability(backend.make_options(context.options))
+    except OptionError:
+        return ""
+    return "" if found.available else f"cannot compile here: {found.reason}"
 
 
 def lower(recipe: Recipe, context: Context, exported: ExportedProgram | None = None) -> LoweredProgram:
