@@ -12,7 +12,7 @@ from delegatekit_toolkit.signature import Signature
 from delegatekit_toolkit.symbols import SizeBounds
 
 from .blob.layout import renamed
-from .blob.library import availability, core, installed_version, release
+from .blob.library import chosen_device, core, has_device, installed_version, release
 from .blob.seal import Settings, compile_specs
 from .ir.builder import ModelBuilder
 from .ir.fusion import must_stay_apart
@@ -26,12 +26,13 @@ _PRECISE: Final = ("CPU", "GPU")
 _PRECISIONS: Final = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
-def compiler_version() -> str:
-    """The version of OpenVINO, and what of the processor decides the bytes."""
+def compiler_version(options: OpenVINOOptions) -> str:
+    """The version of OpenVINO, and the device for which it compiles."""
     text = installed_version()
-    if not text or not availability().available:
+    if not text or not has_device(options.device).available:
         return text or "unknown"
-    return f"openvino {text} {core().get_property('CPU', 'FULL_DEVICE_NAME')}"
+    device = chosen_device(options.device)
+    return f"openvino {text} {device} {core().get_property(device, 'FULL_DEVICE_NAME')}"
 
 
 def compile_partition(partition: PartitionProgram, options: OpenVINOOptions) -> PreprocessResult:
@@ -40,22 +41,23 @@ def compile_partition(partition: PartitionProgram, options: OpenVINOOptions) -> 
         builder = ModelBuilder(partition.view)
         builder.build(TABLE)
         model = builder.finish()
-        compiled = _compiled(model, options)
+        device = chosen_device(options.device)
+        compiled = _compiled(model, device, options.precision)
         blob = compiled.export_model().getvalue()
     # Only what is exported for the CPU has a layout that is known here.
-    blob, names = renamed(blob, builder.names) if options.device == "CPU" else (blob, {})
+    blob, names = renamed(blob, builder.names) if device == "CPU" else (blob, {})
     return PreprocessResult(
         blob,
-        compile_specs=_specs(blob, options, _signature(partition.view)),
-        debug_handle_map=_handles(model, compiled, builder, names) if options.device == "CPU" else {},
+        compile_specs=_specs(blob, device, options, _signature(partition.view)),
+        debug_handle_map=_handles(model, compiled, builder, names) if device == "CPU" else {},
     )
 
 
-def _compiled(model: Any, options: OpenVINOOptions) -> Any:
+def _compiled(model: Any, device: str, precision: str) -> Any:
     properties = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1"}
-    if options.device in _PRECISE:
-        properties["INFERENCE_PRECISION_HINT"] = _PRECISIONS[options.precision]
-    if options.device == "CPU":
+    if device in _PRECISE:
+        properties["INFERENCE_PRECISION_HINT"] = _PRECISIONS[precision]
+    if device == "CPU":
         properties |= {
             # Its products of bytes saturate on processors without VNNI, and round otherwise than the program says.
             "LP_TRANSFORMS_MODE": "NO",
@@ -65,7 +67,7 @@ def _compiled(model: Any, options: OpenVINOOptions) -> Any:
         if must_stay_apart(model):
             properties["SNIPPETS_MODE"] = "DISABLE"
     try:
-        return core().compile_model(model, options.device, properties)
+        return core().compile_model(model, device, properties)
     except RuntimeError as error:
         text = str(error).strip().splitlines()[-1]
         raise LoweringError(f"OpenVINO does not compile the model: {text}", where="OpenVINO") from error
@@ -77,14 +79,14 @@ def _signature(view: ProgramView) -> Signature:
     return Signature(inputs, tuple(bounds.type_of(view.operand(node)) for node in view.outputs if node is not None))
 
 
-def _specs(blob: bytes, options: OpenVINOOptions, signature: Signature) -> tuple[CompileSpec, ...]:
+def _specs(blob: bytes, device: str, options: OpenVINOOptions, signature: Signature) -> tuple[CompileSpec, ...]:
     settings = Settings(
         openvino=release(),
         precision=_PRECISIONS[options.precision],
         threads=options.threads,
         signature=signature,
     )
-    return compile_specs(blob, options.device, settings)
+    return compile_specs(blob, device, settings)
 
 
 def _handles(

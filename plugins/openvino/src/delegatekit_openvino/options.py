@@ -18,8 +18,8 @@ class OpenVINOOptions(BackendOptions):
     whole_graph: bool = whole_graph_option()
     device: str = option(
         "CPU",
-        help="The device that the model is compiled for and runs on; OpenVINO compiles for "
-        "devices that this computer has, and exports nothing for AUTO.",
+        help="The device that the model is compiled for and runs on. OpenVINO compiles for devices that this "
+        "computer has; AUTO is the one of them that it chooses.",
         choices=tuple(DEVICES),
     )
     precision: str = option(

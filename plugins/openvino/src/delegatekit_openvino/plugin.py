@@ -34,16 +34,16 @@ def describe_backend() -> BackendDescription:
 
 @hookimpl
 def compute_precision(options: OpenVINOOptions) -> str:
-    """The precision that float32 is computed in."""
-    return options.precision
+    """The precision that float32 is computed in: NPUs have one only."""
+    return "float16" if options.device == "NPU" else options.precision
 
 
 @hookimpl
-def compiler_version() -> str:
-    """The version of OpenVINO and the processor, for whose instructions it compiles."""
+def compiler_version(options: OpenVINOOptions) -> str:
+    """The version of OpenVINO and the device, for whose instructions it compiles."""
     from .compile import compiler_version as found
 
-    return found()
+    return found(options)
 
 
 @hookimpl

@@ -16,6 +16,8 @@ from typing import Any, Final
 from delegatekit_api import Availability, RuntimeUnavailableError
 from delegatekit_toolkit.installed import installed
 
+from ..targets import AUTO
+
 #: The releases whose blobs stock ExecuTorch 1.5 loads, and whose blobs have the layout that this package reads.
 OLDEST: Final = (2025, 4)
 TOO_NEW: Final = (2026, 0)
@@ -54,13 +56,33 @@ def has_device(device: str) -> Availability:
     found = availability()
     if not found.available or device == "CPU":
         return found
-    if device == "AUTO":
-        return Availability(False, "OpenVINO exports no models that were compiled for AUTO: compile for a device")
     devices = core().available_devices
-    if any(name.split(".")[0] == device for name in devices):
+    if device == AUTO or any(_kind(name) == device for name in devices):
         return found
     what = f"OpenVINO finds no {device} on this computer, and compiles only for devices that it has"
     return Availability(False, f"{what}: {', '.join(devices)}")
+
+
+def chosen_device(device: str) -> str:
+    """A device; for AUTO the one that OpenVINO chooses on this computer: it exports nothing that AUTO compiled."""
+    return _preferred_device() if device == AUTO else device
+
+
+@cache
+def _preferred_device() -> str:
+    """The kind of the device that OpenVINO's AUTO compiles a small model for."""
+    numbers = openvino().opset15
+    size = numbers.parameter([1], openvino().Type.f32)
+    model = openvino().Model([numbers.result(numbers.relu(size))], [size], "choice")
+    # Else the CPU would be told for as long as another device compiles.
+    properties = {"PERFORMANCE_HINT": "LATENCY", "ENABLE_STARTUP_FALLBACK": False}
+    devices = core().compile_model(model, AUTO, properties).get_property("EXECUTION_DEVICES")
+    return _kind(devices[0])
+
+
+def _kind(name: str) -> str:
+    """The kind of a device that is counted: GPU of GPU.0."""
+    return name.partition(".")[0]
 
 
 @cache

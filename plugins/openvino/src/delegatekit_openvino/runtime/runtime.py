@@ -15,10 +15,10 @@ from delegatekit_toolkit.narrowing import wide_number
 from delegatekit_toolkit.signature import Signature, check_call, check_payload, store_results
 
 from ..blob.layout import read_layout
-from ..blob.library import availability, core, openvino, release
+from ..blob.library import availability, core, has_device, openvino, release
 from ..blob.seal import WHERE, Settings, check
 from ..ir.types import DTYPES, NAMES
-from ..targets import DEVICES
+from ..targets import AUTO, DEVICES
 
 #: Types that numpy lacks, as integers of the same size.
 _BITS: Final = {torch.bfloat16: torch.int16}
@@ -46,11 +46,11 @@ class OpenVINORuntime:
 
     def init(self, payload: DelegatePayload) -> _Handle:
         """Check the blob and import it. Raises FormatError, and RuntimeUnavailableError where OpenVINO is missing."""
-        if not (known := availability()).available:
-            raise RuntimeUnavailableError(known.reason, where=WHERE)
         device, settings = check(payload.blob, payload.compile_specs)
-        if device not in DEVICES:
-            raise FormatError(f"is for a device {device!r:.40}, which this release does not know", where=WHERE)
+        if device not in DEVICES or device == AUTO:
+            raise FormatError(f"is for a device {device!r:.40}, which this release does not load", where=WHERE)
+        if not (known := has_device(device)).available:
+            raise RuntimeUnavailableError(known.reason, where=WHERE)
         if device == "CPU":
             read_layout(payload.blob)
         properties = _properties(settings, device)
