@@ -30,6 +30,10 @@ def test_logarithms_near_one_have_their_digits() -> None:
 def test_bfloat16_is_rounded_to_the_nearest() -> None:
     x = torch.randn(1000) * torch.logspace(-30, 30, 1000)
     testkit.compare(_lower(lambda value: value.to(torch.bfloat16) * 2, x))
+    largest = torch.finfo(torch.float32).max
+    large = torch.randn(1000).sign() * (1 + torch.rand(1000)) * 2.0 ** torch.randint(108, 128, (1000,))
+    ends = torch.tensor([largest, -largest, 3.3961775e38, 3.3895314e38, torch.inf, -torch.inf, torch.nan])
+    testkit.compare(_lower(lambda value: value.to(torch.bfloat16).float() * 0.5, torch.cat([large, ends])))
 
 
 def test_infinite_bounds_hold_nothing_back() -> None:

@@ -19,8 +19,11 @@ from .sizes import Size, SizeWriter, is_fixed, size_of, sizes_of
 from .types import DTYPES, NAMES
 
 _WHERE: Final = "OpenVINO lowering"
-#: Above it the product that rounds to bfloat16 may be infinite; the last bit of such numbers is cut.
+#: Above it the product that rounds to bfloat16 may be infinite: such numbers are made smaller first.
 _MOST_SPLIT: Final = 2.0**110
+_SMALLER: Final = 2.0**-32
+#: float32's largest number, which is infinite in bfloat16.
+_MOST: Final = torch.finfo(torch.float32).max
 #: The least normal float16, the steps of smaller ones in 1, and what is rounded to infinity.
 _LEAST_HALF: Final = 2.0**-14
 _HALF_STEPS: Final = 2.0**24
@@ -259,8 +262,12 @@ class ModelBuilder(PartitionBuilder[Value]):
 
     def rounded(self, value: Value) -> Value:
         """float32 rounded to the nearest bfloat16: OpenVINO's conversion cuts the other bits off on some processors."""
-        is_large = self.op("greater", self.absolute(value), self.number(_MOST_SPLIT, value.dtype))
-        return self.declare(self.op("select", is_large, value, self._split(value, 16)), value.shape)
+        dtype = value.dtype
+        finite = self.op("clamp", value, min_value=-_MOST, max_value=_MOST)
+        large = self._split(self.op("multiply", finite, self.number(_SMALLER, dtype)), 16)
+        large = self.op("multiply", large, self.number(1 / _SMALLER, dtype))
+        is_large = self.op("greater", self.absolute(value), self.number(_MOST_SPLIT, dtype))
+        return self.declare(self.op("select", is_large, large, self._split(value, 16)), value.shape)
 
     def rounded_to_half(self, value: Value) -> Value:
         """float32 rounded to the nearest float16: processors without it compute in float32 on both sides of a
