@@ -66,6 +66,50 @@ def test_a_buffer_is_a_variable(update: Update) -> None:
     _check(update)
 
 
+_ROWS = torch.tensor([2, 0])
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        lambda old, x: (old.index_copy(0, _ROWS, x[:2]), old.index_copy(0, _ROWS, x[:2]) * 2),
+        lambda old, x: (old.index_copy(1, _ROWS, x[:, :2]), old.index_copy(1, _ROWS, x[:, :2]), old * 1),
+        lambda old, x: (old.index_copy(1, _ROWS, x[:, :2]), old.index_copy(1, _ROWS, x[:, :2]).reshape(4, 3), old - x),
+        lambda old, x: (
+            old.index_copy(1, _ROWS, x[:, :2]).index_copy(0, _ROWS, x[1:]),
+            old.index_copy(1, _ROWS, x[:, :2]).sum(0),
+        ),
+    ],
+    ids=["rows", "columns, and the old value", "in another shape", "twice"],
+)
+def test_rows_of_a_buffer_are_written(update: Update) -> None:
+    _check(update)
+
+
+def test_a_row_of_a_large_buffer_is_written() -> None:
+    class Cache(nn.Module):
+        """The sum over a cache (1, 8, 640, 64), into which one row of each head is written."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows = nn.Buffer(torch.arange(8 * 640 * 64.0).reshape(1, 8, 640, 64) % 7)
+
+        def forward(self, row: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+            self.rows.index_copy_(2, at, row)
+            return self.rows.amax(2) - row[:, :, 0]
+
+    row = torch.randn(1, 8, 1, 64)
+    program = delegatekit.lower(Cache().eval(), (row, torch.tensor([3])), backends=["openvino"])
+    assert _kept(program) == ["b_rows"]
+    data, eager = program.buffer, Cache()
+    ours, theirs = delegatekit.load(data)["forward"], stock.load(data, ["openvino"])
+    for place in (0, 639, 7, 639):
+        call = row * place, torch.tensor([place])
+        wanted = eager(*call)
+        for found in (ours(*call), *theirs(call)):
+            torch.testing.assert_close(torch.as_tensor(found), wanted, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32, torch.int64])
 def test_buffers_of_other_types(dtype: torch.dtype) -> None:
     _check(lambda old, x: (old + x.to(old.dtype), (old + x.to(old.dtype)).float() * 2), dtype)

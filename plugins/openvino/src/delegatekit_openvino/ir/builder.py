@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -28,6 +29,8 @@ _MOST: Final = torch.finfo(torch.float32).max
 _LEAST_HALF: Final = 2.0**-14
 _HALF_STEPS: Final = 2.0**24
 _BEYOND_HALF: Final = 65520.0
+#: Elements that a copy takes at once.
+_LEAST_ROW: Final = 1 << 14
 #: Its product with such numbers is infinite.
 _LARGE: Final = 2.0**127
 
@@ -83,12 +86,19 @@ class ModelBuilder(PartitionBuilder[Value]):
         for node, state in self.program.buffers.items():
             value, dtype = self.value(self.program.operand(state.updated)), state.initial.dtype
             value = self.cast(self.rounded(value) if dtype is torch.bfloat16 else value, kept_in(dtype))
-            # A copy, which OpenVINO takes for no other operation: a variable whose new value is an input or an output,
-            # or nearly, would have its memory, which is the caller's.
-            value = self.op("roll", value, self.integers([0]), self.integers([0]))
-            sink = self._library.op.assign(value.output.get_node(), kept[node])
+            sink = self._library.op.assign(self._copied(value, state.initial.shape).output.get_node(), kept[node])
             self._named(sink, "assign")
             self._sinks.append(sink)
+
+    def _copied(self, value: Value, shape: Sequence[int]) -> Value:
+        """A copy that OpenVINO takes for no other operation: a variable whose new value is an input or an output, or
+        nearly, would have its memory, which is the caller's."""
+        # A Roll copies row by row, with a few divisions for each.
+        rows = len(shape) - 1
+        while rows and math.prod(shape[rows:]) < _LEAST_ROW:
+            rows -= 1
+        wide = self.reshape(value, (math.prod(shape[:rows]), math.prod(shape[rows:])))
+        return self.reshape(self.op("roll", wide, self.integers([0]), self.integers([0])), shape)
 
     def _variable(self, state: MutableState) -> Any:
         library, info = self._library, self._library.op.util.VariableInfo()

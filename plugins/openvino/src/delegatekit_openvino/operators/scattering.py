@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delegatekit_api import Call
+from delegatekit_api import Call, Operand
 from delegatekit_toolkit.arguments import axis_of, indices_of
 from delegatekit_toolkit.constraints import has_axes
 from delegatekit_toolkit.narrowing import narrow_product, narrowed
@@ -17,6 +17,7 @@ from .common import (
     MOVED,
     NUMBERS,
     expanded,
+    from_front,
     inside,
     integer_indices,
     places_of,
@@ -91,6 +92,8 @@ def known_mode(call: Call) -> str | None:
 def _index_put(b: ModelBuilder, call: Call) -> Value:
     """Rows at places along several axes, which are moved to the front and back."""
     x, found = tensor(b, call), indices_of(call)
+    if len(found) == 1 and not call["accumulate"]:
+        return _rows_put(b, call, x, *found.popitem())
     places, order, shape = places_of(b, x, found)
     front = transposed(b, x, order)
     rest = [x.shape[axis] for axis in order[len(found) :]]
@@ -103,6 +106,13 @@ def _index_put(b: ModelBuilder, call: Call) -> Value:
     made = b.op("scatter_nd_update", front, places, transposed(b, source, axes), reduction=reduction)
     back = [order.index(axis) for axis in range(x.rank)]
     return transposed(b, b.declare(made, front.shape), back)
+
+
+def _rows_put(b: ModelBuilder, call: Call, x: Value, axis: int, index: Operand) -> Value:
+    """Rows at places along one axis, which need not move to the front: of a cache, that would copy all of it twice."""
+    places = from_front(b, index, x.shape[axis])
+    source = expanded(b, tensor(b, call, "values"), [*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]])
+    return b.declare(b.op("scatter_update", x, places, source, b.scalar(axis)), x.shape)
 
 
 def any_axes(call: Call) -> str | None:
