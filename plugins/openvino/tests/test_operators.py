@@ -135,6 +135,13 @@ def test_sizes_of_a_joined_vector_are_not_its_numbers() -> None:
     testkit.compare(_lower(lambda value: value.cummin(0)[0], torch.tensor([0.0, -2.0], dtype=torch.bfloat16)))
 
 
+def test_a_vector_of_constants_has_its_sizes() -> None:
+    for numbers in ([0.66, 0.3], [-0.66, 0.3], [-1.5, -2.0]):
+        known = torch.tensor(numbers)
+        lowered = _lower(lambda x, other=known: (torch.atan2(x, other), x + other.abs()), torch.tensor([1.54, -1.5]))
+        torch.testing.assert_close(lowered.run(), lowered.eager(), rtol=float32_tolerance(), atol=float32_tolerance())
+
+
 def test_quotients_of_float16_have_their_digits() -> None:
     x = torch.arange(-100.0, 100, 2.5).half()
     testkit.compare(_lower(lambda value: value.round(decimals=-1), x))

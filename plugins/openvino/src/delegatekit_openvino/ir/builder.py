@@ -265,10 +265,12 @@ class ModelBuilder(PartitionBuilder[Value]):
         return self.declare(self.op("convert", value, destination_type=NAMES[dtype]), value.shape)
 
     def absolute(self, value: Value) -> Value:
-        """The sizes of numbers. Where a vector is joined of parts, OpenVINO takes these, for all that reads the vector,
-        in its place: a sign more hides that."""
-        given = self.op("negative", value) if value.rank == 1 else value
-        return self.declare(self.op("abs", given), value.shape)
+        """The sizes of numbers. Those of a vector are computed as a row: OpenVINO takes vectors for sizes of tensors,
+        puts those of a joined vector's parts in its place for all that reads it, and leaves some numbers negative."""
+        if value.rank != 1:
+            return self.declare(self.op("abs", value), value.shape)
+        axis = self.integers([0])
+        return self.declare(self.op("squeeze", self.op("abs", self.op("unsqueeze", value, axis)), axis), value.shape)
 
     def rounded(self, value: Value) -> Value:
         """float32 rounded to the nearest bfloat16: OpenVINO's conversion cuts the other bits off on some processors."""
