@@ -149,6 +149,23 @@ def test_changed_bytes_are_refused_or_run(lowered: testkit.Lowered) -> None:
         runtime.destroy(handle)
 
 
+@pytest.mark.parametrize("name", ["SPV_ARM_tensors", "SPV_KHR_vulkan_memory_model", "TOSA.001000.1"])
+def test_a_module_that_needs_something_unknown_is_refused(lowered: testkit.Lowered, name: str) -> None:
+    blob, other = bytes(lowered.delegate.blob), f"{name[:-2]}xx"
+    assert blob.count(name.encode()) == 1
+    with pytest.raises(FormatError, match=other):
+        VgfRuntime().init(_payload(blob.replace(name.encode(), other.encode())))
+
+
+@pytest.mark.parametrize("flag", ["--emit-debug-info", "--disable-replicated-composites"])
+def test_files_of_all_flags_run(flag: str) -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Hardswish(), torch.nn.ConstantPad2d(1, 2.0))
+    lowered = testkit.lower(net, torch.randn(2, 8), backend="vgf", options={"converter_flags": (flag,)})
+    assert lowered.delegate.blob != testkit.lower(lowered.module, *lowered.inputs, backend="vgf").delegate.blob
+    testkit.compare(lowered, tolerance=1e-5)
+
+
 def test_operators_of_a_file_are_told(lowered: testkit.Lowered) -> None:
     found = operators(memoryview(lowered.delegate.blob), ())
     assert {"CONV2D", "MATMUL"} <= {item.name for item in found}

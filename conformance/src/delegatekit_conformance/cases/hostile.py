@@ -52,6 +52,8 @@ _RUN = re.compile(rb"[\x20-\x7e]{3,}")
 _HEADER = 96
 #: Audit events too frequent or too harmless to be informative.
 _QUIET = ("sys.", "gc.", "cpython.", "builtins.id", "object.", "code.", "function.", "ctypes.cdata", "ctypes.string")
+#: How much longer than its CPU time a backend may take by the clock, which waits for its processes.
+_WAIT = 3
 _SHELLS = ("sh", "bash", "dash", "cmd", "cmd.exe", "zsh")
 #: The shortest evaluated text that counts as one of the payload's.
 _SHORT = 3
@@ -364,6 +366,7 @@ _DIGESTS: Sequence[tuple[int, Callable[[bytes], bytes]]] = (
 def heard(listener: Listener, items: Sequence[Sample], context: Context, seconds: float) -> Mapping[str, Any]:
     """Actions of the backend caused by texts, in words, and the number of texts tried: as many as fit into `seconds`.
 
+    These are of the CPU; a backend that works in other processes has a few times as long by the clock.
     Each text is printed to standard error before it is tried: the process may not survive it.
     """
     runtime = backend_of(context).create_runtime(apart=False)
@@ -376,8 +379,8 @@ def heard(listener: Listener, items: Sequence[Sample], context: Context, seconds
         if told:
             found.append(f"{item.name}: {told}")
     streams = [variants(item, number) for number, item in enumerate(items)]
-    end = time.process_time() + seconds
-    while streams and not found and time.process_time() < end:
+    end, latest = time.process_time() + seconds, time.monotonic() + _WAIT * seconds
+    while streams and not found and time.process_time() < end and time.monotonic() < latest:
         for stream, item in list(zip(streams, items, strict=True)):
             variant = next(stream, None)
             if variant is None:

@@ -25,6 +25,18 @@ from .container import Container
 WHERE: Final = "SPIR-V module"
 _MAGIC: Final = 0x07230203
 _EXTENSION: Final = "TOSA.001000.1"
+#: Sets of instructions that compute nothing, by SPV_KHR_non_semantic_info: notes for debuggers.
+_NOTES: Final = "NonSemantic."
+#: What a module may declare that it uses, beside tensors and graphs: none of it changes what operators compute.
+_DECLARED: Final = frozenset(
+    (
+        "SPV_ARM_tensors",
+        "SPV_ARM_graph",
+        "SPV_KHR_vulkan_memory_model",
+        "SPV_EXT_replicated_composites",
+        "SPV_KHR_non_semantic_info",
+    )
+)
 #: Types of elements by width: integers have no sign, and of 48 bits are stored in 64.
 _INTEGERS: Final = {8: DType.INT8, 16: DType.INT16, 32: DType.INT32, 64: DType.INT48}
 _FLOATS: Final = {16: DType.FP16, 32: DType.FP32}
@@ -34,6 +46,8 @@ _SUMS: Final = {1: DType.INT32, 2: DType.FP16, 3: DType.FP32, 4: DType.INT48}
 _SIZES: Final = frozenset(("shape", "padding", "start", "size", "multiples", "scale", "offset", "border"))
 #: Bytes of constants inside of a module; the larger ones are in the container.
 _MOST_BYTES: Final = 1 << 26
+#: Characters of a name in an error.
+_SHOWN: Final = 60
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,7 @@ class _Reader:
         self.inputs: Final[dict[int, Tensor]] = {}
         self.outputs: Final[dict[int, int]] = {}
         self.sets: Final[set[int]] = set()
+        self.notes: Final[set[int]] = set()
         self._bytes = 0
 
     # -- types and constants -------------------------------------------------------------------------------------------
@@ -159,9 +174,19 @@ class _Reader:
 
     # -- the graph -----------------------------------------------------------------------------------------------------
 
+    def extension(self, words: Sequence[int]) -> None:
+        if (name := _text(words)) not in _DECLARED:
+            raise FormatError(f"uses the extension {name[:_SHOWN]!r}, which is not read here", where=WHERE)
+
     def set_of_instructions(self, words: Sequence[int]) -> None:
-        if _text(words[1:]) == _EXTENSION:
+        name = _text(words[1:])
+        if name == _EXTENSION:
             self.sets.add(words[0])
+        elif name.startswith(_NOTES):
+            self.notes.add(words[0])
+        else:
+            what = f"uses the instructions {name[:_SHOWN]!r}: those of {_EXTENSION} are run here"
+            raise FormatError(what, where=WHERE)
 
     def input(self, words: Sequence[int]) -> None:
         kind, place = self.tensor_types[words[0]], int(self.numbers[words[2]])
@@ -176,6 +201,8 @@ class _Reader:
 
     def operation(self, words: Sequence[int]) -> None:
         kind, made, instructions, number, *operands = words
+        if instructions in self.notes:
+            return
         if instructions not in self.sets:
             raise FormatError(f"an instruction of another set than {_EXTENSION}", where=WHERE)
         operator = OPERATORS.get(number + 1)
@@ -253,6 +280,7 @@ def _text(words: Sequence[int]) -> str:
 _ATTRIBUTES: Final = {operator: _attributes(operator) for operator in OPERATORS.values()}
 #: SPIR-V's instructions that are read; all others say nothing about what is computed.
 _HANDLERS: Final[dict[int, Callable[[_Reader, Sequence[int]], None]]] = {
+    10: _Reader.extension,
     11: _Reader.set_of_instructions,
     12: _Reader.operation,
     20: _Reader.bool_type,
