@@ -80,6 +80,20 @@ def test_images_are_resized(size: tuple[int, int], align_corners: bool) -> None:
     testkit.compare(lowered, tolerance=float32_tolerance(16))
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("known", [False, True])
+def test_elements_are_gathered(axis: int, known: bool) -> None:
+    """Along an axis, of a tensor that is larger than the index on the others."""
+    torch.manual_seed(0)
+    x = torch.randn(3, 4, 5)
+    index = torch.randint(0, 3, (2, 3, 4), dtype=torch.int32)
+    if known:
+        testkit.compare(_lower(lambda value: torch.gather(value.abs(), axis, index.long()), x))
+    else:
+        testkit.compare(_lower(lambda value, at: torch.gather(value.abs(), axis, at), x, index))
+        testkit.compare(_lower(lambda value, at: torch.gather(value > 0, axis, at), x, index))
+
+
 def test_what_the_hardware_lacks_is_refused_with_the_reason() -> None:
     partitioner = VgfPartitioner(VgfOptions())
     layer = nn.ConvTranspose2d(2, 2, 3, dilation=2)
