@@ -72,6 +72,21 @@ def test_images_without_a_batch_are_pooled(ceil_mode: bool) -> None:
     testkit.compare(_lower(nn.AvgPool2d(3, 2, 1, ceil_mode=ceil_mode), x), tolerance=float32_tolerance(9))
 
 
+@pytest.mark.parametrize("size", [(7, 9), (2, 3), (12, 4), (10, 12), (5, 6), (1, 13)])
+def test_the_nearest_pixels_are_those_of_pytorch(size: tuple[int, int]) -> None:
+    testkit.compare(_lower(lambda value: functional.interpolate(value, size), torch.randn(1, 2, 5, 6)))
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize(("before", "after"), [((1, 6), (5, 1)), ((5, 1), (1, 7)), ((1, 1), (3, 1))])
+def test_single_pixels_are_resized(before: tuple[int, int], after: tuple[int, int], align_corners: bool) -> None:
+    x = torch.randn(1, 2, *before)
+    lowered = _lower(
+        lambda value: functional.interpolate(value, after, mode="bilinear", align_corners=align_corners), x
+    )
+    testkit.compare(lowered, tolerance=float32_tolerance(16))
+
+
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize("size", [(7, 9), (2, 3), (12, 4)])
 def test_images_are_resized(size: tuple[int, int], align_corners: bool) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 from delegatekit_api import Call
 from delegatekit_toolkit.constraints import nearest_pixels
 from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.tosa import Resize, ResizeMode
+from delegatekit_toolkit.tosa.lowering.operators.resize import resize_steps
 
 from ..ir.builder import Lower, Value, VgfBuilder
 from .common import REAL, tensor
@@ -19,36 +19,32 @@ _MOST: Final = 256
 _NUMBERS: Final = 1 << 11
 
 
-def _steps(before: int, after: int, *, corners: bool, nearest: bool) -> tuple[int, int, int, int]:
+def _steps(before: int, after: int, mode: str, *, corners: bool) -> tuple[int, int, int, int]:
     """Numerator and denominator of the scale, offset and border: pixel i of the result is at (i d + offset) / n."""
-    if nearest:
-        up, down = after, before
-    elif corners:
-        up, down = max(after - 1, 1), max(before - 1, 1) if after > 1 else 1
-    else:
-        up, down = 2 * after, 2 * before
-    shared = math.gcd(up, down)
-    if not nearest and not corners:  # the offset, half a pixel, is a whole number, too
-        shared = math.gcd(shared, before - after) or 1
-    up, down = up // shared, down // shared
-    offset = 0 if nearest or corners else (before - after) // shared
-    return up, down, offset, (after - 1) * down + offset - (before - 1) * up
+    if not corners or 1 not in (before, after):
+        return resize_steps(before, after, mode, corners)
+    # The first pixel: alone, or for all of the result.
+    up = after if before == 1 else 1
+    return up, 1, 0, after - 1 - (before - 1) * up
 
 
 def _all_steps(call: Call) -> list[tuple[int, int, int, int]]:
     corners = call.has("align_corners") and bool(call["align_corners"])
-    nearest = "nearest" in call.operator
+    mode = _mode(call).name.lower()
     pairs = zip(call["input"].shape[2:], call.result.shape[2:], strict=True)
-    return [_steps(before, after, corners=corners, nearest=nearest) for before, after in pairs]
+    return [_steps(before, after, mode, corners=corners) for before, after in pairs]
+
+
+def _mode(call: Call) -> ResizeMode:
+    return ResizeMode.NEAREST if "nearest" in call.operator else ResizeMode.BILINEAR
 
 
 def _resized(b: VgfBuilder, call: Call) -> Value:
     x = image_of(b, tensor(b, call, "input"), 2).tensor
     rows, columns = _all_steps(call)
-    mode = ResizeMode.NEAREST if "nearest" in call.operator else ResizeMode.BILINEAR
     operands = (x, b.sizes((*rows[:2], *columns[:2])), b.sizes((rows[2], columns[2])), b.sizes((rows[3], columns[3])))
     shape = (x.shape[0], *call.result.shape[2:], x.shape[3])
-    return result_of(b, b.emit(Resize(mode), operands, shape, x.dtype), call.result.shape)
+    return result_of(b, b.emit(Resize(_mode(call)), operands, shape, x.dtype), call.result.shape)
 
 
 def few_steps(call: Call) -> str | None:
