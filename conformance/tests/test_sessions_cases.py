@@ -15,6 +15,7 @@ import torch
 
 import delegatekit
 from delegatekit_conformance.cases.sessions import cases
+from delegatekit_conformance.cases.sessions.compiling import _mixed
 from delegatekit_conformance.cases.sessions.machine import Machine
 from delegatekit_conformance.cases.sessions.orders import Order
 from delegatekit_conformance.cases.sessions.pairs import SIZES, Pair, export, tensors
@@ -81,6 +82,21 @@ def test_weights_of_another_seed_are_others() -> None:
             one, other = (kind.build(seed)[0] for seed in (0, 1))
             values = [[*module.state_dict().values()] for module in (*one.values(), *other.values())]
             assert not all(map(torch.equal, values[0], values[len(one)])), kind.name
+
+
+def test_exchanged_data_replace_the_weights_outside_of_the_program_alone() -> None:
+    """Delegates have theirs inside: eager with both kinds of weights computes what such a session does."""
+    build, programs = KINDS["embedding"].build, []
+    for seed in (0, 1):
+        made = delegatekit.lower(export(build, seed), backends=[], external=lambda name, _: name == "0.weight")
+        programs.append(
+            SimpleNamespace(kind=KINDS["embedding"], seed=seed, data=list(made.data_files.values()), made=made)
+        )
+    one, two = programs
+    mixed = Pair(delegatekit.load(one.made.buffer, data=two.data), lambda _: _mixed(one, two), 0)
+    result, _, eager = mixed.call("forward", 0, 4, 0)
+    torch.testing.assert_close(result, eager)
+    assert not torch.allclose(result, Pair(None, build, 0).model("forward", tensors(mixed.given["forward"], 0))[1])
 
 
 def test_state_that_a_reset_forgets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

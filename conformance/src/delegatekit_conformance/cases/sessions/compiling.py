@@ -10,7 +10,7 @@ from pathlib import Path
 import delegatekit
 from delegatekit.plugins import COMPILED
 from delegatekit.plugins.remembered import CACHE
-from delegatekit.pte import read
+from delegatekit.pte import read, read_ptd
 from delegatekit.pte.manifest import read_manifest
 from delegatekit_api import DelegateKitError
 
@@ -18,7 +18,7 @@ from ...outcome import Verdict
 from ...trial import words
 from ..environment import environment
 from .library import Lowered, Wanted, content
-from .pairs import Inputs, Pair, tensors
+from .pairs import Built, Inputs, Pair, tensors
 from .script import lowering
 from .world import Living, World, Wrong
 
@@ -98,12 +98,14 @@ def exchange(world: World, wanted: Wanted, other: Wanted) -> None:
     except Exception as error:
         what = f"{wanted.kind.name} with the data of another: {words(error)}"
         raise Wrong(Verdict.LOAD_ERROR, what) from error
-    models = [one]
+    builds = [wanted.kind.build]
     if wanted.kind is other.kind and not _all_named(one):
-        models.append(two)  # the runtime's own operators find weights by their names
-    for number, lowered in enumerate(models):
+        # The runtime's own operators find weights by their names; delegates may have theirs in the blob.
+        builds += [lambda _: other.kind.build(other.seed), lambda _: _mixed(one, two)]
+    models = [Pair(None, build, wanted.seed) for build in builds]
+    for number, pair in enumerate(models):
         try:
-            _judge(world, lowered, results)
+            _judge(world, one, pair, results)
         except Wrong as wrong:
             if number + 1 < len(models):
                 continue
@@ -116,9 +118,19 @@ def _given(wanted: Wanted) -> Mapping[str, Inputs]:
     return wanted.kind.build(wanted.seed)[1]
 
 
-def _judge(world: World, lowered: Lowered, results: Mapping[str, object]) -> None:
-    """Raise Wrong if the first answers of a program's methods, in order, are not those of its modules."""
-    pair = Pair(None, lowered.kind.build, lowered.seed)
+def _mixed(one: Lowered, two: Lowered) -> Built:
+    """The modules of a program, with the weights in its data files replaced by another program's of the same names."""
+    methods, given = one.kind.build(one.seed)
+    others, _ = two.kind.build(two.seed)
+    names = {name for data in one.data for name in read_ptd(data)}
+    for method, module in methods.items():
+        weights = others[method].state_dict()
+        module.load_state_dict({name: weights[name] for name in names & weights.keys()}, strict=False)
+    return methods, given
+
+
+def _judge(world: World, lowered: Lowered, pair: Pair, results: Mapping[str, object]) -> None:
+    """Raise Wrong if the first answers of a program's methods, in order, are not those of modules."""
     one = Living("a session with exchanged data", pair, lowered, None, "", {})
     for name, result in results.items():
         world.judge(one, name, (result, *pair.model(name, tensors(pair.given[name], 0))))
