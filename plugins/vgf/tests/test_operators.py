@@ -77,6 +77,21 @@ def test_the_nearest_pixels_are_those_of_pytorch(size: tuple[int, int]) -> None:
     testkit.compare(_lower(lambda value: functional.interpolate(value, size), torch.randn(1, 2, 5, 6)))
 
 
+def test_windows_with_gaps_and_of_different_sizes_are_looked_up() -> None:
+    x = torch.randn(1, 2, 9, 8)
+    x[0, 0, 3, 3] = torch.inf
+    pool, average, largest = functional.max_pool2d, functional.adaptive_avg_pool2d, functional.adaptive_max_pool2d
+    lowered = _lower(lambda v: (pool(v, 3, 2, 1, 2), pool(v, (3, 1), 1, (1, 0), (3, 1), True), largest(v, (4, 3))), x)
+    testkit.compare(lowered)
+    testkit.compare(_lower(lambda v: (average(v, (4, 3)), average(v, (2, 5))), x), tolerance=float32_tolerance(16))
+    testkit.compare(_lower(lambda v: functional.adaptive_avg_pool1d(v[0], 3), x), tolerance=float32_tolerance(4))
+
+
+def test_elements_are_rolled() -> None:
+    x = torch.randn(2, 3, 4)
+    testkit.compare(_lower(lambda v: (v.roll(1), v.roll(-5, 1), v.roll((1, 3), (0, 2)), v.abs()), x))
+
+
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize(("before", "after"), [((1, 6), (5, 1)), ((5, 1), (1, 7)), ((1, 1), (3, 1))])
 def test_single_pixels_are_resized(before: tuple[int, int], after: tuple[int, int], align_corners: bool) -> None:

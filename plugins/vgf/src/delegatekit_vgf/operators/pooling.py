@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import is_plain_average, per_axis, pooled_axes, shares_of, windows_of
 from delegatekit_toolkit.constraints import rank, types_of, unused
 from delegatekit_toolkit.support import Row, row
-from delegatekit_toolkit.tosa import AvgPool2d, DType, MaxPool2d, Tensor
+from delegatekit_toolkit.tosa import Add, AvgPool2d, DType, Maximum, MaxPool2d, Tensor
 
 from ..ir.builder import Lower, Made, Value, VgfBuilder
 from .common import REAL, REALS, tensor
 from .windows import image_of, result_of, trimmed
+
+#: The most elements of a window along an axis that are looked up.
+_LONGEST: Final = 32
 
 
 def _pooled(b: VgfBuilder, call: Call, kind: type[AvgPool2d] | type[MaxPool2d]) -> Tensor:
@@ -49,6 +55,8 @@ def _average(b: VgfBuilder, call: Call) -> Value:
 
 
 def _maximum(b: VgfBuilder, call: Call) -> Value:
+    if _gaps(call):
+        return _looked_up(b, call, _places(call), MaxPool2d)
     return result_of(b, _pooled(b, call, MaxPool2d), call.results[0].shape)
 
 
@@ -57,34 +65,114 @@ def _maximum_and_nothing(b: VgfBuilder, call: Call) -> Made:
 
 
 def _adaptive(kind: type[AvgPool2d] | type[MaxPool2d]) -> Lower:
-    """Windows of one size in equal steps."""
+    """Windows of one size in equal steps, or of different sizes."""
 
     def lower(b: VgfBuilder, call: Call) -> Made:
         axes = pooled_axes(call)
-        image = image_of(b, tensor(b, call), axes)
-        sizes = image.spread(call.results[0].shape[-axes:], 1)
-        steps = tuple(size // count for size, count in zip(image.tensor.shape[1:3], sizes, strict=True))
-        made = _emitted(b, kind, image.tensor, (steps, steps, (0, 0, 0, 0)), sizes)
-        value = result_of(b, made, call.results[0].shape)
+        shape = call.results[0].shape
+        if _whole(call):
+            image = image_of(b, tensor(b, call), axes)
+            sizes = image.spread(shape[-axes:], 1)
+            steps = tuple(size // count for size, count in zip(image.tensor.shape[1:3], sizes, strict=True))
+            value = result_of(b, _emitted(b, kind, image.tensor, (steps, steps, (0, 0, 0, 0)), sizes), shape)
+        else:
+            value = _looked_up(b, call, _shares(call), kind)
         return value if kind is AvgPool2d else (value, None)
 
     return lower
 
 
+# -- windows that are looked up ----------------------------------------------------------------------------------------
+
+#: The places of each window along an axis.
+_Windows: TypeAlias = Sequence[Sequence[int]]
+
+
+def _looked_up(
+    b: VgfBuilder, call: Call, windows: Sequence[_Windows], kind: type[AvgPool2d] | type[MaxPool2d]
+) -> Value:
+    """The largest or the average of each window, one axis after the other: their elements are looked up."""
+    x = tensor(b, call)
+    for axis, of_axis in enumerate(windows, len(x.order) - len(windows)):
+        longest = max(map(len, of_axis))
+        parts = []
+        for number in range(longest):
+            # The last element of a short window stands for those that it lacks, too, with its share.
+            part = b.looked_up(x, axis, np.array([window[min(number, len(window) - 1)] for window in of_axis]))
+            if kind is AvgPool2d:
+                parts.append(b.product(part, _share(b, part, axis, number, of_axis)))
+            else:
+                parts.append(part)
+        join = Add() if kind is AvgPool2d else Maximum()
+        x = functools.reduce(functools.partial(b.apply, join), parts)
+    return x
+
+
+def _share(b: VgfBuilder, part: Value, axis: int, number: int, windows: _Windows) -> Value:
+    longest = max(map(len, windows))
+    shares = [1 / len(window) / (1 if number < len(window) - 1 else longest - len(window) + 1) for window in windows]
+    shape = [len(shares) if at == axis else 1 for at in range(len(part.order))]
+    return b.array(np.reshape(shares, shape), part.tensor.dtype)
+
+
+def _places(call: Call) -> list[_Windows]:
+    """The places of windows with gaps, along each axis, less those of padding."""
+    axes = pooled_axes(call)
+    return [
+        [
+            [place for place in range(at * step - pad, at * step - pad + window * gap, gap) if 0 <= place < size]
+            for at in range(count)
+        ]
+        for size, count, window, step, pad, gap in zip(
+            call["self"].shape[-axes:],
+            call.results[0].shape[-axes:],
+            *windows_of(call, axes),
+            per_axis(call["dilation"], axes),
+            strict=True,
+        )
+    ]
+
+
+def _shares(call: Call) -> list[_Windows]:
+    """The places of windows that share an axis between them, as evenly as they can."""
+    axes = pooled_axes(call)
+    return [
+        [range(at * size // count, -(-(at + 1) * size // count)) for at in range(count)]
+        for size, count in zip(call["self"].shape[-axes:], call.results[0].shape[-axes:], strict=True)
+    ]
+
+
+def _gaps(call: Call) -> bool:
+    return set(per_axis(call["dilation"], pooled_axes(call))) != {1}
+
+
+def _whole(call: Call) -> bool:
+    axes = pooled_axes(call)
+    pairs = zip(call["self"].shape[-axes:], call.results[0].shape[-axes:], strict=True)
+    return not any(before % after for before, after in pairs)
+
+
 # -- conditions --------------------------------------------------------------------------------------------------------
 
 
-def without_gaps(call: Call) -> str | None:
-    """Windows without gaps."""
-    gaps = per_axis(call["dilation"], pooled_axes(call))
-    return None if set(gaps) == {1} else f"dilation = {list(gaps)}"
+def short_gaps(call: Call) -> str | None:
+    """With gaps: windows of at most 32 elements along an axis, and none of padding alone."""
+    if not _gaps(call):
+        return None
+    lengths = [len(window) for windows in _places(call) for window in windows]
+    if not min(lengths):
+        return f"a window with dilation = {call['dilation']} reads only padding"
+    return f"windows of {max(lengths)} with dilation = {call['dilation']}" if max(lengths) > _LONGEST else None
 
 
-def whole_windows(call: Call) -> str | None:
-    """Sizes are multiples of the result's."""
+def short_shares(call: Call) -> str | None:
+    """Sizes are multiples of the result's, or windows have at most 32 elements along an axis."""
+    longest = max(len(window) for windows in _shares(call) for window in windows)
+    if longest <= _LONGEST or _whole(call):
+        return None
     axes = pooled_axes(call)
     before, after = call["self"].shape[-axes:], call.results[0].shape[-axes:]
-    return None if not any(a % b for a, b in zip(before, after, strict=True)) else f"from {before} to {after}"
+    return f"from {before} to {after}: windows have different sizes, and more than {_LONGEST} elements"
 
 
 def inside(call: Call) -> str | None:
@@ -93,6 +181,8 @@ def inside(call: Call) -> str | None:
     kernel, strides, pads = windows_of(call, axes)
     if max((*kernel, *strides)) > 8192 or math.prod(kernel) > 1 << 24:
         return f"windows of {kernel} in steps of {strides}"
+    if call.has("dilation") and _gaps(call):
+        return None
     for size, count, window, step, pad in zip(
         call["self"].shape[-axes:], call.results[0].shape[-axes:], kernel, strides, pads, strict=True
     ):
@@ -115,7 +205,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
             _MAXIMUM,
             rank("self", axes + 1, axes + 2),
             REAL,
-            without_gaps,
+            short_gaps,
             inside,
             keep=True,
         )
@@ -127,11 +217,11 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         rank("self", 3, 4),
         types_of("self", *REALS),
         unused(1, "places"),
-        without_gaps,
+        short_gaps,
         inside,
     ),
-    row("_adaptive_avg_pool2d.default", _adaptive(AvgPool2d), rank("self", 3, 4), REAL, whole_windows),
-    row("adaptive_avg_pool1d.default", _adaptive(AvgPool2d), rank("self", 2, 3), REAL, whole_windows, keep=True),
+    row("_adaptive_avg_pool2d.default", _adaptive(AvgPool2d), rank("self", 3, 4), REAL, short_shares),
+    row("adaptive_avg_pool1d.default", _adaptive(AvgPool2d), rank("self", 2, 3), REAL, short_shares, keep=True),
     *(
         row(
             f"adaptive_max_pool{axes}d.default",
@@ -139,7 +229,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
             rank("self", axes + 1, axes + 2),
             types_of("self", *REALS),
             unused(1, "places"),
-            whole_windows,
+            short_shares,
             keep=True,
         )
         for axes in (1, 2)

@@ -5,6 +5,7 @@ Most of them are passengers: a delegate of moves alone would only copy tensors.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -63,6 +64,18 @@ def _flip(b: VgfBuilder, call: Call) -> Value:
         made = b.emit(Reverse(x.stored_axis(axis)), (x.tensor,), x.tensor.shape, x.tensor.dtype)
         x = Value(made, x.order)
     return x
+
+
+def _roll(b: VgfBuilder, call: Call) -> Value:
+    x, dims = tensor(b, call), call["dims"]
+    if not dims:  # of all elements, one after the other
+        x, dims = b.shaped(x, [math.prod(x.shape)]), [0]
+    for shift, dim in zip(call["shifts"], dims, strict=True):
+        axis = axis_of(dim, len(x.order))
+        size = x.shape[axis]
+        if last := shift % size:
+            x = b.chain([b.cut(x, axis, size - last, size), b.cut(x, axis, 0, size - last)], axis)
+    return b.shaped(x, call.result.shape)
 
 
 def _concatenate(b: VgfBuilder, call: Call) -> Value:
@@ -164,6 +177,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("copy.default", _copy, MOVED, passenger=True),
     row("repeat.default", _repeat, MOVED, passenger=True),
     row("flip.default", _flip, MOVED, passenger=True),
+    row("roll.default", _roll, MOVED, keep=True, passenger=True),
     row("unfold_copy.default", _unfold, MOVED, has_axes("self"), passenger=True),
     row("select_copy.int", _select, MOVED, has_axes("self"), passenger=True),
     row("slice_copy.Tensor", _slice, MOVED, has_axes("self"), passenger=True),
