@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from delegatekit_conformance.cases.growth import GrowthCase, gpu
 from delegatekit_conformance.cases.growth.fit import goes_on, last, line
 from delegatekit_conformance.cases.growth.histories import HISTORIES
 from delegatekit_conformance.cases.growth.lowerings import LoweringsCase, growing
-from delegatekit_conformance.cases.growth.meters import bytecodes
+from delegatekit_conformance.cases.growth.meters import bytecodes, seconds
 from delegatekit_conformance.cases.growth.series import History, TooSlow, growth
 from delegatekit_conformance.cases.kinds import Kind
 from delegatekit_conformance.context import PROFILES, Context
@@ -228,6 +230,17 @@ def test_what_is_too_slow_says_so() -> None:
 
     with pytest.raises(TooSlow, match="a call takes"):
         growth(History("call", {"it": act}), 0.001, 1.0)
+
+
+def test_processes_that_have_ended_count() -> None:
+    def busy(_: int) -> None:
+        subprocess.run([sys.executable, "-S", "-c", "sum(range(10**6))"], check=True)
+
+    before, own = seconds(), time.process_time()
+    busy(0)
+    assert seconds() - before > 0.01 + time.process_time() - own
+    with pytest.raises(TooSlow):
+        growth(History("session", {"it": busy}), 0.1, 0.3)
 
 
 def test_time_that_grows_in_native_code_is_found() -> None:

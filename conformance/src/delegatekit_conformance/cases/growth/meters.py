@@ -135,19 +135,22 @@ def descendants(process: int) -> Iterator[int]:
 
 
 def seconds() -> float:
-    """CPU seconds of all threads of this process, and of its child processes as far as the system reports them."""
+    """CPU seconds of this process and of its child processes, ended ones too, as far as the system reports them."""
     return time.process_time() + _children_seconds()
 
 
 def _children_seconds() -> float:
     if not sys.platform.startswith("linux"):
         return 0.0
+    import resource
+
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     nanoseconds = 0
     for process in descendants(os.getpid()):
         with suppress(OSError, ValueError, IndexError):
             for task in (_PROC / str(process) / "task").iterdir():
                 nanoseconds += int((task / "schedstat").read_text().split()[0])
-    return nanoseconds * 1e-9
+    return ended.ru_utime + ended.ru_stime + nanoseconds * 1e-9
 
 
 def bytecodes(action: Callable[[], Any]) -> int:
