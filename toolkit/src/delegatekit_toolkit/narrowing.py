@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
 from delegatekit_api import Call, Operand
+from delegatekit_api.versions import moved
 
 INT32_MIN: Final = -(1 << 31)
 INT32_MAX: Final = (1 << 31) - 1
@@ -111,3 +112,7 @@ def narrow_sum(call: Call) -> str | None:
     if call.result.dtype_name != "int64" or not may_be_large(call["self"]):
         return None
     return "a sum of integers may leave the 32 bits that the device computes in"
+
+
+if not TYPE_CHECKING:
+    __getattr__ = moved(__name__)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delegatekit_api import DelegatePayload, ExecutionError, FormatError, TensorSpec
+from delegatekit_api.versions import moved
 
 from .dtypes import dtype_name
 
@@ -218,3 +219,7 @@ def _fits(shape: Sequence[int], wanted: Sequence[Extent], sizes: dict[int, int])
         elif size != want:
             return False
     return True
+
+
+if not TYPE_CHECKING:
+    __getattr__ = moved(__name__)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from delegatekit_api.versions import moved
 
 #: The number of sample calls: the largest, the smallest, and others in between. The probability that two independent
 #: sizes are taken for equal is at most 2^-30.
@@ -128,3 +130,7 @@ def dynamic_count(shape: Iterable[Size]) -> int:
     1
     """
     return sum(isinstance(size, Dynamic) for size in shape)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = moved(__name__)
