@@ -13,6 +13,7 @@ import delegatekit_api
 from delegatekit_api import ApiVersion, PluginError, _deprecations
 from delegatekit_api.versions import API_VERSION, DEPRECATIONS, Deprecation, outlived
 
+each_name = pytest.mark.parametrize("row", [row for row in DEPRECATIONS if not row.is_check], ids=lambda row: row.name)
 each_row = pytest.mark.parametrize("row", DEPRECATIONS, ids=lambda row: row.name)
 
 
@@ -25,7 +26,7 @@ def resolved(name: str) -> Any:
         return getattr(importlib.import_module(home), last)
 
 
-@each_row
+@each_name
 def test_what_is_deprecated_works_and_warns_with_the_fix(row: Deprecation) -> None:
     new = resolved(row.instead)
     module = type(new).__name__ == "module"

@@ -3,18 +3,20 @@
     python tests/frozen/build.py            build what is missing
     python tests/frozen/build.py --check    build all again, and say what differs
 
-A wheel is built by hatchling in a worktree of the commit, a .pte made there by that commit's core with the PyTorch that
-is installed here. When the plugin API gets a new version, a line in `FROZEN` freezes what was the last with the old.
+A wheel is built by hatchling from a commit's sources, a .pte made by that commit's core with the installed PyTorch.
+When the plugin API gets a new version, a line in `LAST` and one in `FROZEN` freeze what was the last with the old.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +35,7 @@ class Frozen:
     backend: str
     #: The folder of the package in the repository.
     package: str
-    #: The last commit before the next API version.
+    #: The commit with its sources.
     commit: str
     #: Names of the networks of `encounter.py` whose files are kept.
     networks: tuple[str, ...]
@@ -51,31 +53,44 @@ class Frozen:
         return self.folder / f"delegatekit_{self.backend}-0.1.0-py3-none-any.whl"
 
 
-_API_2_0: Final = "00da7210cd3fca54d6e850b2465efd44e2e565e3"
-_API_2_2: Final = "e701265f60c0c514ddad799c978669df893e95fd"
-_API_2_3: Final = "2a660413c211034792a2c5f21e591a2bcd3af34e"
+#: API version -> the last commit with it.
+LAST: Final = {
+    "2.0": "00da7210cd3fca54d6e850b2465efd44e2e565e3",
+    "2.1": "42d26a1885ffdd06629ed83cbf1716be367d74e3",
+    "2.2": "e701265f60c0c514ddad799c978669df893e95fd",
+    "2.3": "2a660413c211034792a2c5f21e591a2bcd3af34e",
+}
 
 FROZEN: Final = (
-    Frozen("2.0", "demo", "examples/minimal_backend", _API_2_0, ("sums",)),
-    Frozen("2.0", "reference", "plugins/reference", _API_2_0, ("sums", "layers", "rows")),
-    Frozen("2.1", "qnn", "plugins/qnn", _API_2_3, ("layers",), 1e-2),
-    Frozen("2.2", "reference", "plugins/reference", _API_2_2, ("sums", "layers", "rows")),
-    Frozen("2.2", "xnnpack", "plugins/xnnpack", _API_2_2, ("layers", "rows", "products-int8")),
-    Frozen("2.3", "ethosu", "plugins/ethosu", _API_2_3, ("products-int8",)),
+    Frozen("2.0", "demo", "examples/minimal_backend", LAST["2.0"], ("sums",)),
+    Frozen("2.0", "reference", "plugins/reference", LAST["2.0"], ("sums", "layers", "rows")),
+    # The first plugin that declared 2.1 did so late.
+    Frozen("2.1", "qnn", "plugins/qnn", LAST["2.3"], ("layers",), 1e-2),
+    Frozen("2.2", "reference", "plugins/reference", LAST["2.2"], ("sums", "layers", "rows")),
+    Frozen("2.2", "xnnpack", "plugins/xnnpack", LAST["2.2"], ("layers", "rows", "products-int8")),
+    Frozen("2.3", "ethosu", "plugins/ethosu", LAST["2.3"], ("products-int8",)),
 )
 
 
 @contextmanager
-def worktree(commit: str) -> Iterator[Path]:
-    """The sources of a commit, in a folder for as long."""
+def history(commit: str) -> Iterator[Path]:
+    """The sources of a commit, in a folder for as long. Raises LookupError for a clone without its history."""
+    git = ["git", "-C", str(ROOT)]
+    if subprocess.run([*git, "cat-file", "-e", commit], capture_output=True, check=False).returncode:
+        raise LookupError(f"this clone does not have the commit {commit}: git fetch --unshallow")
+    packed = subprocess.run([*git, "archive", commit], capture_output=True, check=True).stdout
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "sources"
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(folder), commit], check=True)
-        try:
-            yield folder
-        finally:
-            subprocess.run([*git, "remove", "--force", str(folder)], check=True)
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            archive.extractall(name, filter="data")
+        yield Path(name)
+
+
+def wheel_of(package: Path, folder: Path) -> Path:
+    """The wheel of a package, built into a folder that has none."""
+    line = [sys.executable, "-m", "build", "--quiet", "--wheel", "--no-isolation", "--outdir", str(folder)]
+    subprocess.run([*line, str(package)], check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
 def sources(tree: Path) -> list[str]:
@@ -90,27 +105,27 @@ def unpacked(wheel: Path, folder: Path) -> Path:
     return folder
 
 
-def encounter(step: str, frozen: Frozen, site: Path, files: Path, paths: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run `encounter.py` with a plugin and the packages of these paths."""
+def encounter(
+    step: str, backend: str, networks: Sequence[str], site: Path, files: Path, paths: Sequence[str]
+) -> subprocess.CompletedProcess[str]:
+    """Run `encounter.py` with the plugin in `site`, and the packages of these paths."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(site), *paths]),
-        "DELEGATEKIT_BACKENDS": frozen.backend,
+        "DELEGATEKIT_BACKENDS": backend,
         "DELEGATEKIT_CACHE": "off",
         "DELEGATEKIT_COMPILED": "off",
         "DELEGATEKIT_FIRST_IMPORTS": "off",
     }
-    line = [sys.executable, str(FOLDER / "encounter.py"), step, frozen.backend, str(files), *frozen.networks]
+    line = [sys.executable, str(FOLDER / "encounter.py"), step, backend, str(files), *networks]
     return subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
 
 
 def build(frozen: Frozen, folder: Path) -> None:
     """Write a plugin's wheel and files into a folder."""
-    with worktree(frozen.commit) as tree, tempfile.TemporaryDirectory() as site:
-        line = [sys.executable, "-m", "build", "--quiet", "--wheel", "--no-isolation", "--outdir", str(folder)]
-        subprocess.run([*line, str(tree / frozen.package)], check=True)
-        unpacked(folder / frozen.wheel.name, Path(site))
-        result = encounter("make", frozen, Path(site), folder, sources(tree))
+    with history(frozen.commit) as tree, tempfile.TemporaryDirectory() as site:
+        unpacked(wheel_of(tree / frozen.package, folder), Path(site))
+        result = encounter("make", frozen.backend, frozen.networks, Path(site), folder, sources(tree))
         if result.returncode:
             raise SystemExit(f"{frozen.folder.name}: {result.stderr}")
 

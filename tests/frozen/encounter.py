@@ -124,10 +124,10 @@ def told(source: Any) -> list[dict[str, Any]]:
 
 
 def make(backend: str, folder: Path, *names: str) -> Any:
-    """Write the networks' files."""
+    """Write the networks' files; returns their deviations."""
     for name in names:
         (folder / f"{name}.pte").write_bytes(lowered(backend, name).buffer)
-    return list(names)
+    return {name: deviation(folder / f"{name}.pte", backend, name) for name in names}
 
 
 def meet(backend: str, folder: Path, *names: str) -> Any:

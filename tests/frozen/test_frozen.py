@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from frozen.build import FROZEN, ROOT, Frozen, encounter, sources, unpacked
+from frozen.build import FROZEN, LAST, ROOT, Frozen, encounter, history, sources, unpacked, wheel_of
 from frozen.encounter import deviation
+from packages import Package, examples, packages
 
 import delegatekit
 from delegatekit_api import ApiVersion
@@ -24,7 +26,7 @@ each_frozen = pytest.mark.parametrize("frozen", FROZEN, ids=lambda frozen: froze
 def meet(frozen: Frozen, site: Path, paths: list[str] | None = None) -> dict[str, Any]:
     """What `encounter.py meet` says of a plugin on today's core, or on that of these paths."""
     unpacked(frozen.wheel, site)
-    result = encounter("meet", frozen, site, frozen.folder, paths or sources(ROOT))
+    result = encounter("meet", frozen.backend, frozen.networks, site, frozen.folder, paths or sources(ROOT))
     assert result.returncode == 0, result.stderr
     told: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     return told
@@ -76,9 +78,39 @@ def test_a_renamed_argument_turns_the_matrix_red(hook: str, old: str, new: str, 
     assert hook in told["reason"] and old in told["reason"]
 
 
+def declared(package: Package) -> str:
+    """The API version that a plugin of today declares, which is a literal."""
+    texts = (path.read_text("utf-8") for path in package.source.rglob("plugin.py"))
+    return "".join(
+        ".".join(found.groups()) for text in texts if (found := re.search(r"ApiVersion\((\d+), (\d+)\)", text))
+    )
+
+
+MODEST = [package for package in [*packages(), *examples()] if declared(package) in LAST]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", MODEST, ids=str)
+def test_todays_plugin_works_on_the_oldest_core_that_it_declares(package: Package, tmp_path: Path) -> None:
+    # With the plugin API and the toolkit of today, on which it depends; only the core is older.
+    (name,) = package.backends
+    frozen = next(item for item in FROZEN if item.backend == name)
+    site = unpacked(wheel_of(package.folder, tmp_path), tmp_path / "site")
+    try:
+        with history(LAST[declared(package)]) as tree:
+            paths = [str(ROOT / "plugin_api" / "src"), str(ROOT / "toolkit" / "src"), *sources(tree)]
+            result = encounter("make", name, frozen.networks, site, tmp_path, paths)
+    except LookupError as error:
+        pytest.skip(str(error))
+    assert result.returncode == 0, result.stderr
+    assert all(found <= frozen.tolerance for found in json.loads(result.stdout.splitlines()[-1]).values())
+    assert {path.stem for path in tmp_path.glob("*.pte")} == set(frozen.networks)
+
+
 def test_every_older_minor_of_this_major_is_frozen() -> None:
     frozen = {ApiVersion.parse(item.api) for item in FROZEN}
     assert frozen == {ApiVersion(API_VERSION.major, minor) for minor in range(API_VERSION.minor)}
+    assert frozen == set(map(ApiVersion.parse, LAST))
     for item in FROZEN:
         kept = {path.name for path in item.folder.iterdir()}
         assert kept == {item.wheel.name, *(f"{name}.pte" for name in item.networks)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,16 @@ from typing import Any
 import pytest
 from hostile import RUNTIME
 
-from delegatekit.plugins import ALLOW_LIST, OBSERVER_GROUP, BackendInfo, discovery, find_by_delegate_id, observers
-from delegatekit_api import OptionError, PluginError
+from delegatekit.plugins import (
+    ALLOW_LIST,
+    OBSERVER_GROUP,
+    BackendInfo,
+    PluginWarning,
+    discovery,
+    find_by_delegate_id,
+    observers,
+)
+from delegatekit_api import ApiVersion, OptionError, PluginError
 from delegatekit_api.observers import StageEvent
 from delegatekit_api.versions import API_VERSION
 
@@ -445,3 +454,27 @@ def test_finding_backends_does_not_import_torch(install_plugin: Any) -> None:
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60
     )
     assert result.stdout.split() == ["True", "False"]
+
+
+NEEDS = "Requires-Dist: delegatekit-api>=0.1\nRequires-Dist: delegatekit-toolkit>=7\nRequires-Dist: elsewhere>=9\n"
+
+
+def test_a_plugin_beside_releases_that_it_does_not_declare_is_told_and_still_works(install_plugin: Any) -> None:
+    install_plugin("ahead", metadata=NEEDS)
+    with pytest.warns(PluginWarning) as caught:
+        assert listed("ahead").usable
+    (told,) = [str(item.message) for item in caught]
+    assert re.fullmatch(
+        r"backend ahead \(delegatekit-ahead\): needs delegatekit-toolkit>=7: delegatekit-toolkit is [\d.]+, not >=7: "
+        r"a plugin beside .* goes in plugin API 3\.0: use releases that fit: pip install -U",
+        told,
+    )
+
+
+def test_and_is_refused_from_the_version_on_that_the_table_says(
+    install_plugin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delegatekit_api._deprecations.API_VERSION", ApiVersion(3, 0))
+    install_plugin("ahead", metadata=NEEDS)
+    assert listed("ahead").status == "broken"
+    assert "delegatekit-toolkit is" in listed("ahead").reason and "pip install -U" in listed("ahead").reason

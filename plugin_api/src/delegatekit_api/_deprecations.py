@@ -20,7 +20,7 @@ from ._version import API_VERSION, ApiVersion
 class Deprecation:
     """Something that plugins may still use, and should not."""
 
-    #: The full name, "package.module" or "package.module.name"; of a check, what it still accepts.
+    #: The full name, "package.module" or "package.module.name"; of a check, what it still accepts, in words.
     name: str
     #: The API version, and the day, since which its use warns.
     since: ApiVersion
@@ -30,14 +30,23 @@ class Deprecation:
     #: What to write in its place: of a name that moved, its new full name.
     instead: str
 
+    @property
+    def is_check(self) -> bool:
+        """True of something that a check still accepts; False of a name."""
+        return " " in self.name
+
     def __str__(self) -> str:
         return f"{self.name} goes in plugin API {self.goes}: use {self.instead}"
 
 
 _MOVED_2_3: Final = (ApiVersion(2, 3), "2026-11-27", ApiVersion(3, 0))
 
+#: The name of a check in the table: the core tells it of a plugin whose `dependencies` the environment does not meet.
+OTHER_RELEASES: Final = "a plugin beside releases of DelegateKit's packages that it does not declare"
+
 #: Everything that is deprecated, of this package and of the toolkit.
 DEPRECATIONS: Final = (
+    Deprecation(OTHER_RELEASES, ApiVersion(2, 4), "2026-11-29", ApiVersion(3, 0), "releases that fit: pip install -U"),
     Deprecation("delegatekit_api.quantization", *_MOVED_2_3, "delegatekit_api.schemes"),
     Deprecation("delegatekit_toolkit.documentation", *_MOVED_2_3, "delegatekit_toolkit.operator_tables"),
     Deprecation(
@@ -75,7 +84,7 @@ def moved(module: str) -> Callable[[str], Any]:
     return find
 
 
-def outlived(name: str, where: str) -> None:
+def outlived(name: str, where: str, category: type[Warning] = DeprecationWarning) -> None:
     """What a check does that has become stricter: it warns until the row's API version, and refuses from there on.
 
     `where` names the plugin. Raises PluginError, and KeyError for a name that is not in the table.
@@ -83,4 +92,4 @@ def outlived(name: str, where: str) -> None:
     row = {row.name: row for row in DEPRECATIONS}[name]
     if row.goes <= API_VERSION:
         raise PluginError(f"{row.name} is no longer accepted", where=where, hint=f"use {row.instead}")
-    warnings.warn(f"{where}: {row}", DeprecationWarning, stacklevel=2)
+    warnings.warn(f"{where}: {row}", category, stacklevel=2)

@@ -17,15 +17,16 @@ import importlib_metadata as metadata
 import pluggy
 
 from delegatekit_api import ApiVersion, BackendDescription, BackendSpec, PluginError
-from delegatekit_api.versions import PROJECT, incompatibility
+from delegatekit_api.versions import OTHER_RELEASES, PROJECT, incompatibility, outlived
 
 from ..errors.misuse import UnknownBackendError
 from . import declared, first_import, observers
 from .allowed import ALLOW_LIST, is_allowed
 from .answers import check_answer
 from .backend import BackendInfo, LoadedBackend
-from .blame import fault, shown, warn
+from .blame import PluginWarning, fault, shown, warn
 from .declared import BACKEND_GROUP, normalized, owner
+from .requirements import unmet_of_ours
 
 #: The name for the placement, by measurement, on the backends that run here, where a program is lowered.
 AUTO: Final = "auto"
@@ -48,17 +49,6 @@ def look_up(name: str) -> BackendInfo:
         return info
     loaded = _load(name, info.distribution)
     return loaded.info if isinstance(loaded, LoadedBackend) else loaded
-
-
-def declared_requirements(name: str) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The extras of the distribution of a backend, and its requirements, including those of the extras.
-
-    Raises KeyError for no backend, and whatever importlib_metadata raises for damaged metadata.
-    """
-    found = entry_point_of(name).dist
-    if found is None:
-        raise LookupError(f"the entry point {name} has no distribution")
-    return frozenset(found.metadata.get_all("Provides-Extra") or ()), tuple(found.requires or ())
 
 
 def state_of(name: str) -> str:
@@ -189,6 +179,8 @@ def load_backend(entry_point: metadata.EntryPoint) -> LoadedBackend | BackendInf
     doing = f"importing {entry_point.value}"
     try:
         with redirect_stdout(sys.stderr):
+            for reason in unmet_of_ours(entry_point.dist):
+                outlived(OTHER_RELEASES, f"backend {info.name} ({info.distribution}): {reason}", PluginWarning)
             plugin = entry_point.load()
             doing = "describing itself"
             return _introduce(info, plugin)
@@ -209,8 +201,6 @@ def _introduce(info: BackendInfo, plugin: Any) -> LoadedBackend | BackendInfo:
     description = describe.get_hookimpls()[0].function()
     if not isinstance(description, BackendDescription):
         raise PluginError(f"describe_backend returned {type(description).__name__}, not a BackendDescription")
-    if not isinstance(description.api_version, ApiVersion):
-        raise PluginError(f"its api_version is {shown(description.api_version)}, not an ApiVersion")
     check_answer(description.api_version, ApiVersion, "its api_version")
     info = replace(info, api_version=str(description.api_version))
     reason = incompatibility(description.api_version)

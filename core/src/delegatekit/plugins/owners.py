@@ -51,10 +51,7 @@ def find_by_delegate_id(delegate_id: str, distribution: str | None = None, chose
 
 
 def _explain_owner(
-    distribution: str,
-    owned: Sequence[LoadedBackend | BackendInfo],
-    delegate_id: str,
-    others: Sequence[LoadedBackend],
+    distribution: str, owned: Sequence[LoadedBackend | BackendInfo], delegate_id: str, others: Sequence[LoadedBackend]
 ) -> None:
     """Raise OwnerError if the owner of a delegate is broken, or is missing but others could run it."""
     choice = f", or choose another: {_how_to_choose(others[0].name)}" if others else ""
@@ -78,9 +75,8 @@ def _explain_owner(
 def _summary(found: Sequence[BackendInfo]) -> str:
     """The usable backends, and the reasons why others are not usable."""
     usable = ", ".join(f"{info.name} ({info.delegate_id})" for info in found if info.usable) or "none"
-    return "; ".join(
-        [f"usable: {usable}", *(f"{info.name} is {info.status}: {info.reason}" for info in found if not info.usable)]
-    )
+    unusable = (f"{info.name} is {info.status}: {info.reason}" for info in found if not info.usable)
+    return "; ".join([f"usable: {usable}", *unusable])
 
 
 def _text(found: Sequence[LoadedBackend]) -> str:

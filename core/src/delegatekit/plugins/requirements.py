@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import importlib_metadata
+
+from delegatekit_api.versions import PROJECT
 
 
 def unmet(requirement: Any, extra: str = "") -> str | None:
@@ -25,6 +28,15 @@ def unmet(requirement: Any, extra: str = "") -> str | None:
     inner = [Requirement(text) for text in found.requires or ()]
     reasons = (unmet(item, asked) for asked in requirement.extras for item in inner if _only_with(item, asked))
     return next((reason for reason in reasons if reason is not None), None)
+
+
+def unmet_of_ours(distribution: Any) -> Iterator[str]:
+    """The reasons why a plugin does not fit the installed packages of DelegateKit, by the ranges that it declares."""
+    from packaging.requirements import Requirement
+
+    for text in (distribution and distribution.requires) or ():
+        if text.startswith(PROJECT) and (reason := unmet(Requirement(text))):
+            yield f"needs {text}: {reason}"
 
 
 def _only_with(requirement: Any, extra: str) -> bool:

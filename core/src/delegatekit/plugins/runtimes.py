@@ -18,7 +18,7 @@ from delegatekit_api import Availability
 
 from . import first_import
 from .backend import BackendInfo
-from .discovery import declared_requirements, entry_point_of
+from .discovery import entry_point_of
 from .requirements import unmet
 
 #: The extra of a plugin's distribution with its runtime's requirements.
@@ -46,10 +46,10 @@ def expected_runtime(info: BackendInfo) -> Availability:
     from packaging.requirements import Requirement
 
     try:
-        extras, requirements = declared_requirements(info.name)
-        if RUNTIME_EXTRA not in extras:
+        found: Any = entry_point_of(info.name).dist
+        if RUNTIME_EXTRA not in (found.metadata.get_all("Provides-Extra") or ()):
             return Availability(False, f"declares no extra {RUNTIME_EXTRA!r}: files run on the device only")
-        for text in requirements:
+        for text in found.requires or ():
             reason = unmet(Requirement(text), RUNTIME_EXTRA)
             if reason is not None:
                 return Availability(False, f"{reason}: pip install '{info.distribution}[{RUNTIME_EXTRA}]'")
