@@ -20,7 +20,6 @@ from delegatekit_toolkit.json_text import plain, to_json
 #: core is imported, one with NaN and infinities as the numbers they are; and programs as PyTorch itself has them.
 ELSEWHERE = {
     "plugins/probe.py",
-    "plugins/apart/messages.py",
     "etrecord/record.py",
     "cases/hostile.py",
     "mutants/reach.py",

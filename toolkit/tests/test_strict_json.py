@@ -27,7 +27,6 @@ INSIDE = {
     "compiling/isolation.py",
     "compiling/packed.py",
     "compiling/request.py",
-    "plugins/apart/messages.py",
     "plugins/remembered.py",
     "plugins/runtimes.py",
     # archives in a blob that the backend under test has just made, in a worker with limits

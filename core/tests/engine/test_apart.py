@@ -12,62 +12,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import handmade
 import pytest
 import torch
 from packages import ROOT
+from scripted import SOURCE, program
 
 import delegatekit
 from delegatekit.plugins import discovery
 from delegatekit.plugins.apart import end_all
-from delegatekit.pte import PteImage, schema, to_bytes
 from delegatekit_api import (
     DelegatePayload,
     ExecutionError,
     FormatError,
-    NamedData,
     PluginError,
     RuntimeUnavailableError,
     TensorSpec,
 )
 
-#: A backend whose runtime executes the blob: a statement for `init`, and after a line "--", one for `execute`.
-SOURCE = """
-from delegatekit_api import *
-import ctypes, os, signal, sys, threading, time, torch
-
-class Strange(Exception):
-    def __init__(self, one, two):
-        super().__init__(one)
-
-class Runtime:
-    def is_available(self):
-        {available}
-        return Availability(True)
-
-    def init(self, payload):
-        first, _, second = bytes(payload.blob).decode().partition("--")
-        kept = {{"payload": payload, "calls": 0, "execute": second.strip()}}
-        exec(first, globals() | {{"payload": payload, "kept": kept}})
-        return kept
-
-    def execute(self, handle, inputs, outputs):
-        handle["calls"] += 1
-        exec(handle["execute"], globals() | handle | {{"inputs": inputs, "outputs": outputs, "kept": handle}})
-
-    def destroy(self, handle):
-        if "destroy" in handle:
-            exec(handle.pop("destroy"), globals())
-
-@hookimpl
-def describe_backend():
-    return BackendDescription("test", "Test", "delegatekit-test", "1.2", "runs", {described})
-
-@hookimpl
-def create_runtime():
-    {create}
-    return Runtime()
-"""
 X = torch.arange(5.0)
 DOUBLE = "outputs[0].copy_(2 * inputs[0])"
 
@@ -82,19 +43,6 @@ def install(install_plugin: Any) -> Install:
         install_plugin("test", SOURCE.format(available=available, create=create, described=described))
 
     return installed
-
-
-def program(blob: str, *, named: dict[str, bytes] | None = None) -> bytes:
-    """x through one delegate with this blob."""
-    delegate = schema.BackendDelegate(
-        "Test",
-        schema.BackendDelegateDataReference(schema.DataLocation.SEGMENT, 0),
-        [schema.CompileSpec("level", b"\2"), schema.CompileSpec("empty", b"")],
-    )
-    values = [handmade.tensor([5], 0), handmade.tensor([5], 64)]
-    plan = handmade.plan(values, [0], [1], [schema.DelegateCall(0, [0, 1])], delegates=[delegate])
-    data = tuple(NamedData(key, value) for key, value in (named or {}).items())
-    return to_bytes(PteImage((plan,), delegate_blobs=(blob.encode(),), named_data=data))
 
 
 def method(execute: str = DOUBLE, init: str = "pass", **more: Any) -> delegatekit.engine.Method:

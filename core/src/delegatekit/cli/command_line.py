@@ -22,11 +22,11 @@ from delegatekit_toolkit.completion import unbreak
 
 from .. import TOOLS
 from ..errors.misuse import MissingToolsError
-from ..plugins import PluginWarning
+from ..plugins import DEVICES, PluginWarning
 from ..text.terminal import Terminal, clean_streams
 from ..version import __version__
 from .backends import backends
-from .console import say, warn
+from .console import say, usage, warn
 from .failures import FAILED, INTERRUPTED, give_up_stdout, tell
 from .lower import lower
 from .quantize import quantize
@@ -70,8 +70,14 @@ def _options(
             "--debug", help="Anywhere in a command: show the traceback of an error, and check what stages hand on."
         ),
     ] = False,
+    device: Annotated[
+        list[str],
+        typer.Option(metavar="[BACKEND=]ADDRESS", help="Anywhere in a command: run delegates at tls://HOST:PORT."),
+    ] = [],  # noqa: B006
 ) -> None:
     """Lower PyTorch programs to hardware backends, run the .pte files, and look at what was made."""
+    if device:
+        usage(f"--device {device[0]!r} is no address, as tls://HOST:PORT is")
 
 
 def main() -> None:
@@ -80,9 +86,23 @@ def main() -> None:
     if debug:
         sys.argv.remove("--debug")
         os.environ["DELEGATEKIT_VERIFY"] = "1"
+    sys.argv = _without_devices(sys.argv)
     unbreak(os.environ)
     with terminable(), stdout_kept(), clean_streams(), _help_is_clean(), _warnings_in_a_line():
         _run(sys.argv[1:], debug=debug)
+
+
+def _without_devices(words: Sequence[str]) -> list[str]:
+    """The command line without `--device ADDRESS`, which goes into the environment, where all processes find it."""
+    kept: list[str] = []
+    for word in words:
+        address = word.removeprefix("--device=")
+        if "://" in word and (address != word or kept[-1:] == ["--device"]):
+            del kept[len(kept) - (address == word) :]
+            os.environ[DEVICES] = f"{os.environ.get(DEVICES, '')},{address}"
+        else:
+            kept.append(word)
+    return kept
 
 
 def _run(arguments: Sequence[str], *, debug: bool) -> NoReturn:

@@ -57,7 +57,8 @@ class Runtimes:
     """The plugins' runtimes: looked up when a delegate first needs one, then shared by a program's delegates."""
 
     def __init__(self, find: BackendFinder, isolate: bool | Collection[str] = False) -> None:
-        """`isolate`: the backends whose runtimes run in a process of their own, all or those named; some always do."""
+        """`isolate`: the backends whose runtimes run in a process of their own, all or those named; some always do.
+        A mapping has addresses."""
         self._find = find
         self._isolate = isolate
         self._known: dict[tuple[str, str], FoundRuntime] = {}
@@ -81,8 +82,9 @@ class Runtimes:
             keeps_hint = made_by is None or isinstance(error, OwnerError)
             hint = error.hint if keeps_hint else f"pip install {owner.distribution} ({made_by})"
             raise RuntimeUnavailableError(error.what, where=where, hint=hint) from None
-        wanted = self._isolate if isinstance(self._isolate, bool) else backend.name in self._isolate
-        apart = {"apart": True} if wanted else {}
+        isolate, name = self._isolate, backend.name
+        wanted = isolate.get(name) if isinstance(isolate, Mapping) else isolate is True or name in (isolate or ())
+        apart: dict[str, Any] = {"apart": wanted} if wanted else {}
         available = backend.runtime_availability(**apart)
         if not available.available:
             raise RuntimeUnavailableError(

@@ -168,7 +168,8 @@ def load(
 
     `isolate` names backends whose runtimes are to run in a process of their own, or is True for all; some always do.
     A crash is then an ExecutionError, and the next call restarts the process; a delegate that takes longer than the
-    time limit is stopped. Raises PluginError for a name that no installed backend has.
+    time limit is stopped. A mapping has an address for each, of a runtime on another machine ("tls://HOST:PORT").
+    Raises PluginError for a name that no installed backend has.
     """
     check_time_limit(time_limit)
     _check_isolate(isolate)

@@ -12,6 +12,7 @@ from .blame import PluginWarning, blaming, fault, shown, warn
 from .carried import described, restored
 from .declared import BACKEND_GROUP, COMMAND_GROUP, EXAMPLES_GROUP, OBSERVER_GROUP, entry_points, owner
 from .discovery import ask_all, backends, get_backend, state_of
+from .elsewhere import DEVICES
 from .first_import import FIRST_IMPORTS
 from .observers import add_observer, extra_conformance_cases, notify
 from .owners import OwnerError, find_by_delegate_id
@@ -24,6 +25,7 @@ __all__ = [
     "BACKEND_GROUP",
     "COMMAND_GROUP",
     "COMPILED",
+    "DEVICES",
     "EXAMPLES_GROUP",
     "FIRST_IMPORTS",
     "OBSERVER_GROUP",

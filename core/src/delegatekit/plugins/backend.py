@@ -18,6 +18,7 @@ from delegatekit_api.schemes import QuantizationScheme
 
 from .answers import check_answer, check_flow
 from .blame import blaming, fault, shown
+from .elsewhere import address_of, runtime_at
 
 if TYPE_CHECKING:
     from delegatekit_api import (
@@ -225,12 +226,16 @@ class LoadedBackend:
         """A torchao Quantizer of the plugin's own, for a scheme without rules."""
         return self._create("create_quantizer", ("annotate", "validate"), scheme=scheme, options=options)
 
-    def create_runtime(self, *, apart: bool | None = None) -> DelegateRuntime:
-        """The runtime that executes this backend's blobs: in this process, or `apart`, in a process of its own.
+    def create_runtime(self, *, apart: bool | str | None = None) -> DelegateRuntime:
+        """The runtime that executes this backend's blobs: in this process, or `apart`: in its own, or at an address.
 
-        By default as the backend's description says. The kernels of runtime operators are always in this process. A
-        plugin without a runtime leaves its blobs to that of another installed backend with the same delegate id.
+        By default as the user (`DEVICES`) or the plugin's description says. The kernels of runtime operators are always
+        in this process. A plugin without a runtime leaves its blobs to that of another installed backend with the same
+        delegate id.
         """
+        address = address_of(self.name) if apart is None else apart
+        if isinstance(address, str) and not self.is_library:
+            return runtime_at(self, address)
         if not self.has("create_runtime"):
             return self._lender(self).create_runtime(apart=apart)
         if self.is_library:
@@ -241,7 +246,7 @@ class LoadedBackend:
             return RuntimeApart(self, self.description)
         return self._create("create_runtime", ("is_available", "init", "execute", "destroy"))  # type: ignore[no-any-return]
 
-    def runtime_availability(self, *, apart: bool | None = None) -> Availability:
+    def runtime_availability(self, *, apart: bool | str | None = None) -> Availability:
         """The availability of the runtime of `create_runtime` here. Never raises."""
         try:
             with redirect_stdout(sys.stderr):

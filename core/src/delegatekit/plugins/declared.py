@@ -20,8 +20,14 @@ BACKEND_GROUP: Final = f"{PROJECT}.backends"
 OBSERVER_GROUP: Final = f"{PROJECT}.observers"
 #: Entry points of further commands: functions for Typer, or Typer applications that hold several.
 COMMAND_GROUP: Final = f"{PROJECT}.commands"
+#: Entry points named by a scheme of addresses: functions that take a loaded backend and an address of this scheme, and
+#: return the backend's runtime there.
+RUNTIME_GROUP: Final = f"{PROJECT}.runtimes"
 #: Entry points of suites: functions that return the names of the operators of the edge dialect in their examples.
 EXAMPLES_GROUP: Final = f"{PROJECT}.examples"
+
+
+_GROUPS: Final = (BACKEND_GROUP, OBSERVER_GROUP, COMMAND_GROUP, EXAMPLES_GROUP, RUNTIME_GROUP)
 
 
 def entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
@@ -91,5 +97,5 @@ def _first(name: str, distribution: Any) -> Any:
 
 def _ours(distribution: Any) -> Iterator[metadata.EntryPoint]:
     for entry_point in distribution.entry_points:
-        if entry_point.group in (BACKEND_GROUP, OBSERVER_GROUP, COMMAND_GROUP, EXAMPLES_GROUP) and entry_point.name:
+        if entry_point.group in _GROUPS and entry_point.name:
             yield entry_point

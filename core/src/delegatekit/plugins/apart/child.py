@@ -19,12 +19,12 @@ import torch
 
 from delegatekit_api import ExecutionError
 from delegatekit_toolkit.limited import Ended, Process, module
+from delegatekit_toolkit.messages import Channel, GoneError
 
 from ..blame import fault, warn
 from ..carried import described, restored
 from ..first_import import FIRST_IMPORTS
 from .memory import write_pieces
-from .messages import Channel, GoneError
 
 _WORKER: Final = f"{__package__}.worker"
 #: Lines of a runtime's output that an error shows.
@@ -76,6 +76,9 @@ class Child:
         self._process: Process | None = None
         self._handles = 0
         self._started = False
+        self._begin()
+
+    def _begin(self) -> None:
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
         ready = Event()
@@ -91,7 +94,7 @@ class Child:
     def ask(
         self,
         message: Mapping[str, Any],
-        files: Sequence[int] = (),
+        files: Sequence[Any] = (),
         deadline: float | None = None,
         giver: Giver = _nothing,
     ) -> Mapping[str, Any]:
@@ -104,7 +107,7 @@ class Child:
             raise DiedError(self._death()) from None
         except TimeoutError:
             self.stop()
-            raise DiedError("took longer than it may and was stopped") from None
+            raise DiedError(self._death("took longer than it may and was stopped")) from None
         except BaseException:  # Ctrl-C during the request
             self.stop()
             raise
@@ -193,8 +196,8 @@ class Child:
             finally:
                 os.close(file)
 
-    def _death(self) -> str:
-        """The process's exit, and its last output."""
+    def _death(self, how: str = "") -> str:
+        """The process's exit, or `how` it was ended, and its last output."""
         self.alive = False
         self._keeper.join(_REST)
         if self._keeper.is_alive() and self._process is not None:  # it closed its end, but is still running
@@ -203,7 +206,7 @@ class Child:
         self._channel.close()
         ended = self._ended or Ended((), (), "closed the connection", None)
         words = "\n    ".join(ended.last[-_WORDS:])
-        return ended.ending + (f"; it printed last:\n    {words}" if words else "")
+        return (how or ended.ending) + (f"; it printed last:\n    {words}" if words else "")
 
     def _destroy_abandoned(self) -> list[Exception]:
         errors: list[Exception] = []
@@ -223,11 +226,11 @@ class _Children:
     def __init__(self) -> None:
         self._begin()
 
-    def get(self, owner: object, name: str) -> Child:
+    def get(self, owner: object, make: Callable[[], Child]) -> Child:
         with self._lock:
             child = self._known.get(owner)
             if child is None or not child.alive:
-                child = self._known[owner] = Child(name)
+                child = self._known[owner] = make()
                 weakref.finalize(owner, child.forget)
             return child
 
@@ -258,13 +261,13 @@ def end_all() -> None:
 
 
 @contextmanager
-def using(owner: object, name: str) -> Iterator[Child]:
-    """The process for the runtime of a backend, locked for this thread; started if there is none.
+def using(owner: object, make: Callable[[], Child]) -> Iterator[Child]:
+    """The process for the runtime of a backend, locked for this thread; made if there is none.
 
     It ends, too, when `owner`, the loaded backend, is collected.
     """
     while True:
-        child = _CHILDREN.get(owner, name)
+        child = _CHILDREN.get(owner, make)
         child.lock.acquire()
         if child.alive:
             break

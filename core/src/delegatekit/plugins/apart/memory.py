@@ -85,6 +85,7 @@ class Slot:
         self.spec = spec
         self.dtype: torch.dtype = getattr(torch, spec.dtype)
         self.capacity = prod(spec.shape)
+        self.memory = memoryview(mapped)[start : start + self.capacity * self.dtype.itemsize]
         self._order = spec.dim_order or range(len(spec.shape))
         # A storage of its own, so that PyTorch keeps a tensor from growing into the next.
         self._all = (

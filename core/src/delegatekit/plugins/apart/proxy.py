@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
@@ -55,10 +56,12 @@ class RuntimeApart:
     starts another, in which delegates are loaded again as they are called.
     """
 
-    def __init__(self, backend: object, description: BackendDescription) -> None:
-        """`backend`: the loaded backend of the runtime; the process ends when it is garbage collected."""
+    def __init__(
+        self, backend: object, description: BackendDescription, make: Callable[[], Child] | None = None
+    ) -> None:
+        """The process, which `make` starts, ends when `backend`, the loaded backend, is garbage collected."""
         self._backend = backend
-        self._name = description.name
+        self._make = make or partial(Child, description.name)
         self._where = f"backend {description.name}, delegate {description.delegate_id}"
         self._owns_state = description.owns_state
         self._gap = description.overread_bytes
@@ -66,7 +69,7 @@ class RuntimeApart:
     def is_available(self) -> Availability:
         """The runtime's own answer; not available if its process dies during the question."""
         try:
-            with using(self._backend, self._name) as child:
+            with using(self._backend, self._make) as child:
                 answer = child.ask({"do": "available"}, (), monotonic() + START)
         except DiedError as death:
             return Availability(False, f"the process of the runtime {death}")
@@ -75,7 +78,7 @@ class RuntimeApart:
     def init(self, payload: DelegatePayload) -> Any:
         """Load a delegate there. Raises what the runtime raises, and FormatError if the process dies."""
         handle = _Handle(payload)
-        with using(self._backend, self._name) as child:
+        with using(self._backend, self._make) as child:
             self._open(handle, payload, child)
         return handle
 
@@ -96,7 +99,7 @@ class RuntimeApart:
         payload = handle.payload
         if payload is None:
             raise ExecutionError("was destroyed", where=self._where)
-        with using(self._backend, self._name) as child:
+        with using(self._backend, self._make) as child:
             opened = handle.opened
             if opened is None or opened.child is not child:
                 handle.opened = None

@@ -20,12 +20,12 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import Availability, CompileSpec, DelegatePayload, DelegateRuntime, ExecutionError, TensorSpec
+from delegatekit_toolkit.messages import Channel, GoneError
 
 from ..answers import check_answer, operator_times
 from ..carried import described, restored
 from ..discovery import get_backend
 from .memory import Arena, read_pieces
-from .messages import Channel, GoneError
 
 #: C's line buffering: output is passed on line by line.
 _BY_LINE: Final = 1

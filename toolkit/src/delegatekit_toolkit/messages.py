@@ -1,4 +1,4 @@
-"""Messages between this process and a runtime's: JSON, with open files attached."""
+"""Messages between two processes of a machine: JSON, with open files attached."""
 
 from __future__ import annotations
 

@@ -1,0 +1,37 @@
+"""Runtimes on other machines: the addresses that the user names, and the distribution that speaks to such."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from delegatekit_api import PluginError
+from delegatekit_api.versions import PROJECT
+
+from .declared import RUNTIME_GROUP, entry_points
+
+if TYPE_CHECKING:
+    from .backend import LoadedBackend
+
+#: Environment variable: where runtimes are, "NAME=SCHEME://PLACE" for one backend or "SCHEME://PLACE" for all others,
+#: separated by commas.
+DEVICES: Final = f"{PROJECT.upper()}_DEVICES"
+
+
+def address_of(name: str) -> str | None:
+    """The address of a backend's runtime; None if it is on this machine."""
+    places = [text.strip().rpartition("=") for text in os.environ.get(DEVICES, "").split(",")]
+    known = {backend: address for backend, _, address in places if address}
+    return known.get(name, known.get(""))
+
+
+def runtime_at(backend: LoadedBackend, address: str) -> Any:
+    """The runtime at an address. Raises PluginError if no distribution reaches such."""
+    for entry_point in entry_points(RUNTIME_GROUP):
+        if address.startswith(f"{entry_point.name}://"):
+            return entry_point.load()(backend, address)
+    raise PluginError(
+        f"nothing that is installed reaches a runtime at {address!r}",
+        where=f"backend {backend.name}",
+        hint=f"pip install {PROJECT}-lab, for tls://HOST:PORT",
+    )

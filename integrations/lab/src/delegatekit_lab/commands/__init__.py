@@ -1,0 +1,1 @@
+"""The commands `delegatekit serve-device` and `delegatekit lab`."""
