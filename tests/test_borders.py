@@ -31,7 +31,8 @@ OURS = {package.module: package for package in EVERY}
 
 #: Modules that no plugin, and no other package that plugins may need, imports.
 UPSTAIRS = frozenset(
-    {"delegatekit", "delegatekit-tools", "delegatekit-executorch", "delegatekit-llm", "delegatekit-conformance"}
+    {"delegatekit", "delegatekit-tools", "delegatekit-executorch", "delegatekit-llm", "delegatekit-lab"}
+    | {"delegatekit-conformance"}
 )
 #: Distribution -> those of ours that it may import.
 BELOW = {
@@ -44,6 +45,7 @@ BELOW = {
         {"delegatekit-api", "delegatekit-toolkit", "delegatekit", "delegatekit-tools", "delegatekit-executorch"}
         | {"delegatekit-llama"}
     ),
+    "delegatekit-lab": frozenset({"delegatekit-api", "delegatekit-toolkit", "delegatekit", "delegatekit-tools"}),
     "delegatekit-conformance": frozenset(
         {"delegatekit-api", "delegatekit-toolkit", "delegatekit", "delegatekit-tools", "delegatekit-executorch"}
     ),

@@ -265,6 +265,8 @@ class CaseResult:
     damages_refused: int = 0
     #: The reported operators of the first delegates, as `insides.line_of` writes it.
     insides: tuple[str, ...] = ()
+    #: The boards that tried it, with what each said, where several are at work; first the one whose result this is.
+    boards: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:

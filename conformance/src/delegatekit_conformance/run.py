@@ -126,18 +126,18 @@ class Run:
     @classmethod
     def of(cls, context: Context, results: Iterable[CaseResult], **facts: Any) -> Run:
         """A run in this environment; `facts` are further fields."""
-        backend = BackendFacts.of(context.backend, context.options)
         values: dict[str, Any] = {
+            "backend": facts.get("backend") or BackendFacts.of(context.backend, context.options),
             "seed": context.seed,
             "profile": context.profile.name,
             "options": {key: str(value) for key, value in context.options.items()},
             "timeout": context.timeout,
             "started": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "versions": versions(backend.distribution),
+            "versions": versions(discovery.get_backend(context.backend).distribution),
             "machine": machine(),
             "description": describe(discovery.get_backend(context.backend), context.options),
         }
-        return cls(backend, tuple(results), **(values | facts))
+        return cls(results=tuple(results), **(values | facts))
 
     @property
     def faults(self) -> tuple[CaseResult, ...]:

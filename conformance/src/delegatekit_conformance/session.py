@@ -12,7 +12,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any
 
-from delegatekit.plugins import discovery
+from delegatekit.plugins import address_of, discovery
 
 from .cases import Case, all_cases
 from .cases.declared.collect import declarations
@@ -22,7 +22,7 @@ from .expectations import Expectations, load
 from .looseness import MEASURE_SCHEMES, of_expectations, of_options, too_loose, with_measured
 from .outcome import CaseResult
 from .run import Run
-from .runner import Limits, Pool, Source, select, shard
+from .runner import Limits, NoBoardError, Pool, Source, select, shard
 from .runner.journal import Finished
 from .settings import Settings
 
@@ -134,7 +134,7 @@ class Session:
         results = {name: self.expectations.mark(before[name]) for name in names if name in before}
         if results:
             self._listener.note(f"{len(results)} of {len(names)} cases are finished in {self.settings.resume}")
-        facts: dict[str, object] = {}
+        facts: dict[str, Any] = {}
         interrupted = False
         start, begun = time.perf_counter(), time.gmtime()
         self._listener.begin(len(names), results)
@@ -142,6 +142,9 @@ class Session:
         try:
             with _terminable():
                 self._collect(running, finished, results)
+        except NoBoardError as error:
+            interrupted = True
+            self._listener.note(f"{error}\n  -> --resume FILE goes on where this run ended")
         except KeyboardInterrupt:
             interrupted = True
             self._listener.note(f"interrupted: {len(names) - len(results)} of {len(names)} cases not run")
@@ -163,7 +166,7 @@ class Session:
             shard=self.settings.shard,
             started=time.strftime("%Y-%m-%dT%H:%M:%SZ", begun),
             seconds=time.perf_counter() - start,
-            device=dict(self.settings.device),
+            device={**self.settings.device, **self._places(), **facts.pop("device", {})},
             unused_expectations=self.expectations.unused(self.cases),
             declarations=(
                 *of_options(found),
@@ -216,9 +219,15 @@ class Session:
             from .runner.cluster import run_on_cluster
 
             address, limits = self.settings.scheduler, self._limits()
-            yield from run_on_cluster(address, self.context, names, self.cases, limits, facts, self._source)
+            note, kind = self._listener.note, self.settings.device.get("kind", "")
+            yield from run_on_cluster(address, self.context, names, self.cases, limits, facts, self._source, note, kind)
         else:
             yield from self._workers().run(names)
+
+    def _places(self) -> dict[str, str]:
+        """Where the backend's runtime is, if that is not here."""
+        address = address_of(self.settings.backend)
+        return {"address": address.partition("?")[0]} if address else {}
 
     def _workers(self) -> Pool:
         if self._pool is None:

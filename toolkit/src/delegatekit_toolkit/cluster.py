@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -15,6 +15,13 @@ T = TypeVar("T", bound=Hashable)
 
 #: Seconds to wait for the scheduler, and for the first worker that has a resource.
 PATIENCE = 30.0
+#: Seconds between two looks for results, and between two calls of what watches.
+_POLL = 0.05
+_WATCH = 5.0
+
+
+class SchedulerGoneError(Exception):
+    """The scheduler ended, and with it what it knew of the tasks."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,8 @@ class ClusterTask(Generic[T]):
     resource: str
     #: Tasks with larger values are started first.
     priority: float = 0.0
+    #: The addresses of the only workers that may run it; none: all.
+    workers: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -79,28 +88,73 @@ def able_workers(client: Any, resource: str, address: str, *, patience: float | 
 
 
 def run_tasks(
-    client: Any, function: Callable[..., Any], tasks: Sequence[ClusterTask[T]]
+    client: Any,
+    function: Callable[..., Any],
+    tasks: Sequence[ClusterTask[T]],
+    *,
+    further: list[ClusterTask[T]] | None = None,
+    watch: Callable[[], Iterable[T]] = tuple,
 ) -> Iterator[tuple[T, Any | Lost]]:
-    """Yield the name and the result of each task, in order of completion. Raises what a task raises."""
-    from distributed import KilledWorker, as_completed
+    """Yield the name and the result of each task, in order of completion. Raises what a task raises.
 
-    futures = {
-        client.submit(
-            function, *task.arguments, resources={task.resource: 1}, pure=False, priority=task.priority, key=task.key
-        ): task.name
-        for task in tasks
-    }
-    done = as_completed(list(futures), loop=client.loop)  # type: ignore[no-untyped-call]
-    for future in done:
-        name = futures.pop(future)
-        failure = future.exception()
-        if failure is None:
-            yield name, future.result()
-        elif isinstance(failure, KilledWorker):
-            yield name, Lost(str(failure))
+    The caller may put tasks into `further` meanwhile. `watch` is called every few seconds; the tasks of the names that
+    it returns are given up and yielded as `Lost`. Raises SchedulerGoneError if the scheduler ends.
+    """
+    from distributed import CancelledError, KilledWorker, as_completed
+
+    futures: dict[Any, T] = {}
+    done = as_completed(loop=client.loop)  # type: ignore[no-untyped-call]
+    waiting, looked = [*tasks], time.monotonic()
+    while futures or waiting:
+        for task in waiting:
+            future = client.submit(
+                function,
+                *task.arguments,
+                resources={task.resource: 1},
+                workers=task.workers or None,
+                pure=False,
+                priority=task.priority,
+                key=task.key,
+            )
+            futures[future] = task.name
+            done.add(future)
+        waiting = []
+        if not done.has_ready():
+            if client.status != "running":
+                raise SchedulerGoneError("the connection to the Dask scheduler broke")
+            time.sleep(_POLL)
+            if time.monotonic() - looked > _WATCH:
+                given_up, looked = {*watch()}, time.monotonic()
+                for future in [future for future, name in futures.items() if name in given_up]:
+                    name = futures.pop(future)
+                    future.cancel()
+                    yield name, Lost("no worker that may run it is left")
         else:
-            raise failure
-        future.release()
+            future = next(done)
+            if future not in futures:  # given up
+                continue
+            try:
+                failure = future.exception()
+            except CancelledError as error:
+                raise SchedulerGoneError("the Dask scheduler has lost its tasks") from error
+            name = futures.pop(future)
+            if failure is None:
+                yield name, future.result()
+            elif isinstance(failure, KilledWorker):
+                yield name, Lost(str(failure))
+            else:
+                raise failure
+            future.release()
+        if further:
+            waiting, further[:] = [*further], []
+
+
+def this_worker() -> tuple[str, str]:
+    """The address and the name of the worker that runs the current task."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    return worker.address, str(worker.name)
 
 
 def allow_children() -> None:

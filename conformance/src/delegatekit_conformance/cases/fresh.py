@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from delegatekit.plugins import COMPILED, FIRST_IMPORTS
+from delegatekit.plugins import COMPILED, DEVICES, FIRST_IMPORTS
 from delegatekit_toolkit.processes import signal_name
 
 from ..context import Context
@@ -109,6 +109,8 @@ def _run(
             FIRST_IMPORTS: "off",
             # One process must not reuse results that another compiled.
             COMPILED: "off",
+            # What is asked is about code in this process, even if the run's delegates are on a board.
+            DEVICES: "",
         }
     )
     outputs = [top / "stdout", top / "stderr"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from .boards import NoBoardError
 from .plan import Limits, Source, select, shard
 from .pool import Pool
 
-__all__ = ["Limits", "Pool", "Source", "select", "shard"]
+__all__ = ["Limits", "NoBoardError", "Pool", "Source", "select", "shard"]

@@ -12,7 +12,7 @@ from .blame import PluginWarning, blaming, fault, shown, warn
 from .carried import described, restored
 from .declared import BACKEND_GROUP, COMMAND_GROUP, EXAMPLES_GROUP, OBSERVER_GROUP, entry_points, owner
 from .discovery import ask_all, backends, get_backend, state_of
-from .elsewhere import DEVICES
+from .elsewhere import DEVICES, address_of
 from .first_import import FIRST_IMPORTS
 from .observers import add_observer, extra_conformance_cases, notify
 from .owners import OwnerError, find_by_delegate_id
@@ -35,6 +35,7 @@ __all__ = [
     "OwnerError",
     "PluginWarning",
     "add_observer",
+    "address_of",
     "ask_all",
     "backends",
     "blaming",

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from delegatekit_api import PluginError
 from delegatekit_api.versions import PROJECT
 
 from .declared import RUNTIME_GROUP, entry_points
-
-if TYPE_CHECKING:
-    from .backend import LoadedBackend
 
 #: Environment variable: where runtimes are, "NAME=SCHEME://PLACE" for one backend or "SCHEME://PLACE" for all others,
 #: separated by commas.
@@ -25,8 +22,8 @@ def address_of(name: str) -> str | None:
     return known.get(name, known.get(""))
 
 
-def runtime_at(backend: LoadedBackend, address: str) -> Any:
-    """The runtime at an address. Raises PluginError if no distribution reaches such."""
+def runtime_at(backend: Any, address: str) -> Any:
+    """The runtime of a loaded backend at an address. Raises PluginError if no distribution reaches such."""
     for entry_point in entry_points(RUNTIME_GROUP):
         if address.startswith(f"{entry_point.name}://"):
             return entry_point.load()(backend, address)

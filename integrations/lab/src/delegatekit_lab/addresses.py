@@ -88,6 +88,9 @@ class Address:
             if not is_loopback(host):
                 raise OptionError(f"{text!r} is on another machine, and tcp:// is not encrypted", hint="use tls://")
             return cls(host, port or 0, None)
+        for variable in VARIABLES.values():  # processes of this one may work in other folders
+            if os.environ.get(variable):
+                os.environ[variable] = str(Path(os.environ[variable]).absolute())
         files = {name: query.get(name) or os.environ.get(variable) for name, variable in VARIABLES.items()}
         certificates = Certificates.of(files, VARIABLES)
         if certificates is None:

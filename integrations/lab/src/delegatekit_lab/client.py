@@ -22,7 +22,7 @@ import torch
 
 from delegatekit.plugins import LoadedBackend, described, warn
 from delegatekit.plugins.apart import RuntimeApart, RuntimeDiedError
-from delegatekit.plugins.apart.child import Child, Giver
+from delegatekit.plugins.apart.child import START, Child, Giver
 from delegatekit.plugins.apart.memory import Arena, read_pieces
 from delegatekit_api import DelegateKitError, ExecutionError, FormatError, RuntimeUnavailableError, TensorSpec
 
@@ -37,6 +37,8 @@ _WAIT: Final = 60.0
 #: Seconds for a connection to be made, and beyond a board's own time limit for its answer.
 _CONNECT: Final = 10.0
 _GRACE: Final = 10.0
+#: Seconds in which a board that did not answer is not asked again: who makes many calls shall not wait for each.
+_SILENCE: Final = 30.0
 
 
 def _nothing(wanted: Mapping[str, Any]) -> Any:
@@ -49,6 +51,8 @@ class _Place:
 
 _PLACES: Final[WeakKeyDictionary[LoadedBackend, dict[str, _Place]]] = WeakKeyDictionary()
 _WARNED: Final[set[str]] = set()
+#: Until when (of `time.monotonic`) boards are not asked.
+_SILENT: Final[dict[Address, float]] = {}
 
 
 def runtime(backend: LoadedBackend, address: str) -> RuntimeApart:
@@ -159,6 +163,8 @@ class Remote(Child):
             return {"available": False, "reason": str(error)}
         except (ClosedError, FormatError, TimeoutError, _AwayError) as error:
             self.stop()
+            if isinstance(error, TimeoutError):
+                _SILENT[self._address] = monotonic() + _SILENCE
             away = error if isinstance(error, _AwayError) else f"{self._board} {error or 'does not answer'}"
             if message["do"] == "init":
                 raise RuntimeUnavailableError(f"the board is out of reach: {away}") from None
@@ -183,6 +189,8 @@ class Remote(Child):
         self.stop()
 
     def _connect(self) -> Wire:
+        if monotonic() < _SILENT.get(self._address, 0.0):
+            raise _AwayError(f"{self._address}: has just not answered, and is asked again after {_SILENCE:g} s")
         wire, told = _greet(
             self._address, hello(backend=self._backend, distribution=self._distribution, version=self._version)
         )
@@ -223,7 +231,8 @@ class Remote(Child):
         left = None if deadline is None else max(deadline - now, 0.0)
         header, pieces = self._request(dict(message), files)
         wire.send({**header, "seconds": left}, pieces)
-        return self._answer_of(wire, now + min(self._limit, self._limit if left is None else left) + _GRACE, giver)
+        most = START if header["do"] == "available" else self._limit
+        return self._answer_of(wire, now + (most if left is None else min(left, most)) + _GRACE, giver)
 
     def _answer_of(self, wire: Wire, until: float, giver: Giver) -> Frame:
         while True:

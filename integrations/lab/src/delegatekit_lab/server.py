@@ -22,7 +22,7 @@ import torch
 
 from delegatekit.plugins import described, get_backend
 from delegatekit.plugins.apart import RuntimeDiedError
-from delegatekit.plugins.apart.child import Child, using
+from delegatekit.plugins.apart.child import START, Child, using
 from delegatekit.plugins.apart.memory import Arena, write_pieces
 from delegatekit_api import DelegateKitError, FormatError, OptionError, RuntimeUnavailableError
 from delegatekit_toolkit.json_text import plain
@@ -272,7 +272,7 @@ class Session:
                 if loaded is not None and loaded.child is child:
                     child.ask({"do": "destroy", "handle": loaded.number}, (), deadline)
                 return {}, ()
-            found = child.ask({"do": "available"}, (), max(deadline, monotonic() + _PATIENCE))
+            found = child.ask({"do": "available"}, (), monotonic() + START)
             return {"available": bool(found["available"]), "reason": str(found["reason"])}, ()
 
     def _init(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import delegatekit
-from delegatekit.plugins import BACKEND_GROUP, LoadedBackend
+from delegatekit.plugins import BACKEND_GROUP, LoadedBackend, address_of
 from delegatekit_toolkit.accuracy import compare
 
 from ...context import Context
@@ -160,7 +160,8 @@ class _Hidden:
 @lru_cache(maxsize=4)
 def _road_of(backend: LoadedBackend, names: tuple[str, ...], name: str, shown: str, hidden: _Hidden) -> Fresh:
     context = hidden.context
-    given = {"context": context, "names": list(names), "run": backend.runtime_availability().available}
+    here = backend.runtime_availability(apart=False if address_of(backend.name) else None)
+    given = {"context": context, "names": list(names), "run": here.available}
     return in_fresh_process(_ROAD, context, given, torch_free=True, environment=_WARNED)
 
 

@@ -73,6 +73,26 @@ def release(address: AddressArgument) -> None:
     _show(_ask(address, "release"))
 
 
+@lab.command()
+def worker(
+    scheduler: Annotated[str, typer.Argument(help="The address of a Dask scheduler: tcp://HOST:PORT.")],
+    device: Annotated[
+        str, typer.Option("--board", metavar="BACKEND=ADDRESS", help="The board of this worker: NAME=tls://HOST:PORT.")
+    ],
+    name: Annotated[str, typer.Option(help="The board's name in reports; else its address.")] = "",
+    kind: Annotated[
+        str, typer.Option(help="The kind of device, for runs that want one: `conform --device kind=NAME`.")
+    ] = "",
+) -> None:
+    """Put a board behind a Dask scheduler: run a Dask worker with one thread for it, and start it again when it ends.
+
+    The worker has the resource BACKEND, and BACKEND.KIND with a kind of device.
+    """
+    from ..workers import keep
+
+    keep(scheduler, device, name=name, kind=kind)
+
+
 def _ask(address: str, do: str, **facts: Any) -> Welcome:
     from ..addresses import Address
     from ..client import greet, hello
