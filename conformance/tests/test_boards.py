@@ -108,3 +108,19 @@ def test_a_fault_stays_when_no_other_board_can_try_the_case() -> None:
     found = known.settle(case, final=True)
     assert isinstance(found, CaseResult)
     assert found.verdict is WRONG
+
+
+def test_a_fault_waits_for_a_board_that_may_come_back() -> None:
+    known = boards("a", "b")
+    assert take(known, "b", Verdict.RUN_ERROR, "unplugged") == Again(("a",))
+    assert take(known, "a", WRONG) == Again(("b",))
+    known.returned("b")
+    found = take(known, "b", RIGHT)
+    assert (found.verdict, found.detail) == (WRONG, "the boards disagree")
+
+
+def test_a_case_that_no_board_can_try_has_no_result() -> None:
+    known = boards("a")
+    case: Any = _Case("one")
+    assert take(known, "a", Verdict.RUN_ERROR, "unplugged") == Again(("a",))
+    assert known.settle(case, final=True) is None

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from lab_files import Files, Serve
 from scripted import program
 
 import delegatekit
-from delegatekit.plugins import discovery
+from delegatekit.cli.command_line import _without_devices
+from delegatekit.plugins import address_of, discovery
 from delegatekit_api import (
     DelegatePayload,
     ExecutionError,
@@ -24,6 +26,8 @@ from delegatekit_api import (
     RuntimeUnavailableError,
     TensorSpec,
 )
+from delegatekit_lab.certificates import make
+from delegatekit_lab.desk import Desk
 from delegatekit_lab.server import Board, Server
 
 X = torch.arange(5.0)
@@ -228,3 +232,72 @@ def test_other_machines_are_not_served_without_certificates(install: Install) ->
     install()
     with pytest.raises(OptionError, match=r"0\.0\.0\.0 can be reached from other machines"):
         Server(Board("test", "board-1"), "0.0.0.0", 0, None)
+
+
+# -- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_addresses_stand_anywhere_in_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELEGATEKIT_DEVICES", "")
+    words = [
+        "delegatekit",
+        "conform",
+        "acme",
+        "--device",
+        "acme=tls://a:1",
+        "--device",
+        "name=one",
+        "--device=tls://b:2",
+    ]
+    assert _without_devices(words) == ["delegatekit", "conform", "acme", "--device", "name=one"]
+    assert address_of("acme") == "tls://a:1"
+    assert address_of("other") == "tls://b:2"
+    assert _without_devices(["--device"]) == ["--device"]
+
+
+def test_certificates_are_made_for_a_folder(tmp_path: Path) -> None:
+    make(tmp_path, boards=["one=lab,192.0.2.1"], users=["anna"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("anna.key", "anna.pem", "ca.key", "ca.pem", "one.key", "one.pem")
+    ]
+    assert all(path.stat().st_mode & 0o77 == 0 for path in tmp_path.glob("*.key"))
+    before = (tmp_path / "ca.pem").read_bytes()
+    make(tmp_path, boards=[], users=["bert"])
+    assert (tmp_path / "ca.pem").read_bytes() == before
+    with pytest.raises(OptionError, match="exists already"):
+        make(tmp_path, boards=[], users=["carl", "anna"])
+    assert not (tmp_path / "carl.pem").exists()
+    with pytest.raises(OptionError, match="cannot be the name"):
+        make(tmp_path, boards=[], users=["../x"])
+
+
+def test_a_desk_gives_a_board_to_one_after_the_other() -> None:
+    desk = Desk("board-1", linger=0.2)
+    order: list[str] = []
+    with desk.place(("anna", "1"), "anna", 0):
+        with pytest.raises(RuntimeUnavailableError, match="is taken by anna, since"):
+            desk.reserve(("bert", "2"), "bert", 60, 0)
+        with desk.place(("anna", "1"), "anna", 0):  # another process of the same user
+            assert desk.tell()[0].startswith("anna")
+
+        def wait(name: str) -> None:
+            with desk.place((name, ""), name, 30):
+                order.append(name)
+
+        threads = [threading.Thread(target=wait, args=(name,)) for name in ("bert", "carl")]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.3)
+        assert desk.tell()[1] == 2
+    for thread in threads:
+        thread.join()
+    assert order == ["bert", "carl"]
+    time.sleep(0.3)
+    held = desk.reserve(("anna", "1"), "anna", 3600, 0)
+    assert "reserved until" in str(held)
+    with pytest.raises(RuntimeUnavailableError, match="reserved until"):
+        desk.reserve(("bert", "2"), "bert", 60, 0.1)
+    with pytest.raises(RuntimeUnavailableError, match="is not reserved by this user"):
+        desk.release(("bert", "2"))
+    desk.release(("anna", "1"))
+    assert desk.tell() == ("", 0)

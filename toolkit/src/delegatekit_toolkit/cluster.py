@@ -103,7 +103,7 @@ def run_tasks(
     from distributed import CancelledError, KilledWorker, as_completed
 
     futures: dict[Any, T] = {}
-    done = as_completed(loop=client.loop)  # type: ignore[no-untyped-call]
+    done: Any = as_completed(loop=client.loop)  # type: ignore[no-untyped-call]
     waiting, looked = [*tasks], time.monotonic()
     while futures or waiting:
         for task in waiting:

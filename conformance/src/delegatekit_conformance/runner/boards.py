@@ -33,7 +33,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Again:
-    """The case is to be tried on another board: one of these, or any if none is named."""
+    """The case is to be tried on another board: one of these."""
 
     boards: tuple[str, ...]
 
@@ -62,12 +62,8 @@ class Boards:
         """The boards that get cases."""
         return [key for key in self.names if key not in self.quarantined]
 
-    def was_tried(self, case: Case) -> bool:
-        """True if a board has tried the case."""
-        return case.name in self._attempts
-
-    def take(self, case: Case, attempt: Attempt) -> CaseResult | Again:
-        """The case's result, or what is to be done for one."""
+    def take(self, case: Case, attempt: Attempt) -> CaseResult | Again | None:
+        """What follows from an attempt: see `settle`."""
         tried = self._attempts.setdefault(case.name, [])
         tried.append(attempt)
         self._tried[attempt.board] += 1
@@ -75,25 +71,27 @@ class Boards:
             self._quarantine(attempt.board, f"{attempt.away} (after {case.name})", may_return=True)
         return self.settle(case, final=False)
 
-    def settle(self, case: Case, *, final: bool) -> CaseResult | Again:
-        """The case's result by what is known; `final` if no other board can try it."""
+    def settle(self, case: Case, *, final: bool) -> CaseResult | Again | None:
+        """The case's result by what is known, or the boards that are to try it; None if none has, or can.
+
+        `final`: no other board will try it.
+        """
         tried = self._attempts.get(case.name, [])
         votes = [item for item in tried if item.result is not None and not item.away]
         bad = [item for item in votes if item.result is not None and item.result.verdict.is_fault]
         good = [item for item in votes if item not in bad]
-        left = () if final else tuple(key for key in self.trusted if key not in {item.board for item in tried})
-        if not votes:
-            lost = [item for item in tried if item.away]
-            if len(lost) < _LOSSES and not final:
-                return Again(left)
-            return self._blamed(case, lost)
         if len(good) > len(bad):
             return self._decided(case, good, bad)
         if len(bad) > max(len(good), 1):
             return self._decided(case, bad, good)
-        if left:
-            return Again(left)
-        return self._said(case, bad[0], note="the boards disagree" if good else "")
+        lost = [item for item in tried if item.away]
+        voters = {item.board for item in votes}
+        others = [key for key in self.trusted if key not in voters] or sorted(self.absent - voters)
+        if others and not final and len(lost) < _LOSSES:
+            return Again(tuple(others))
+        if bad:
+            return self._said(case, bad[0], note="the boards disagree" if good else "")
+        return self._blamed(case, lost) if len(lost) >= _LOSSES else None
 
     def returned(self, board: str) -> bool:
         """Trust an absent board again, unless it has been away too often."""
@@ -145,6 +143,6 @@ class Boards:
 
     def _blamed(self, case: Case, lost: Iterable[Attempt]) -> CaseResult:
         tally = Tally(case.name, case.tags)
-        words = "; ".join(map(self._line, lost)) or "no board is left"
+        words = "; ".join(map(self._line, lost))
         tally.add(Outcome(Verdict.CRASH, f"the boards that ran it were lost: {words}", blame="backend"))
         return replace(tally.result(), boards=tuple(map(self._line, lost)))

@@ -38,7 +38,9 @@ from .pool import Pool
 _PATIENCE = 30.0
 #: Seconds to wait for another scheduler after one has ended, and for a board when none is left.
 _RETURN = 300.0
-_ALONE = 60.0
+_ALONE = 180.0
+#: Seconds until a board that was out of reach is asked again.
+_ABSENCE = 20.0
 #: What errors say whose cause is the way to a board, or its end.
 _OUT_OF_REACH = "out of reach"
 #: The pools of this process, if it is a Dask worker: one for each run.
@@ -110,7 +112,10 @@ class _Run:
         #: The tasks that only some workers may run.
         self._bound: dict[str, tuple[str, ...]] = {}
         self.boards = Boards(boards)
-        self._alone = time.monotonic()
+        self._able: set[str] = set()
+        #: When (of `time.monotonic`) boards were put away, and when a case began to wait for one.
+        self._away_since: dict[str, float] = {}
+        self._waits: dict[str, float] = {}
 
     def results(self, names: Sequence[str]) -> Iterator[CaseResult]:
         unrun = 0
@@ -130,7 +135,11 @@ class _Run:
         if isinstance(result, Lost):
             if not self.boards.names:
                 return _lost(case, result.words)
-            return self.boards.settle(case, final=True) if self.boards.was_tried(case) else None
+            again = self.boards.settle(case, final=False)
+            if isinstance(again, Again) and self._able.intersection(again.boards):
+                self._further.append(self._task(case.name, again.boards))
+                return again
+            return self.boards.settle(case, final=True)
         board, name, away, values = result
         if not name:
             return CaseResult.from_json(values)
@@ -139,6 +148,7 @@ class _Run:
         found = self.boards.take(case, Attempt(board, CaseResult.from_json(values), away))
         for key in {*self.boards.quarantined} - before:
             self._note(f"board {self.boards.names[key]} gets no more cases: {self.boards.quarantined[key]}")
+            self._away_since[key] = time.monotonic()
             self._give(key, 0)
         if isinstance(found, Again):
             self._further.append(self._task(case.name, found.boards))
@@ -163,6 +173,8 @@ class _Run:
         if not self.boards.names:
             return
         for key in sorted(self.boards.absent):
+            if time.monotonic() - self._away_since[key] < _ABSENCE:
+                continue
             found: Any = {}
             with suppress(Exception):
                 found = self._client.run(_away, self._context.backend, workers=[key], on_error="ignore")
@@ -170,12 +182,14 @@ class _Run:
                 self._note(f"board {self.boards.names[key]} answers again")
                 self._give(key, 1)
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        able = {key for key, info in workers.items() if (info.get("resources") or {}).get(self._resource)}
-        yield from [name for name, bound in self._bound.items() if not able.intersection(bound)]
-        if able:
-            self._alone = time.monotonic()
-        elif time.monotonic() - self._alone > _ALONE:
-            yield from self._cases
+        self._able = {key for key, info in workers.items() if (info.get("resources") or {}).get(self._resource)}
+        now = time.monotonic()
+        for name in self._cases:
+            bound = self._bound.get(name, tuple(self._able))
+            if self._able.intersection(bound):
+                self._waits.pop(name, None)
+            elif now - self._waits.setdefault(name, now) > (_ALONE if self.boards.absent else 0.0):
+                yield name
 
 
 def _facts(client: Any, workers: Sequence[str], context: Context) -> dict[str, Any]:
@@ -236,8 +250,10 @@ def _run_case(
     result = pool.run_case(name)
     if address_of(context.backend) is None:
         return "", "", "", result.to_json()
-    away = next((item.detail for item in result.faults if _OUT_OF_REACH in item.detail), "")
-    if not away and (result.verdict.is_fault or Verdict.UNAVAILABLE in result.counts):
+    away = next((item.detail.splitlines()[0] for item in result.faults if _OUT_OF_REACH in item.detail), "")
+    if not away and Verdict.UNAVAILABLE in result.counts:
+        away = _away(context.backend) or "its runtime was not available"
+    elif not away and result.verdict.is_fault:
         away = _away(context.backend)
     return *this_worker(), away, result.to_json()
 

@@ -38,7 +38,7 @@ _WAIT: Final = 60.0
 _CONNECT: Final = 10.0
 _GRACE: Final = 10.0
 #: Seconds in which a board that did not answer is not asked again: who makes many calls shall not wait for each.
-_SILENCE: Final = 30.0
+_SILENCE: Final = 15.0
 
 
 def _nothing(wanted: Mapping[str, Any]) -> Any:
