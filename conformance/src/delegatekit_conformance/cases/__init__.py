@@ -7,10 +7,12 @@ hook `conformance_cases`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from itertools import chain
 from pkgutil import iter_modules
 from types import ModuleType
+from typing import Any
 
 from ..context import Context
 from .base import Broken, Case, NotApplicable, Rule
@@ -23,7 +25,7 @@ def all_cases(context: Context) -> Mapping[str, Case]:
 
     Raises ValueError if two cases have one name, and TypeError if an observer adds something else.
     """
-    from delegatekit.plugins import extra_conformance_cases
+    from delegatekit.plugins import ask_observers
 
     found: dict[str, Case] = {}
     for room in rooms():
@@ -31,11 +33,18 @@ def all_cases(context: Context) -> Mapping[str, Case]:
             _add(found, case)
         for case in room.cases_for(context) if hasattr(room, "cases_for") else ():
             _add(found, case)
-    for case in extra_conformance_cases(context.backend):
+    for case in chain(*ask_observers("conformance_cases", _answered, backend=context.backend)):
         if not isinstance(case, Case):
             raise TypeError(f"an observer adds {case!r} to the conformance cases, which is not a Case")
         _add(found, case)
     return found
+
+
+def _answered(answer: Any) -> Sequence[Any]:
+    """An observer's answer to the hook. Raises TypeError if it is no list."""
+    if answer is not None and not isinstance(answer, tuple | list):
+        raise TypeError(f"conformance_cases returned {type(answer).__name__}, not a list")
+    return answer or ()
 
 
 def rooms() -> Iterator[ModuleType]:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from delegatekit_api import Availability
+from delegatekit_api.versions import PROJECT
 
 from ..plugins import backends as find
+from ..plugins import entry_points, fault
+from ..plugins.allowed import forbidden
 from ..plugins.runtimes import TIME_LIMIT, CheckedBackend, check_backends, expected_runtime
 from .arguments import JsonOption
-from .console import out, print_json, say, table
+from .console import out, print_json, say, table, warn
+
+#: Entry points of functions that are given the backends' names, and have a line to say of some of them.
+FACTS_GROUP: Final = f"{PROJECT}.facts"
 
 
 def backends(
@@ -32,27 +39,41 @@ def backends(
             CheckedBackend(info, None, expected_runtime(info) if info.status == "not imported" else None)
             for info in listed
         ]
+    told = _told([info.name for info in listed])
     if as_json:
-        print_json({item.info.name: _facts(item) for item in rows})
+        print_json({item.info.name: _facts(item, told) for item in rows})
         return
     if not rows:
         say("no backends are installed: pip install delegatekit-NAME")
         return
-    headers = ("backend", "distribution", "version", *(["API"] if check else []), "lowering", "runs here")
+    headers = ("backend", "distribution", "version", *(["API"] if check else []), "lowering", "runs here", *told)
     lines = []
     for item in rows:
         info = item.info
         version = [info.api_version or "?"] if check else []
+        more = [lines.get(info.name, "") for lines in told.values()]
         runs = _answer(item.runtime, "yes" if check else "installed")
-        lines.append((info.name, info.distribution, info.version, *version, _lowering(item), runs))
+        lines.append((info.name, info.distribution, info.version, *version, _lowering(item), runs, *more))
     out.print(table(headers, lines))
     if not check:
         say("From the metadata of what is installed; `delegatekit backends --check` asks each backend.")
 
 
-def _facts(item: CheckedBackend) -> dict[str, Any]:
-    answers = {"compiler": item.compiler, "runtime": item.runtime}
-    return asdict(item.info) | {name: asdict(answer) if answer else None for name, answer in answers.items()}
+def _facts(item: CheckedBackend, told: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    found = asdict(item)
+    return found.pop("info") | found | {title: lines.get(item.info.name) for title, lines in told.items()}
+
+
+def _told(names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """What other distributions tell of backends: the entry point's name, the backend's, a line."""
+    found = {}
+    for entry_point in entry_points(FACTS_GROUP):
+        try:
+            if forbidden(entry_point) is None:
+                found[entry_point.name] = dict(entry_point.load()(names))
+        except Exception as error:  # whatever it raises: the list is complete without it
+            warn(f"{entry_point.name} of {entry_point.value} tells nothing of backends: {fault(error)}")
+    return {title: lines for title, lines in found.items() if lines}
 
 
 def _lowering(item: CheckedBackend) -> str:

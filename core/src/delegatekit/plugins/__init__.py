@@ -10,11 +10,11 @@ from .answers import check_answer, operator_times
 from .backend import BackendInfo, LoadedBackend
 from .blame import PluginWarning, blaming, fault, shown, warn
 from .carried import described, restored
-from .declared import BACKEND_GROUP, COMMAND_GROUP, EXAMPLES_GROUP, OBSERVER_GROUP, entry_points, owner
+from .declared import BACKEND_GROUP, COMMAND_GROUP, OBSERVER_GROUP, entry_points, owner
 from .discovery import ask_all, backends, get_backend, state_of
 from .elsewhere import DEVICES, address_of
 from .first_import import FIRST_IMPORTS
-from .observers import add_observer, extra_conformance_cases, notify
+from .observers import add_observer, ask_observers, notify
 from .owners import OwnerError, find_by_delegate_id
 from .remembered import COMPILED, cache_folder
 from .requirements import unmet
@@ -26,7 +26,6 @@ __all__ = [
     "COMMAND_GROUP",
     "COMPILED",
     "DEVICES",
-    "EXAMPLES_GROUP",
     "FIRST_IMPORTS",
     "OBSERVER_GROUP",
     "BackendInfo",
@@ -37,6 +36,7 @@ __all__ = [
     "add_observer",
     "address_of",
     "ask_all",
+    "ask_observers",
     "backends",
     "blaming",
     "cache_folder",
@@ -44,7 +44,6 @@ __all__ = [
     "check_backends",
     "described",
     "entry_points",
-    "extra_conformance_cases",
     "fault",
     "find_by_delegate_id",
     "get_backend",

@@ -6,7 +6,6 @@ Nothing is imported here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from delegatekit_api.versions import PROJECT
 
 from .blame import fault, warn
 
+_GROUPS: Final = f"{PROJECT}."
 BACKEND_GROUP: Final = f"{PROJECT}.backends"
 OBSERVER_GROUP: Final = f"{PROJECT}.observers"
 #: Entry points of further commands: functions for Typer, or Typer applications that hold several.
@@ -23,11 +23,6 @@ COMMAND_GROUP: Final = f"{PROJECT}.commands"
 #: Entry points named by a scheme of addresses: functions that take a loaded backend and an address of this scheme, and
 #: return the backend's runtime there.
 RUNTIME_GROUP: Final = f"{PROJECT}.runtimes"
-#: Entry points of suites: functions that return the names of the operators of the edge dialect in their examples.
-EXAMPLES_GROUP: Final = f"{PROJECT}.examples"
-
-
-_GROUPS: Final = (BACKEND_GROUP, OBSERVER_GROUP, COMMAND_GROUP, EXAMPLES_GROUP, RUNTIME_GROUP)
 
 
 def entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
@@ -71,7 +66,8 @@ def _all() -> tuple[metadata.EntryPoint, ...]:
                 continue
             name = _name(distribution) or str(len(found))
             if name not in found:
-                found[name] = tuple(_ours(_first(name, distribution)))
+                ours = (item for item in _first(name, distribution).entry_points if item.group.startswith(_GROUPS))
+                found[name] = tuple(item for item in ours if item.name)
         except Exception as error:  # text that is not UTF-8, a line that is no entry point
             name = _name(distribution) or "a distribution without a name"
             warn(f"the plugins of {name} are left out: its entry_points.txt cannot be read ({fault(error)})")
@@ -93,9 +89,3 @@ def _first(name: str, distribution: Any) -> Any:
         return metadata.distribution(name)
     except (metadata.PackageNotFoundError, ValueError):
         return distribution
-
-
-def _ours(distribution: Any) -> Iterator[metadata.EntryPoint]:
-    for entry_point in distribution.entry_points:
-        if entry_point.group in _GROUPS and entry_point.name:
-            yield entry_point

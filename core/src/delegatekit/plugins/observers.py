@@ -8,7 +8,6 @@ from contextlib import redirect_stdout
 from functools import cache
 from typing import Any
 
-import importlib_metadata as metadata
 import pluggy
 
 from delegatekit_api import PluginError
@@ -17,27 +16,16 @@ from delegatekit_api.versions import PROJECT
 
 from . import first_import
 from .allowed import forbidden
-from .blame import fault, shown, warn
+from .blame import fault, warn
 from .declared import OBSERVER_GROUP, entry_points, owner
 
 
 def notify(event: StageEvent) -> None:
     """Tell all observers about a stage. An observer that fails is reported once and never called again."""
-    _ask_observers("on_stage", event=event)
+    ask_observers("on_stage", event=event)
 
 
-def extra_conformance_cases(backend: str) -> tuple[Any, ...]:
-    """The conformance cases that observers add for a backend."""
-    return tuple(case for cases in _ask_observers("conformance_cases", _cases, backend=backend) for case in cases)
-
-
-def _cases(answer: Any) -> list[Any]:
-    if answer is not None and not isinstance(answer, tuple | list):
-        raise TypeError(f"conformance_cases returned {shown(answer)}, not a list")
-    return [*(answer or ())]
-
-
-def _ask_observers(hook: str, read: Callable[[Any], Any] = lambda answer: answer, **arguments: Any) -> list[Any]:
+def ask_observers(hook: str, read: Callable[[Any], Any] = lambda answer: answer, **arguments: Any) -> list[Any]:
     """The answer of each observer, converted by `read`; one that raises, or whose answer is invalid, is ignored."""
     manager = _observers()
     answers = []
@@ -82,7 +70,11 @@ def _observers() -> pluggy.PluginManager:
         if forbidden(entry_point) is not None:
             continue
         try:
-            _register(manager, entry_point)
+            died = first_import.refusal(entry_point)
+            if died is not None:
+                raise PluginError(f"importing it {died}")
+            with redirect_stdout(sys.stderr):
+                manager.register(entry_point.load(), name=entry_point.name)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -90,11 +82,3 @@ def _observers() -> pluggy.PluginManager:
             made_by = " ".join(owner(entry_point))
             warn(f"observer {entry_point.name} could not be loaded and is ignored ({made_by}): {fault(error)}")
     return manager
-
-
-def _register(manager: pluggy.PluginManager, entry_point: metadata.EntryPoint) -> None:
-    died = first_import.refusal(entry_point)
-    if died is not None:
-        raise PluginError(f"importing it {died}")
-    with redirect_stdout(sys.stderr):
-        manager.register(entry_point.load(), name=entry_point.name)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from delegatekit.plugins import EXAMPLES_GROUP, LoadedBackend, entry_points, fault
+from delegatekit.plugins import LoadedBackend, entry_points, fault
 from delegatekit_api import PluginError
+from delegatekit_api.versions import PROJECT
 
 from .closed_set import GROUPS, DialectOperator, absence, dialect_operators
+
+#: Entry points of suites: functions that return the names of the operators of the edge dialect in their examples.
+EXAMPLES_GROUP: Final = f"{PROJECT}.examples"
 
 
 @dataclass(frozen=True)
