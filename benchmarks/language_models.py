@@ -70,7 +70,6 @@ CASES: Final = {
     "smollm2-135m": Case("smollm2-135m", 1024, 128),
     "smollm2-135m-long": Case("smollm2-135m", 2048, 1024, precisions=("int4",)),
     "llama-3.2-1b": Case("llama-3.2-1b", 1024, 128),
-    "llama-3.2-1b-4": Case("llama-3.2-1b-4", 1024, 128, precisions=("int4",)),
 }
 
 
