@@ -87,6 +87,20 @@ def test_windows_with_gaps_and_of_different_sizes_are_looked_up() -> None:
     testkit.compare(_lower(lambda v: functional.adaptive_avg_pool1d(v[0], 3), x), tolerance=float32_tolerance(4))
 
 
+def test_tensors_are_stacked() -> None:
+    x, y = torch.randn(2, 3), torch.randn(2, 3)
+    stack = torch.stack
+    testkit.compare(_lower(lambda a, b: (stack([a, b.abs(), a]), stack([a, b], -1), stack([b], 1)), x, y))
+
+
+def test_operators_that_only_integers_need_whole_do_not_stay_outside() -> None:
+    """The table of quantized units keeps them: on numbers they are taken, or decomposed."""
+    x = torch.rand(1, 2, 3, 4)
+    models = (nn.CELU(), nn.Softshrink(), nn.LogSigmoid(), nn.Threshold(0.1, 2), nn.InstanceNorm2d(2), torch.square)
+    for model in (*models, lambda v: v @ v.mT, lambda v: torch.stack([v, v + 1])):
+        testkit.compare(_lower(model, x), tolerance=1e-5)
+
+
 def test_elements_are_rolled() -> None:
     x = torch.randn(2, 3, 4)
     testkit.compare(_lower(lambda v: (v.roll(1), v.roll(-5, 1), v.roll((1, 3), (0, 2)), v.abs()), x))

@@ -82,6 +82,11 @@ def _concatenate(b: VgfBuilder, call: Call) -> Value:
     return b.chain([b.value(item) for item in call["tensors"]], axis_of(call["dim"], call.result.rank))
 
 
+def _stack(b: VgfBuilder, call: Call) -> Value:
+    axis = axis_of(call["dim"], call.result.rank)
+    return b.chain([inserted(b, b.value(item), axis) for item in call["tensors"]], axis)
+
+
 def _full(b: VgfBuilder, call: Call) -> Value:
     return b.array(np.full(call.result.shape, call["fill_value"]), result_type(call))
 
@@ -182,6 +187,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("select_copy.int", _select, MOVED, has_axes("self"), passenger=True),
     row("slice_copy.Tensor", _slice, MOVED, has_axes("self"), passenger=True),
     row("cat.default", _concatenate, MOVED, same_dtypes(), passenger=True),
+    row("stack.default", _stack, MOVED, same_dtypes(), keep=True, passenger=True),
     row("full.default", _full, NUMBERS, numbers_fit, passenger=True),
     row("slice_scatter.default", _slice_scatter, MOVED, same_dtypes(), no_gaps(), passenger=True),
     row("select_scatter.default", _select_scatter, MOVED, same_dtypes(), passenger=True),
