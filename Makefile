@@ -17,7 +17,7 @@ export HF_HUB_OFFLINE := 1
 packages:
 	@echo $(PACKAGES)
 
-.PHONY: help packages setup demo generate test test-all fuzz conform stock-suite faults mutants found stock-blobs stock-conformance lint format bench runtime language-models choosing accuracy wheels clean
+.PHONY: help packages setup demo generate test test-all fuzz conform stock-suite faults mutants found newest stock-blobs stock-conformance lint format bench runtime language-models choosing accuracy wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -102,6 +102,12 @@ mutants: $(STAMP) ## change BACKEND=xnnpack COUNT=150 times, count what conforma
 
 found: $(STAMP) ## run the snippets of others' faults, say which are fixed, and write docs/found.md
 	$(BIN)/python docs/found --write
+
+#: The tools that `make newest` tries; none: all but torch.
+NEWEST ?=
+
+newest: $(STAMP) ## the tests beside the newest releases of what is pinned, NEWEST="torch ...", and write docs/newest.md
+	$(BIN)/python docs/newest.py $(NEWEST)
 
 stock-conformance: $(STAMP) ## the suite over ExecuTorch's own backends beside ours, and write docs/stock-backends.md
 	$(BIN)/python docs/stock_backends.py

@@ -1,6 +1,6 @@
-"""Writes what is generated: the backends' operators and options, the API reference, the gallery's notebooks.
+"""Writes what is generated: backends' operators and options, API reference, notebooks, the table of deprecations.
 
-python docs/generate.py            # write docs/operators-NAME.md, docs/api/ and examples/gallery/*.ipynb
+python docs/generate.py            # write docs/operators-NAME.md, docs/api/, versions.md, examples/gallery/*.ipynb
 python docs/generate.py --check    # exit 1, and name the pages, if they are not up to date
 """
 
@@ -14,6 +14,7 @@ from typing import Final
 try:
     from delegatekit.plugins import get_backend
     from delegatekit_api import DelegateKitError
+    from delegatekit_api.versions import DEPRECATIONS
     from delegatekit_tools.documentation import operator_section, option_table
 except ModuleNotFoundError as error:
     sys.exit(
@@ -21,6 +22,7 @@ except ModuleNotFoundError as error:
     )
 
 DOCS: Final = Path(__file__).parent
+VERSIONS: Final = DOCS / "versions.md"
 GALLERY: Final = DOCS.parent / "examples" / "gallery"
 sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 
@@ -52,7 +54,7 @@ def stale_pages() -> dict[Path, str | None]:
     """The generated pages that are not up to date, with their text; None for those that should not be there."""
     wanted = pages()
     there = {path for pattern in ("operators-*.md", "api/*.md") for path in DOCS.glob(pattern)}
-    there |= {*GALLERY.glob("*.ipynb")}
+    there |= {*GALLERY.glob("*.ipynb"), VERSIONS}
     gone: dict[Path, str | None] = dict.fromkeys(sorted(there - wanted.keys()))
     return gone | {path: text for path, text in wanted.items() if path not in there or path.read_text("utf-8") != text}
 
@@ -62,7 +64,18 @@ def pages() -> dict[Path, str]:
     operators = {
         DOCS / f"operators-{name}.md": page_of(plugin, name) for plugin in plugins() for name in plugin.backends
     }
-    return operators | reference(DOCS / "api") | notebooks(GALLERY)
+    return operators | reference(DOCS / "api") | notebooks(GALLERY) | {VERSIONS: versions()}
+
+
+def versions() -> str:
+    """The page of versions with the table of deprecations."""
+    before, start, rest = VERSIONS.read_text("utf-8").partition("from here -->\n")
+    _, end, after = rest.partition("<!-- to here -->")
+    lines = ["| what | deprecated since | goes | instead |", "|---|---|---|---|"]
+    for row in DEPRECATIONS:
+        name, instead = (text if row.is_check else f"`{text}`" for text in (row.name, row.instead))
+        lines.append(f"| {name} | API {row.since}, {row.date} | API {row.goes} | {instead} |")
+    return "".join([before, start, "\n".join([*lines, ""]), end, after])
 
 
 def page_of(plugin: Package, name: str) -> str:

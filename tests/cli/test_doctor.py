@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from delegatekit import __version__
+from delegatekit_api.versions import API_VERSION
 from delegatekit_tools import installation
 
 
@@ -21,8 +22,10 @@ def only_test_backends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_sound_installation_has_no_problems(cli: Any) -> None:
     text = cli("doctor").stdout
-    assert f"DelegateKit {__version__}\n" in text and "torch 2.9.0\n" in text
-    assert "backend nothing: lowers; does not run here: the plugin has no runtime" in text
+    first, *_ = text.splitlines()
+    assert first == f"DelegateKit {__version__}, takes plugins of API {API_VERSION.major}.0 to {API_VERSION}"
+    assert "torch 2.9.0\n" in text
+    assert f"backend nothing (API {API_VERSION}): lowers; does not run here: the plugin has no runtime" in text
     assert "DELEGATEKIT_BACKENDS=nothing,broken" in text
     assert text.endswith("\nno problems found\n") and "not lower here" not in text
 
@@ -44,13 +47,13 @@ def compiler_availability(options):
 """
     install_plugin("broken", source)
     text = cli("doctor").stdout
-    assert "backend broken: does not lower here: Acme's compiler is not installed" in text
+    assert f"backend broken (API {API_VERSION}): does not lower here: Acme's compiler is not installed" in text
     assert text.endswith("\n1 backend does not lower here: the reason is told above\nno problems found\n")
 
 
 def test_the_facts_of_a_bug_report_are_one_json(cli: Any) -> None:
     found = json.loads(cli("doctor", "--json").stdout)
-    assert found["delegatekit"] == __version__ and found["problems"] == []
+    assert (found["delegatekit"], found["plugin_api"]) == (__version__, str(API_VERSION)) and found["problems"] == []
     (backend,) = (item for item in found["backends"] if item["info"]["name"] == "nothing")
     assert backend["info"]["status"] == "ready" and backend["runtime"]["available"] is False
     names = [item["name"] for item in found["distributions"]]

@@ -26,6 +26,8 @@ from delegatekit.plugins import (
 )
 from delegatekit_toolkit.processes import search_path
 
+from .releases import installed_version
+
 #: Seconds that torch, and each backend, has to be imported.
 TIME_LIMIT: Final = 60.0
 #: The distributions that belong to every installation.
@@ -113,17 +115,10 @@ def _needed(distribution: Any) -> tuple[Need, ...]:
     """The requirements of a distribution without extras."""
     asked = [Requirement(text) for text in distribution.requires or ()]
     return tuple(
-        Need(item.name, f"{item.name}{item.specifier}", _version(item.name), unmet(item) or "")
+        Need(item.name, f"{item.name}{item.specifier}", installed_version(item.name), unmet(item) or "")
         for item in asked
         if item.marker is None or item.marker.evaluate({"extra": ""})
     )
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib_metadata.version(name)
-    except importlib_metadata.PackageNotFoundError:
-        return None
 
 
 def _extras(distribution: Any) -> dict[str, str]:

@@ -16,6 +16,7 @@ from delegatekit.pte import Datum, PtdImage, PteImage, ptd_to_bytes, schema, to_
 from delegatekit.pte.ptd_schema import TensorLayout
 from delegatekit_api import FormatError, NamedData
 from delegatekit_tools.inspection.inspection import DelegateInfo, KeyInfo, SegmentInfo, ValueInfo
+from delegatekit_tools.releases import installed_version
 
 OWNER = {"method": "forward", "index": 0, "distribution": "dk-test", "version": "1.2", "api": "0.1"}
 MANIFEST = {"producer": "delegatekit 9", "delegates": [OWNER]}
@@ -129,6 +130,27 @@ def test_the_text_names_what_a_user_asks_for() -> None:
     text = str(delegatekit.inspect(to_bytes(delegate_image(json.dumps(MANIFEST).encode()))))
     for words in ("written by delegatekit 9", "method forward", "float32[2, 5]", "made by dk-test 1.2 (API 0.1)"):
         assert words in text
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        (None, " (API 0.1), of which no release is installed here\n"),
+        ("1.2", " (API 0.1)\n"),
+        ("1.3", " (API 0.1), of which 1.3 is installed here\n"),
+    ],
+)
+def test_the_text_says_which_release_of_the_maker_is_here(version: str | None, told: str, install_plugin: Any) -> None:
+    if version is not None:
+        install_plugin("test", distribution="dk-test", version=version)
+    found = delegatekit.inspect(to_bytes(delegate_image(json.dumps(MANIFEST).encode())))
+    assert f"made by dk-test 1.2{told}" in str(found)
+    assert found.methods[0].delegates[0].installed == version
+
+
+@pytest.mark.parametrize("name", ["", "..", "../../etc/passwd", "\0", "unknown"])
+def test_a_name_from_a_file_that_is_no_distribution_is_not_installed(name: str) -> None:
+    assert installed_version(name) is None
 
 
 def test_a_damaged_file_is_refused() -> None:

@@ -12,6 +12,7 @@ from delegatekit.cli import FAILED, JsonOption, print_json, results_alone, show
 from delegatekit.plugins import CheckedBackend
 from delegatekit.version import __version__
 from delegatekit_api import Availability
+from delegatekit_api.versions import API_VERSION
 
 from ..installation import TIME_LIMIT, Installation, InstalledDistribution
 from ..installation import doctor as examine
@@ -27,7 +28,7 @@ def doctor(
     """Check the installation: Python, torch, plugins, and what they need. With --json: all facts for a bug report."""
     found = examine(seconds=timeout)
     if as_json:
-        print_json({"delegatekit": __version__, **asdict(found)})
+        print_json({"delegatekit": __version__, "plugin_api": str(API_VERSION), **asdict(found)})
     else:
         show(found, lambda told: "\n".join(_lines(told)))
     if found.problems:
@@ -35,7 +36,7 @@ def doctor(
 
 
 def _lines(found: Installation) -> Iterator[str]:
-    yield f"DelegateKit {__version__}"
+    yield f"DelegateKit {__version__}, takes plugins of API {API_VERSION.major}.0 to {API_VERSION}"
     yield f"Python {found.python['version']}: {found.python['executable']}"
     yield f"{found.machine['system']}, {found.machine['machine']}, {found.machine['CPUs']} CPUs"
     yield f"torch {found.torch.get('version') or 'cannot be imported: ' + found.torch['reason']}"
@@ -69,7 +70,7 @@ def _state(item: CheckedBackend) -> str:
     if not item.info.usable:
         return f": {item.info.status}: {item.info.reason}"
     lowers = _answer(item.compiler, "lowers", "does not lower here")
-    return f": {lowers}; {_answer(item.runtime, 'runs here', 'does not run here')}"
+    return f" (API {item.info.api_version}): {lowers}; {_answer(item.runtime, 'runs here', 'does not run here')}"
 
 
 def _answer(found: Availability | None, good: str, bad: str) -> str:

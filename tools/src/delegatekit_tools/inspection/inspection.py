@@ -9,11 +9,12 @@ from typing import Final
 
 from delegatekit.files import Source, open_view
 from delegatekit.pte import PteFile, TensorLayout, is_bundle, read_ptd, schema
-from delegatekit.reading import FileDelegate, FileMethod, FileProgram, FileValue, dtype_name, open_program
+from delegatekit.reading import FileDelegate, FileMethod, FileProgram, FileValue, Owner, dtype_name, open_program
 from delegatekit_api.devices import Estimate
 from delegatekit_toolkit.number_text import human_size
 
 from ..bundles import read_bundle
+from ..releases import installed_version
 from ..text import layer_lines, summary
 from .insides import Insides, insides
 from .operators import operator_lines
@@ -53,6 +54,16 @@ class DelegateInfo:
     estimate: Estimate | None = None
     #: Its operators, if requested.
     insides: Insides | None = None
+    #: The release of its maker that is installed here; None if there is none.
+    installed: str | None = None
+
+    @property
+    def maker(self) -> str:
+        """Who made it, and which release of that is here if it is another one."""
+        made = f"{self.distribution} {self.version} (API {self.api_version})"
+        if self.distribution == Owner().distribution or self.installed == self.version:
+            return made
+        return f"{made}, of which {self.installed or 'no release'} is installed here"
 
 
 @dataclass(frozen=True)
@@ -139,8 +150,8 @@ class Inspection:
             lines.append("  outputs: " + (", ".join(value.text for value in method.outputs) or "none"))
             lines.append(f"  memory: {human_size(sum(method.memory))}, constants: {human_size(method.constants)}")
             for delegate in method.delegates:
-                owner = f"{delegate.distribution} {delegate.version} (API {delegate.api_version})"
-                lines.append(f"  delegate {delegate.id}: blob {human_size(delegate.blob_size)}, made by {owner}")
+                size = human_size(delegate.blob_size)
+                lines.append(f"  delegate {delegate.id}: blob {size}, made by {delegate.maker}")
                 if delegate.estimate is not None:
                     lines.extend(f"    estimated {text}" for text in [summary(delegate.estimate)] if text)
                     lines.extend(f"    {line}" for line in layer_lines(delegate.estimate, every=layers, narrow=narrow))
@@ -254,6 +265,7 @@ def _delegate(delegate: FileDelegate, inside: Insides | None) -> DelegateInfo:
         api_version=delegate.owner.api_version,
         estimate=delegate.estimate,
         insides=inside,
+        installed=installed_version(delegate.owner.distribution),
     )
 
 
