@@ -33,7 +33,7 @@ TESTS: Final = {
 }
 HEAD: Final = """# The newest releases of what is pinned
 
-Written by `make newest`. Do not edit. It runs every week.
+Written by `make newest`, which `.ci/weekly` runs. Do not edit.
 
 [constraints.txt](../constraints.txt) and [requirements-vendors.txt](../requirements-vendors.txt) pin the releases that
 the tests pass with, and say why. For this page the newest release of each tool that this Python can install is laid
@@ -92,6 +92,8 @@ def tried(name: str) -> str:
     after = installed(name, folder)
     if after == before:
         return f"| {name} | {before} | {after} | | nothing: the newest is pinned |"
+    if imported(name, str(folder)) != after:
+        sys.exit(f"{folder} does not come before the pinned {name}")
     found = tested(TESTS[name], str(folder))
     again = tested([*found.failures], "") if found.failures else found
     broken = {test: reason for test, reason in found.failures.items() if test not in again.failures}
@@ -108,16 +110,32 @@ def installed(name: str, folder: Path) -> str:
     return found[stem].removesuffix(".dist-info").partition("-")[2]
 
 
+def imported(name: str, before: str) -> str:
+    """The version of a distribution that a process with a folder before all others finds."""
+    code = f"import importlib.metadata; print(importlib.metadata.version({name!r}))"
+    line = [sys.executable, "-c", code]
+    return subprocess.run(line, env=beside(before), capture_output=True, text=True, check=True).stdout.strip()
+
+
+def beside(before: str) -> dict[str, str]:
+    """The environment with a folder before all others on Python's path."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [before, os.environ.get("PYTHONPATH", "")]))}
+
+
 def tested(tests: list[str], before: str) -> Outcome:
     """Run tests with a folder before all others on the path."""
     report = FOLDER / "report.xml"
     report.unlink(missing_ok=True)
     line = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", f"--junitxml={report}", "-o", "junit_family=xunit1"]
-    paths = os.pathsep.join(filter(None, [before, os.environ.get("PYTHONPATH", "")]))
-    environment = os.environ | {"PYTHONPATH": paths}
     try:
         done = subprocess.run(
-            [*line, *tests], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=TIME_LIMIT
+            [*line, *tests],
+            cwd=ROOT,
+            env=beside(before),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIME_LIMIT,
         )
     except subprocess.TimeoutExpired:
         return Outcome(0, 0, {tests[0]: f"took longer than {TIME_LIMIT} seconds"})
