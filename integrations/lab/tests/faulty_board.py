@@ -2,7 +2,8 @@
 
     python faulty_board.py BACKEND PORT NAME FAULT AFTER FOLDER
 
-A board that reboots ends in the middle of a call, once: a file in the folder says that it has.
+A board that hangs does so in one call. A board that reboots ends in the middle of a call, once: a file in the folder
+says that it has.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ def main(backend: str, port: str, name: str, fault: str, after: str, folder: str
     true = Session.answer
 
     def answer(self: Session, do: str, asked: Any, frame: Any) -> Any:
-        if do == "execute" and next(_CALLS) >= int(after):
-            if fault == "hang":
+        number = next(_CALLS) if do == "execute" else -1
+        if number >= int(after):
+            if fault == "hang" and number == int(after):
                 time.sleep(3600)
             rebooted = Path(folder) / f"{name}.rebooted"
             if fault == "reboot" and not rebooted.exists():

@@ -94,18 +94,20 @@ def run_tasks(
     *,
     further: list[ClusterTask[T]] | None = None,
     watch: Callable[[], Iterable[T]] = tuple,
+    more: Callable[[], bool] = bool,
 ) -> Iterator[tuple[T, Any | Lost]]:
     """Yield the name and the result of each task, in order of completion. Raises what a task raises.
 
-    The caller may put tasks into `further` meanwhile. `watch` is called every few seconds; the tasks of the names that
-    it returns are given up and yielded as `Lost`. Raises SchedulerGoneError if the scheduler ends.
+    The caller may put tasks into `further` meanwhile, also when none is left, as long as `more` is true. `watch` is
+    called every few seconds; the tasks of the names that it returns are given up and yielded as `Lost`. Raises
+    SchedulerGoneError if the scheduler ends.
     """
     from distributed import CancelledError, KilledWorker, as_completed
 
     futures: dict[Any, T] = {}
     done: Any = as_completed(loop=client.loop)  # type: ignore[no-untyped-call]
     waiting, looked = [*tasks], time.monotonic()
-    while futures or waiting:
+    while futures or waiting or further or more():
         for task in waiting:
             future = client.submit(
                 function,
@@ -147,14 +149,6 @@ def run_tasks(
             future.release()
         if further:
             waiting, further[:] = [*further], []
-
-
-def this_worker() -> tuple[str, str]:
-    """The address and the name of the worker that runs the current task."""
-    from distributed import get_worker
-
-    worker = get_worker()
-    return worker.address, str(worker.name)
 
 
 def allow_children() -> None:

@@ -52,11 +52,6 @@ class Boards:
         self._tried: Counter[str] = Counter()
         self._events: dict[str, list[str]] = {key: [] for key in names}
 
-    def join(self, board: str, name: str) -> None:
-        """Take in a board that came during the run."""
-        self.names.setdefault(board, name)
-        self._events.setdefault(board, [])
-
     @property
     def trusted(self) -> list[str]:
         """The boards that get cases."""

@@ -8,6 +8,7 @@ runtime is on a board, `boards` judges between the boards.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from threading import Lock
@@ -22,7 +23,6 @@ from delegatekit_toolkit.cluster import (
     allow_children,
     connected,
     run_tasks,
-    this_worker,
 )
 
 from ..cases import Case, all_cases
@@ -108,88 +108,106 @@ class _Run:
         self._note, self._resource = note, resource
         self._run = str(time.time_ns())
         self._count = 0
-        self._further: list[ClusterTask[str]] = []
-        #: The tasks that only some workers may run.
-        self._bound: dict[str, tuple[str, ...]] = {}
         self.boards = Boards(boards)
-        self._able: set[str] = set()
-        #: When (of `time.monotonic`) boards were put away, and when a case began to wait for one.
+        #: For `run_tasks`; the cases that no board has tried, the long ones first; and those that others are to try.
+        self._further: list[ClusterTask[str]] = []
+        self._queue: deque[str] = deque()
+        self._again: list[str] = []
+        self._running: dict[str, str] = {}
+        self._settled: list[CaseResult] = []
+        #: When (of `time.monotonic`) boards were put away, and when the last was at work.
         self._away_since: dict[str, float] = {}
-        self._waits: dict[str, float] = {}
+        self._busy = time.monotonic()
 
     def results(self, names: Sequence[str]) -> Iterator[CaseResult]:
-        unrun = 0
-        tasks = [self._task(name) for name in names]
-        for name, result in run_tasks(self._client, _run_case, tasks, further=self._further, watch=self._watch):
-            found = self._judged(self._cases[name], result)
-            if found is None:
-                unrun += 1
-            elif isinstance(found, CaseResult):
-                yield found
-        if unrun:
-            away = "; ".join(f"{key}: {told}" for key, told in self.boards.told().items())
-            raise NoBoardError(f"no board is left for {unrun} cases: {away}")
+        """The results as they come. Raises NoBoardError."""
+        if self.boards.names:
+            yield from self._on_boards(names)
+            return
+        for name, result in run_tasks(self._client, _run_case, [self._task(name) for name in names]):
+            if isinstance(result, Lost):
+                yield _lost(self._cases[name], result.words)
+            else:
+                yield CaseResult.from_json(result[-1])
 
-    def _judged(self, case: Case, result: Any) -> CaseResult | Again | None:
-        """The case's result; None if no board tried it and none is left."""
-        if isinstance(result, Lost):
-            if not self.boards.names:
-                return _lost(case, result.words)
-            again = self.boards.settle(case, final=False)
-            if isinstance(again, Again) and self._able.intersection(again.boards):
-                self._further.append(self._task(case.name, again.boards))
-                return again
-            return self.boards.settle(case, final=True)
-        board, name, away, values = result
-        if not name:
-            return CaseResult.from_json(values)
-        self.boards.join(board, name)
-        before = {*self.boards.quarantined}
-        found = self.boards.take(case, Attempt(board, CaseResult.from_json(values), away))
-        for key in {*self.boards.quarantined} - before:
-            self._note(f"board {self.boards.names[key]} gets no more cases: {self.boards.quarantined[key]}")
-            self._away_since[key] = time.monotonic()
-            self._give(key, 0)
-        if isinstance(found, Again):
-            self._further.append(self._task(case.name, found.boards))
-        return found
+    def _on_boards(self, names: Sequence[str]) -> Iterator[CaseResult]:
+        """Give each board one case at a time: Dask would leave cases with a worker whose board is gone."""
+        self._queue.extend(sorted(names, key=lambda name: -self._cases[name].cost))
+        self._dispatch()
+        for name, result in run_tasks(
+            self._client, _run_case, [], further=self._further, watch=self._watch, more=self._more
+        ):
+            board = next(key for key, case in self._running.items() if case == name)
+            del self._running[board]
+            if isinstance(result, Lost):
+                attempt = Attempt(board, None, "its Dask worker is gone")
+            else:
+                attempt = Attempt(board, CaseResult.from_json(result[-1]), result[-2])
+            before = {*self.boards.quarantined}
+            self._take(name, self.boards.take(self._cases[name], attempt))
+            for key in {*self.boards.quarantined} - before:
+                self._away_since[key] = time.monotonic()
+                self._note(f"board {self.boards.names[key]} gets no more cases: {self.boards.quarantined[key]}")
+            self._dispatch()
+            while self._settled:
+                yield self._settled.pop(0)
+        last = [self.boards.settle(self._cases[name], final=True) for name in self._again]
+        yield from [*self._settled, *(result for result in last if isinstance(result, CaseResult))]
+        unrun = len(self._queue) + sum(not isinstance(result, CaseResult) for result in last)
+        if unrun:
+            told = "; ".join(f"{name}: {what}" for name, what in self.boards.told().items())
+            raise NoBoardError(f"no board is left for {unrun} cases: {told}")
+
+    def _take(self, name: str, found: CaseResult | Again | None) -> None:
+        if isinstance(found, CaseResult):
+            self._settled.append(found)
+        else:
+            self._again.append(name)
+
+    def _dispatch(self) -> None:
+        """Give cases to boards without one."""
+        waiting, self._again = self._again, []
+        for name in waiting:
+            found = self.boards.settle(self._cases[name], final=False)
+            boards = found.boards if isinstance(found, Again) else ()
+            free = next((key for key in boards if key in self.boards.trusted and key not in self._running), None)
+            if free is None:
+                self._take(name, found)
+            else:
+                self._give(free, name)
+        for board in self.boards.trusted:
+            if board not in self._running and self._queue:
+                self._give(board, self._queue.popleft())
+        if self._running:
+            self._busy = time.monotonic()
+
+    def _give(self, board: str, name: str) -> None:
+        self._running[board] = name
+        self._further.append(self._task(name, (board,)))
 
     def _task(self, name: str, workers: tuple[str, ...] = ()) -> ClusterTask[str]:
         self._count += 1
-        self._bound.pop(name, None)
-        if workers:
-            self._bound[name] = workers
         arguments = (self._run, name, self._context, self._limits, self._source)
         key = f"{self._run}-{self._count}-{name}"
         return ClusterTask(name, key, arguments, self._resource, self._cases[name].cost, workers)
 
-    def _give(self, worker: str, amount: int) -> None:
-        """Let the scheduler give cases to a worker, or none."""
-        with suppress(Exception):  # a worker that is gone gets none
-            self._client.run(_set_resource, self._resource, amount, workers=[worker], on_error="ignore")
+    def _more(self) -> bool:
+        """True if cases wait for boards that may come back."""
+        waits = bool(self._queue or self._again)
+        return waits and bool(self.boards.absent) and time.monotonic() - self._busy < _ALONE
 
     def _watch(self) -> Iterator[str]:
-        """Look after boards that were away; names the cases that no board may run any more."""
-        if not self.boards.names:
-            return
+        """Look after boards that were away; names the cases whose Dask workers are gone."""
         for key in sorted(self.boards.absent):
-            if time.monotonic() - self._away_since[key] < _ABSENCE:
-                continue
-            found: Any = {}
-            with suppress(Exception):
-                found = self._client.run(_away, self._context.backend, workers=[key], on_error="ignore")
-            if found.get(key) == "" and self.boards.returned(key):
-                self._note(f"board {self.boards.names[key]} answers again")
-                self._give(key, 1)
+            if time.monotonic() - self._away_since[key] > _ABSENCE:
+                found: Any = {}
+                with suppress(Exception):  # its worker is gone, too
+                    found = self._client.run(_away, self._context.backend, workers=[key], on_error="ignore")
+                if found.get(key) == "" and self.boards.returned(key):
+                    self._note(f"board {self.boards.names[key]} answers again")
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        self._able = {key for key, info in workers.items() if (info.get("resources") or {}).get(self._resource)}
-        now = time.monotonic()
-        for name in self._cases:
-            bound = self._bound.get(name, tuple(self._able))
-            if self._able.intersection(bound):
-                self._waits.pop(name, None)
-            elif now - self._waits.setdefault(name, now) > (_ALONE if self.boards.absent else 0.0):
-                yield name
+        yield from [name for board, name in self._running.items() if board not in workers]
+        self._dispatch()
 
 
 def _facts(client: Any, workers: Sequence[str], context: Context) -> dict[str, Any]:
@@ -230,18 +248,8 @@ def _away(backend: str) -> str:
     return "" if found.available else found.reason
 
 
-async def _set_resource(name: str, amount: int, dask_worker: Any = None) -> None:
-    await dask_worker.set_resources(**{name: amount})
-
-
-def _run_case(
-    run: str, name: str, context: Context, limits: Limits, source: Source
-) -> tuple[str, str, str, dict[str, Any]]:
-    """Run one case in this Dask worker's pool.
-
-    Returns the worker's address, the name of its board ("" without one), why the board is out of reach after the case,
-    and the result.
-    """
+def _run_case(run: str, name: str, context: Context, limits: Limits, source: Source) -> tuple[str, dict[str, Any]]:
+    """Run one case in this Dask worker's pool: why its board is out of reach after that, and the result."""
     with _lock:
         pool = _pools.get(run)
         if pool is None:
@@ -249,13 +257,13 @@ def _run_case(
             pool = _pools[run] = Pool(context, limits=limits, source=source)
     result = pool.run_case(name)
     if address_of(context.backend) is None:
-        return "", "", "", result.to_json()
+        return "", result.to_json()
     away = next((item.detail.splitlines()[0] for item in result.faults if _OUT_OF_REACH in item.detail), "")
     if not away and Verdict.UNAVAILABLE in result.counts:
         away = _away(context.backend) or "its runtime was not available"
     elif not away and result.verdict.is_fault:
         away = _away(context.backend)
-    return *this_worker(), away, result.to_json()
+    return away, result.to_json()
 
 
 def _close_pools() -> None:

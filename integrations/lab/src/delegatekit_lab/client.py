@@ -105,7 +105,9 @@ def _greet(address: Address, first: Hello) -> tuple[Wire, Welcome]:
     except (ClosedError, FormatError, TimeoutError) as fault:
         wire.close()
         raise _AwayError(
-            str(fault) if isinstance(fault, FormatError) else f"{address}: {fault or 'does not answer'}"
+            str(fault)
+            if isinstance(fault, FormatError)
+            else f"{address}: {'does not answer' if isinstance(fault, TimeoutError) else fault}"
         ) from None
     wire.close()
     raise error
@@ -139,6 +141,7 @@ class Remote(Child):
 
     @alive.setter
     def alive(self, value: bool) -> None:
+        """Whether this side keeps the connection."""
         self._open = value
 
     def ask(
@@ -165,7 +168,8 @@ class Remote(Child):
             self.stop()
             if isinstance(error, TimeoutError):
                 _SILENT[self._address] = monotonic() + _SILENCE
-            away = error if isinstance(error, _AwayError) else f"{self._board} {error or 'does not answer'}"
+            words = "does not answer" if isinstance(error, TimeoutError) else error
+            away = error if isinstance(error, _AwayError) else f"{self._board} {words}"
             if message["do"] == "init":
                 raise RuntimeUnavailableError(f"the board is out of reach: {away}") from None
             raise RuntimeDiedError(f"is out of reach: {away}") from None
