@@ -60,6 +60,34 @@ def groups(old: CaseResult, new: CaseResult) -> tuple[list[str], bool]:
     return [change.group for change in found.changes], found.is_regression
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ((10, 1, 1, 1), (20, 1, 1, 1), ["slower"]),
+        ((20, 1, 1, 1), (10, 1, 1, 1), ["faster"]),
+        ((10, 1, 1, 1), (14, 1, 1, 1), []),  # within the threshold
+        ((0.1, 1, 1, 1), (0.4, 1, 1, 1), []),  # less than half a second
+        ((10, 1, 1, 1), (20, 2, 2, 2), []),  # as all others: a slower machine
+        ((10, 1, 1, 1), (40, 2, 2, 2), ["slower"]),
+        ((0, 1, 1, 1), (20, 1, 1, 1), []),  # an older suite did not measure
+    ],
+)
+def test_cpu_time_is_compared_for_the_same_examples_and_with_other_cases(
+    old: tuple[float, ...], new: tuple[float, ...], found: list[str]
+) -> None:
+    before, after = (
+        run(*(case(Verdict.DELEGATED, f"operators/{number}/float32", cpu=cpu) for number, cpu in enumerate(times)))
+        for times in (old, new)
+    )
+    told = report.diff(before, after)
+    assert [change.group for change in told.changes] == found
+    assert all(change.case == "operators/0/float32" for change in told.changes)
+    assert report.diff(before, replace(after, seed=1)).changes == (), "other examples"
+    assert not told.is_regression
+    apart = max(sum(old), sum(new)) > 1.2 * min(sum(old), sum(new))
+    assert any(name.startswith("CPU time") for name, _, _ in told.circumstances) is apart
+
+
 MIXED = {Verdict.DELEGATED: 2, Verdict.FALLBACK: 2}
 LESS = {Verdict.DELEGATED: 1, Verdict.FALLBACK: 3}
 #: One of two programs ran in part; one that is taken whole could not be run.

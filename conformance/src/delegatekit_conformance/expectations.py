@@ -20,6 +20,7 @@ the top of the file it fails, too. A reason that begins with TODO, as those of d
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -93,6 +94,8 @@ class Expectations:
     entries: tuple[Expectation, ...] = ()
     #: True if a case that an entry names must have a fault.
     strict: bool = False
+    #: The file's name and SHA-256, for reports: "conformance.toml, SHA-256 ..."; "" without a file.
+    origin: str = ""
 
     def under(self, options: BackendOptions) -> Expectations:
         """The entries for runs with these options. Raises InputError for an unknown option."""
@@ -153,7 +156,8 @@ def parse(text: str, where: str = FILE) -> Expectations:
     for number, entry in enumerate(entries, 1):
         line = f" (line {lines[number - 1]})" if len(lines) == len(entries) else ""
         found.append(_entry(entry, f"{where}: entry {number}{line}"))
-    return Expectations(tuple(found), strict)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return Expectations(tuple(found), strict, f"{Path(where).name}, SHA-256 {digest}")
 
 
 def _entry(values: Mapping[str, Any], where: str) -> Expectation:

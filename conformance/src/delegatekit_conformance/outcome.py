@@ -134,6 +134,8 @@ class Outcome:
     tolerance: AnyFloat | None = None
     #: Seconds of wall time of the whole trial; of one run on the backend; and of eager, for the same inputs.
     seconds: float = 0.0
+    #: CPU seconds of the trial: of the worker, and of processes that it waited for.
+    cpu: float = 0.0
     latency: float | None = None
     eager_latency: float | None = None
     #: A script that shows the fault without the suite. Empty without a fault.
@@ -216,6 +218,7 @@ def whole_of(parts: Sequence[Outcome], example: str) -> Outcome:
         taken=tuple(dict.fromkeys(name for part in parts for name in part.taken)),
         insides=tuple(dict.fromkeys(line for part in parts for line in part.insides)),
         seconds=sum(part.seconds for part in parts),
+        cpu=sum(part.cpu for part in parts),
     )
 
 
@@ -267,6 +270,8 @@ class CaseResult:
     insides: tuple[str, ...] = ()
     #: The boards that tried it, with what each said, where several are at work; first the one whose result this is.
     boards: tuple[str, ...] = ()
+    #: CPU seconds of all examples; 0 in documents of older suites.
+    cpu: float = 0.0
 
     @property
     def verdict(self) -> Verdict:
@@ -327,6 +332,7 @@ class Tally:
     _reasons: dict[str, None] = field(default_factory=dict)
     _insides: dict[str, None] = field(default_factory=dict)
     _seconds: float = 0.0
+    _cpu: float = 0.0
     _nodes: int = 0
     _calls: int = 0
     _bytes: int = 0
@@ -346,6 +352,7 @@ class Tally:
     def add(self, outcome: Outcome) -> None:
         """Count an outcome."""
         self._seconds += outcome.seconds
+        self._cpu += outcome.cpu
         if outcome.core or outcome.blame == "core":
             kind = (outcome.core or outcome.verdict.value).partition(":")[0]
             if len(self.core_faults) < _KINDS:
@@ -409,4 +416,5 @@ class Tally:
             named_nodes=self._named,
             damages_refused=self._damages,
             insides=kept_lines(self._insides),
+            cpu=self._cpu,
         )

@@ -13,15 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from delegatekit.plugins import LoadedBackend, discovery
+from delegatekit_api import DelegateKitError
 from delegatekit_tools.dialect import absence
 
 from .context import Context
 from .declaration import Declaration
 from .described import Description, describe
+from .installed import Installation, of_plugin
 from .outcome import CaseResult
 from .stock import device_precision
 
-_VERSIONS = ("delegatekit-conformance", "delegatekit", "delegatekit-api", "torch", "executorch", "numpy", "hypothesis")
+_VERSIONS = (
+    *("delegatekit-conformance", "delegatekit", "delegatekit-api", "delegatekit-toolkit", "delegatekit-tools"),
+    *("torch", "executorch", "numpy", "hypothesis"),
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,10 @@ class BackendFacts:
     verifier: str = ""
     verified: bool = False
     unverified: str = ""
+    #: What is installed of its distribution.
+    installation: Installation = field(default_factory=Installation)
+    #: The version of the vendor's compiler with the run's options, as the plugin tells it; "" if it tells none.
+    compiler: str = ""
 
     @classmethod
     def of(cls, name: str, options: Mapping[str, Any] | None = None) -> BackendFacts:
@@ -74,6 +83,8 @@ class BackendFacts:
             device_precision(backend, options),
             _rows(backend),
             *_verification(backend, options),
+            of_plugin(discovery.entry_point_of(name)),
+            _compiler(backend, options),
         )
 
 
@@ -87,6 +98,13 @@ def _rows(backend: LoadedBackend) -> dict[str, str] | None:
 def _verification(backend: LoadedBackend, options: Mapping[str, Any] | None) -> tuple[str, bool, str]:
     told = backend.verification(backend.make_options(options or {}))
     return ("", False, "") if told is None else (told.judge, told.used, told.reason)
+
+
+def _compiler(backend: LoadedBackend, options: Mapping[str, Any] | None) -> str:
+    try:
+        return backend.compiler_version(backend.make_options(options or {})) or ""
+    except DelegateKitError:  # the suite's own cases tell of it
+        return ""
 
 
 @dataclass(frozen=True)
@@ -122,6 +140,11 @@ class Run:
     declarations: tuple[Declaration, ...] = ()
     #: The backend's description of itself; None in documents of older suites.
     description: Description | None = None
+    #: Where the list of known faults is from: its file's name and SHA-256; "" without one.
+    expectations: str = ""
+    #: Number of cases that were chosen, and that the suite has for the backend; 0 in documents of older suites.
+    chosen: int = 0
+    suite: int = 0
 
     @classmethod
     def of(cls, context: Context, results: Iterable[CaseResult], **facts: Any) -> Run:

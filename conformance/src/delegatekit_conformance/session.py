@@ -168,6 +168,9 @@ class Session:
             seconds=time.perf_counter() - start,
             device={**self.settings.device, **self._places(), **facts.pop("device", {})},
             unused_expectations=self.expectations.unused(self.cases),
+            expectations=self.expectations.origin,
+            chosen=len(names),
+            suite=len(self.cases),
             declarations=(
                 *of_options(found),
                 *with_measured((*declared, *of_expectations(self.expectations)), found),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -20,6 +21,10 @@ from .text import cell, clean, code, first_line
 #: Ratio from which a time counts as changed. Both the backend's own time and its time against eager,
 #: measured in the same run, must have changed as much, which rules out a busy machine and another torch.
 LATENCY_THRESHOLD = 1.5
+#: CPU seconds by which a case must differ, too: less is noise of imports and caches.
+CPU_FLOOR = 0.5
+#: Ratio from which the CPU time of all cases counts as another.
+_PACE = 1.2
 #: Ratio from which the bytes of delegates count as larger. Lowering has no noise: this leaves out a longer version.
 _LARGER = 1.01
 #: The share of delegated examples must differ by this much if the two runs did not try the same examples.
@@ -266,14 +271,17 @@ def diff(old: Run, new: Run, *, latency_threshold: float = LATENCY_THRESHOLD) ->
     same_examples = (old.seed, old.profile, _suite(old)) == (new.seed, new.profile, _suite(new))
     both = [name for name in after if name in before]
     changes: list[Change] = []
+    pace = _pace([(before[name], after[name]) for name in both])
     one_ran = old.backend.available != new.backend.available
     for name in both:
         if one_ran and _is_unseen(before[name]) != _is_unseen(after[name]):
             continue  # there is a warning
         old_case, new_case = before[name], after[name]
         changes += _changes(old_case, new_case, 0.0 if same_examples else _SHARE)
-        changes += _latency(old_case, new_case, latency_threshold)
+        timed = list(_latency(old_case, new_case, latency_threshold))
+        changes += timed
         if same_examples:
+            changes += [] if timed else _cpu(old_case, new_case, latency_threshold, pace)
             changes += (*_size(old_case, new_case), *_work(old_case, new_case))
             changes += (*_care(old_case, new_case), *_names(old_case, new_case))
             changes += (*_reasons(old_case, new_case), *_insides(old_case, new_case))
@@ -359,6 +367,23 @@ def _latency(old: CaseResult, new: CaseResult, threshold: float) -> Iterable[Cha
         told = f"{own:.2f} times the time ({against_eager:.2f} times, against eager)"
         times = views.duration(before[0].backend), views.duration(after[0].backend)
         yield Change("slower" if slower else "faster", new.case, *times, told, own)
+
+
+def _pace(pairs: Sequence[tuple[CaseResult, CaseResult]]) -> float:
+    """The usual ratio of new to old CPU seconds of a case: of a slower machine, or a slower torch, above 1."""
+    ratios = [new.cpu / old.cpu for old, new in pairs if old.cpu and new.cpu]
+    return statistics.median(ratios) if ratios else 1.0
+
+
+def _cpu(old: CaseResult, new: CaseResult, threshold: float, pace: float) -> Iterable[Change]:
+    """Other CPU time for the same examples, compared with other cases of the two runs, too."""
+    if not old.cpu or not new.cpu or abs(new.cpu - old.cpu) < CPU_FLOOR:
+        return
+    own, beside = new.cpu / old.cpu, new.cpu / old.cpu / pace
+    slower, faster = min(own, beside) > threshold, max(own, beside) < 1 / threshold
+    if slower or faster:
+        told = f"{own:.2f} times the CPU time for the same examples ({beside:.2f} times, beside the other cases)"
+        yield Change("slower" if slower else "faster", new.case, f"{old.cpu:.2f} s", f"{new.cpu:.2f} s", told, own)
 
 
 def _size(old: CaseResult, new: CaseResult) -> Iterable[Change]:
@@ -470,8 +495,15 @@ def _warnings(old: Run, new: Run) -> Iterable[str]:
 
 
 def _circumstances(old: Run, new: Run) -> Iterable[tuple[str, str, str]]:
-    backend = (("backend", f"{run.backend.distribution} {run.backend.version}") for run in (old, new))
-    before, after = (dict([fact]) for fact in backend)
+    before, after = (
+        {
+            "backend": f"{run.backend.distribution} {run.backend.version}",
+            "SHA-256 of its wheel": run.backend.installation.sha256,
+            "compiler": run.backend.compiler,
+            "known faults": run.expectations,
+        }
+        for run in (old, new)
+    )
     for run, facts in ((old, before), (new, after)):
         for group in (run.versions, run.device, run.machine):
             facts.update(group)
@@ -479,6 +511,11 @@ def _circumstances(old: Run, new: Run) -> Iterable[tuple[str, str, str]]:
         seen = {f"examples seen by {judge.name}": f"{judge.seen} of {judge.examples}" for judge in judges.judges(run)}
         facts.update(seen | ({"examples": judges.parts(run.results).words} if seen else {}))
         facts.update({"rows": rows.summary(run)} if seen else {})
+    same = {result.case for result in old.results} & {result.case for result in new.results}
+    spent = [sum(result.cpu for result in run.results if result.case in same) for run in (old, new)]
+    if min(spent) and max(spent) > _PACE * min(spent):
+        for facts, seconds in zip((before, after), spent, strict=True):
+            facts["CPU time of the cases of both"] = f"{seconds:.1f} s"
     for name in dict.fromkeys((*before, *after)):
         if before.get(name) != after.get(name):
             yield name, before.get(name, ""), after.get(name, "")

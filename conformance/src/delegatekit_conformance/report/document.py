@@ -9,9 +9,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from delegatekit.files import open_file, write_text
+from delegatekit.files import open_file, write_files, write_text
 from delegatekit_api import DelegateKitError, FormatError
-from delegatekit_toolkit.json_text import decoded, parse, plain, said, to_json
+from delegatekit_toolkit.json_text import LARGEST, decoded, parse, plain, said, to_json
 
 from ..outcome import CaseResult
 from ..run import Run
@@ -19,6 +19,8 @@ from . import judges, rows, views
 
 #: Version of the document's layout; `report.schema.json` is of the same.
 FORMAT = 2
+#: Sums that are checked; others may be added by later suites.
+_SUMS = ("cases", "examples", "verdicts", "faults", "expected_faults", "unexpected_passes", "core_faults")
 #: Fields of a run that two shards of it share; versions of packages, too.
 _SHARED = ("backend", "seed", "profile", "options", "versions")
 
@@ -85,14 +87,48 @@ def write_json(path: Path, run: Run) -> None:
     write_text(path, to_json(as_json(run)) + "\n")
 
 
+def canonical(values: Any) -> bytes:
+    """A document's values as bytes that depend on nothing else: keys in order, no spaces, ASCII, one line."""
+    return to_json(values, sort_keys=True, compact=True).encode() + b"\n"
+
+
+def write_record(path: Path, run: Run) -> None:
+    """Write the document to a file as `canonical` makes it, to be signed."""
+    write_files({path: lambda file: file.write(canonical(as_json(run)))})
+
+
 def read_json(path: Path) -> Run:
-    """The run that `write_json` wrote. Raises FormatError, also if the file cannot be read."""
+    """The run that `write_json` or `write_record` wrote. Raises FormatError, also if the file cannot be read."""
+    return run_of(values_of(read_bytes(path), str(path)), str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a document's file; of one that is too large, more than `values_of` takes. Raises FormatError."""
     with open_file(path) as file:
-        values = parse(file.read(), str(path), hint="`delegatekit conform NAME --json FILE` writes a report")
+        return file.read(LARGEST + 1)
+
+
+def values_of(data: bytes, where: str) -> Any:
+    """The values of a document's bytes. Raises FormatError for what is no JSON, or too large or deep for any."""
+    return parse(data, where, hint="`delegatekit conform NAME --json FILE` writes a report")
+
+
+def run_of(values: Any, where: str) -> Run:
+    """The run of a document's values. Raises FormatError."""
     try:
         return from_json(values)
     except FormatError as error:
-        raise FormatError(error.what, where=str(path), hint=error.hint) from error
+        raise FormatError(error.what, where=where, hint=error.hint) from error
+
+
+def miscounted(values: Mapping[str, Any], run: Run) -> str:
+    """The first sum of a document that is not that of its cases, in words; "" if all are."""
+    told = values.get("summary")
+    if not isinstance(told, dict):
+        return "it has no summary"
+    right = plain(_summary(run))
+    wrong = next((name for name in _SUMS if told.get(name) != right[name]), None)
+    return "" if wrong is None else f"its summary has other {wrong} than its cases: {said(told.get(wrong))}"
 
 
 def merge(runs: Sequence[Run]) -> Run:
@@ -125,6 +161,7 @@ def merge(runs: Sequence[Run]) -> Run:
         shard=None,
         started=min(run.started for run in runs),
         seconds=sum(run.seconds for run in runs),
+        chosen=sum(run.chosen for run in runs),
         machine=_joined(run.machine for run in runs),
         device=_joined(run.device for run in runs),
         # A pattern is unused if no shard has a case of it.

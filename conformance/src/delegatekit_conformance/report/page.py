@@ -201,6 +201,8 @@ class Sheet:
                     "precision": backend.compute_precision,
                     "precision on the device": backend.device_compute_precision,
                     "dynamic shapes": _dynamic(backend),
+                    "installation": _installation(backend),
+                    "compiler": backend.compiler,
                     "runtime": "available" if backend.available else f"not available: {backend.reason}",
                     "options": ", ".join(f"{name}={value}" for name, value in run.options.items()),
                 },
@@ -307,8 +309,8 @@ def html(runs: Sequence[Run]) -> str:
         "limit": _FAULTS,
     }
     css = _style(sheets)
-    values |= {"css": Markup(css), "policy": content_policy(style=css, script=_asset("page.js"))}
-    return _environment().get_template("page.html.jinja").render(values)
+    values |= {"css": Markup(css), "policy": content_policy(style=css, script=asset("page.js"))}
+    return environment().get_template("page.html.jinja").render(values)
 
 
 def write_html(path: Path, runs: Sequence[Run]) -> None:
@@ -453,6 +455,14 @@ def _delegated(result: CaseResult) -> str:
     return views.percent(delegated / total) if total else ""
 
 
+def _installation(backend: BackendFacts) -> str:
+    """What is installed, in words."""
+    found = backend.installation
+    if found.sha256:
+        return f"a wheel of {found.files:,} files, SHA-256 {found.sha256}"
+    return f"{found.state}: {found.reason}" if found.reason else ""
+
+
 def _dynamic(backend: BackendFacts) -> str:
     """Support of delegates for sizes that change, in words."""
     if not backend.supports_dynamic_shapes:
@@ -480,17 +490,24 @@ def _note(result: CaseResult) -> str:
 def _style(sheets: Iterable[Sheet]) -> str:
     """The style sheet of a page: the same for all, and the lengths of the parts of its bars."""
     counts = sorted({count for sheet in sheets for _, count, _ in sheet.bar})
-    return _asset("page.css") + "".join(f".bar .of-{count} {{ flex: {count}; }}\n" for count in counts)
+    return asset("page.css") + bar_style(counts)
 
 
-def _asset(name: str) -> str:
+def bar_style(counts: Iterable[int]) -> str:
+    """The lengths of the parts of bars."""
+    return "".join(f".bar .of-{count} {{ flex: {count}; }}\n" for count in counts)
+
+
+def asset(name: str) -> str:
+    """The text of a file of this folder: a template, a style sheet, a script."""
     return resources.files(__package__).joinpath(name).read_text("utf-8")
 
 
 @functools.lru_cache(maxsize=1)
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates' environment: all that is foreign is escaped, and sanitized."""
     environment = Environment(
-        loader=FunctionLoader(_asset),
+        loader=FunctionLoader(asset),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -500,7 +517,7 @@ def _environment() -> Environment:
     environment.filters.update(breaks=_breaks, note=_note)
     environment.globals.update(
         delegated=_delegated,
-        js=Markup(_asset("page.js")),
+        js=Markup(asset("page.js")),
         mark=mark,
         mark_of=mark_of,
         words=_words,

@@ -337,7 +337,7 @@ def _attempt(case: Case, example: Any, index: int, limit: float, diary: Diary) -
 
 def _run(case: Case, example: Any) -> Outcome:
     """The case's outcome for the example, with its description and, for a fault, a script."""
-    start = time.perf_counter()
+    start, used = time.perf_counter(), _cpu_seconds()
     try:
         outcome = case.tried(example, _context)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
@@ -348,6 +348,8 @@ def _run(case: Case, example: Any) -> Outcome:
         changes["example"] = describe(example)
     if not outcome.seconds:
         changes["seconds"] = time.perf_counter() - start
+    if not outcome.cpu:
+        changes["cpu"] = _cpu_seconds() - used
     if not outcome.snippet and (outcome.verdict.is_fault or outcome.core):
         changes["snippet"] = case.snippet(example, _context)
     found = replace(outcome, **changes)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from .strict import AnyFloat, cut_off, decoded, objects, parse, parse_object, read_object, said
+from .strict import LARGEST, AnyFloat, cut_off, decoded, objects, parse, parse_object, read_object, said
 from .written import plain, to_json
 
 __all__ = [
+    "LARGEST",
     "AnyFloat",
     "cut_off",
     "decoded",
