@@ -32,6 +32,7 @@ ORDER = (
     "trial",
     "cases",
     # How it is run.
+    "installed",
     "run",
     "runner",
     "expectations",
@@ -40,6 +41,7 @@ ORDER = (
     "session",
     # What people see.
     "report",
+    "records",
     "progress",
     "cli",
     "mutants",

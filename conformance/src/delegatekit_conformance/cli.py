@@ -80,6 +80,13 @@ JsonOption = Annotated[Path | None, typer.Option("--json", metavar="FILE", help=
 JunitOption = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")]
 MarkdownOption = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write Markdown.")]
 HtmlOption = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained HTML page.")]
+RecordOption = Annotated[
+    Path | None, typer.Option("--record", metavar="FILE", help="Write the run as a record: the JSON, to be signed.")
+]
+KeysOption = Annotated[
+    list[Path],
+    typer.Option("--key", "--keys", metavar="FILE", help="A public key of minisign that may have signed; repeatable."),
+]
 CsvOption = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table of operators.")]
 
 
@@ -108,11 +115,12 @@ def run(
     markdown: MarkdownOption = None,
     html: HtmlOption = None,
     csv: CsvOption = None,
+    record: RecordOption = None,
 ) -> None:
     """Run the suite against a backend. Exit code 1 if it finds a fault, 130 after an interrupt or SIGTERM."""
     from .settings import Settings
 
-    outputs = {"json": json, "junit": junit, "markdown": markdown, "html": html, "csv": csv}
+    outputs = {"json": json, "junit": junit, "markdown": markdown, "html": html, "csv": csv, "record": record}
     if "," in backend:
         _usage(f"{backend!r} names several backends: each has a run of its own, and `conform report` joins the reports")
     _check_outputs(outputs | {"resume": resume, "expectations": write_expectations}, inputs=[expectations])
@@ -177,10 +185,15 @@ def _run(
 
 @conform.command()
 def diff(
-    old: Annotated[Path, typer.Argument(help="The JSON of the run before.")],
-    new: Annotated[Path, typer.Argument(help="The JSON of the run after.")],
+    old: Annotated[Path, typer.Argument(help="The JSON of the run before, or its record.")],
+    new: Annotated[Path, typer.Argument(help="The JSON of the run after, or its record.")],
     threshold: Annotated[
-        float | None, typer.Option(min=1, help="A case is slower if it takes this many times as long.")
+        float | None,
+        typer.Option(
+            min=1,
+            help="A case is slower if it takes this many times as long (1.5): one call on the backend, also against "
+            "eager; or the CPU time of the same examples, also beside other cases, and half a second more.",
+        ),
     ] = None,
     json: JsonOption = None,
     markdown: MarkdownOption = None,
@@ -212,13 +225,14 @@ def report_command(
     markdown: MarkdownOption = None,
     html: HtmlOption = None,
     csv: CsvOption = None,
+    record: RecordOption = None,
 ) -> None:
     """Put shards together, and write reports of finished runs; a page shows several backends side by side."""
     from delegatekit.text.terminal import Terminal
 
     from . import report
 
-    outputs = {"json": json, "junit": junit, "markdown": markdown, "html": html, "csv": csv}
+    outputs = {"json": json, "junit": junit, "markdown": markdown, "html": html, "csv": csv, "record": record}
     _check_outputs(outputs, inputs=runs)
     shards: dict[str, list[Run]] = {}
     whole: list[Run] = []
@@ -231,9 +245,84 @@ def report_command(
     whole += [report.merge(parts) for parts in shards.values()]
     for one in whole:
         report.print_console(Terminal(), one)
-    if len(whole) > 1 and any((json, junit, markdown, csv)):
+    if len(whole) > 1 and any((json, junit, markdown, csv, record)):
         _usage("only --html takes runs of several backends at once")
     _write(outputs, whole)
+
+
+@conform.command()
+def key(
+    file: Annotated[Path, typer.Argument(help="The secret key; the public one is beside it, with the suffix .pub.")],
+    password: Annotated[bool, typer.Option("--password", help="Ask for a password that protects the key.")] = False,
+) -> None:
+    """Make a key pair for records, in the format of minisign. Overwrites nothing."""
+    from delegatekit.cli.console import remark
+
+    from .records import minisign
+
+    with _wrong_settings_are_wrong_usage():
+        word = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True) if password else ""
+        public = minisign.write_key(file, word)
+        number = minisign.read_public_key(public).number
+    remark(f"wrote the key {number}: {file} (secret: keep it), {public} (give it to those who verify)")
+
+
+@conform.command()
+def sign(
+    record: Annotated[Path, typer.Argument(help="The record, as --record wrote it.")],
+    key: Annotated[Path, typer.Option("--key", metavar="FILE", help="The secret key, of `conform key` or minisign.")],
+) -> None:
+    """Sign a record: its signature is beside it, with the suffix .minisig."""
+    from delegatekit.cli.console import remark
+    from delegatekit.files import write_text
+
+    from .records import checks, minisign
+
+    _check_outputs({"signature": minisign.signature_of(record)}, inputs=[record, key])
+    data, run = checks.read_whole(_existing(record))
+    secret = minisign.read_secret_key(key, lambda: typer.prompt("Password", hide_input=True, err=True))
+    write_text(minisign.signature_of(record), minisign.sign(data, secret, record.name))
+    remark(f"wrote {minisign.signature_of(record)}, by the key {secret.public.number}: {checks.words(run)}")
+
+
+@conform.command()
+def verify(
+    record: Annotated[Path, typer.Argument(help="The record; its signature is beside it.")],
+    key: KeysOption = [],  # noqa: B006
+    wheel: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The wheel that it must be of; without, what is installed.")
+    ] = None,
+) -> None:
+    """Verify a record without a network: form, sums, signature, wheel. Exit code 1 if anything is wrong."""
+    from delegatekit.cli.console import say
+
+    from .records import checks, minisign
+
+    keys = [minisign.read_public_key(path) for path in key]
+    findings = checks.verify(_existing(record), keys, wheel)
+    for finding in findings:
+        say(str(finding))
+    if any(finding.right is False for finding in findings):
+        raise typer.Exit(1)
+
+
+@conform.command()
+def publish(
+    folder: Annotated[Path, typer.Argument(help="The site's folder: a new one, or one that this command made.")],
+    records: Annotated[list[Path], typer.Argument(help="Records; their signatures are beside them.")],
+    key: KeysOption = [],  # noqa: B006
+) -> None:
+    """Write a static site of records: matrices, history, faults, badges. It is written whole, or not at all."""
+    from delegatekit.cli.console import remark
+
+    from .records import checks, minisign, site
+
+    with _wrong_settings_are_wrong_usage():
+        site.check_folder(folder)
+    keys = [minisign.read_public_key(path) for path in key]
+    files = site.pages([checks.read(_existing(path)) for path in records], keys)
+    site.write_folder(folder, files)
+    remark(f"wrote {folder} ({len(files)} files, {sum(map(len, files.values())):,} bytes): open {folder}/index.html")
 
 
 # -- parts of commands -----------------------------------------------------------------------------------------------
@@ -261,6 +350,7 @@ def _write(outputs: Mapping[str, Path | None], runs: Sequence[Run]) -> None:
         "junit": report.write_junit,
         "markdown": report.write_markdown,
         "csv": report.write_csv,
+        "record": report.write_record,
     }
     for kind, path in outputs.items():
         if path is None:
@@ -279,10 +369,12 @@ def _check_outputs(outputs: Mapping[str, Path | None], *, inputs: Iterable[Path 
 
     kinds = {
         "json": JSON,
+        "record": JSON,
         "junit": Kind((".xml",), re.compile(rb"<\?xml")),
         "markdown": Kind((".md", ".markdown"), re.compile(rb"#{1,3} Conformance")),
         "html": Kind((".html", ".htm"), re.compile(rb"<!doctype html>", re.IGNORECASE)),
         "csv": Kind((".csv",), re.compile(rb"operator,")),
+        "signature": Kind((".minisig",), re.compile(rb"untrusted comment: ")),
     }
     for name, path in outputs.items():
         if path is not None and name in kinds and holds_another_kind(path, kinds[name]):
