@@ -194,3 +194,11 @@ def test_any_axes_are_indexed_to_write(indices: tuple[list[int] | None, ...], ro
     places = [None if index is None else torch.tensor(index) for index in indices]
     x, values = torch.randn(2, 3, 4, 5), torch.randn(rows)
     testkit.compare(_lower(lambda a, b: torch.ops.aten.index_put.default(a * 2, places, b), x, values))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32, torch.int64])
+def test_rows_are_written_in_any_type(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, rows = (torch.randint(-9, 9, shape, generator=generator).to(dtype) for shape in ((2, 5, 3), (2, 3, 3)))
+    places = torch.tensor([4, -5, 2])
+    testkit.compare(_lower(lambda a, b, at: torch.ops.aten.index_put.default(a * 2, [None, at], b), x, rows, places))
