@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from delegatekit.files import open_file
 from delegatekit.plugins import discovery
@@ -65,12 +66,15 @@ def _read(path: Path) -> _Head:
     """The head of a record. Raises FormatError for what is none."""
     with open_file(path) as file:
         values = parse_object(file.read(LARGEST + 1), str(path))
-    parts = {"backend": _Backend, "summary": _Summary}
-    chosen = {key: values.get(key) for key in ("backend", "summary", "profile", "started")}
-    for key, kind in parts.items():
-        if isinstance(chosen[key], dict):
-            chosen[key] = {name: chosen[key].get(name) for name in kind.__dataclass_fields__}
-    return decoded(_Head, chosen, str(path))
+    parts = {"backend": _chosen(_Backend, values.get("backend")), "summary": _chosen(_Summary, values.get("summary"))}
+    return decoded(_Head, _chosen(_Head, values | parts), str(path))
+
+
+def _chosen(kind: type, values: Any) -> Any:
+    """The values of an object that a dataclass has fields for."""
+    if not isinstance(values, dict):
+        return values
+    return {field.name: values.get(field.name) for field in fields(kind)}
 
 
 def _said(head: _Head) -> str:

@@ -128,8 +128,8 @@ def write_key(path: Path, password: str = "") -> Path:
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from None
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(secret.encode())
+        with os.fdopen(handle, "wb") as writer:
+            writer.write(secret.encode())
         write_text(public, key.public.text)
     except BaseException:
         with suppress(OSError):

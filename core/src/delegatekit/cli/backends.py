@@ -61,7 +61,7 @@ def backends(
 
 def _facts(item: CheckedBackend, told: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     found = asdict(item)
-    return found.pop("info") | found | {title: lines.get(item.info.name) for title, lines in told.items()}
+    return {**found.pop("info"), **found} | {title: lines.get(item.info.name) for title, lines in told.items()}
 
 
 def _told(names: Sequence[str]) -> dict[str, dict[str, str]]:

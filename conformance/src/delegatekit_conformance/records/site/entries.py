@@ -16,6 +16,7 @@ from delegatekit_api import FormatError
 from ... import report
 from ...outcome import CaseResult
 from ...report import Difference, views
+from ...report.difference import Group
 from ...report.page import Card, Sheet
 from ...run import Run
 from ..checks import Record, fault_of_signature
@@ -81,11 +82,11 @@ class Step:
     entry: Entry
     change: Difference | None
 
-    def count(self, *groups: str) -> str:
+    def count(self, *groups: Group) -> str:
         """The number of changes in groups; a dash where there is nothing to compare with."""
         if self.change is None:
             return "–"
-        return f"{sum(len(self.change.of(group)) for group in groups):,}"  # type: ignore[arg-type]
+        return f"{sum(len(self.change.of(group)) for group in groups):,}"
 
 
 @dataclass(frozen=True)

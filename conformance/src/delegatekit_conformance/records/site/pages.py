@@ -152,7 +152,7 @@ def _page(name: str, values: Mapping[str, Any], shown: Sequence[Backend] = ()) -
     counts |= {count for backend in shown for entry in backend.entries for _, count, _ in entry.sheet.bar}
     css = asset("page.css") + _asset("site.css") + bar_style(sorted(counts))
     common = {"css": Markup(css), "policy": content_policy(style=css), "up": "", "limit": _FAULTS, "single": True}
-    return _environment().get_template(f"{name}.html.jinja").render(common | values)
+    return _environment().get_template(f"{name}.html.jinja").render({**common, **values})
 
 
 def _asset(name: str) -> str:
