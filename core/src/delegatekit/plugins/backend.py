@@ -235,7 +235,7 @@ class LoadedBackend:
         """
         address = address_of(self.name) if apart is None else apart
         if isinstance(address, str) and not self.is_library:
-            return runtime_at(self, address)
+            return runtime_at(self, address)  # type: ignore[no-any-return]
         if not self.has("create_runtime"):
             return self._lender(self).create_runtime(apart=apart)
         if self.is_library:

@@ -101,7 +101,7 @@ def _greet(address: Address, first: Hello) -> tuple[Wire, Welcome]:
         frame = wire.receive(monotonic() + first.wait + _GRACE)
         if "error" not in frame.header:
             return wire, message(Welcome, frame.header, wire.where)
-        error = message(Failure, frame.header["error"], wire.where).error()
+        refusal = message(Failure, frame.header["error"], wire.where).error()
     except (ClosedError, FormatError, TimeoutError) as fault:
         wire.close()
         raise _AwayError(
@@ -110,7 +110,7 @@ def _greet(address: Address, first: Hello) -> tuple[Wire, Welcome]:
             else f"{address}: {'does not answer' if isinstance(fault, TimeoutError) else fault}"
         ) from None
     wire.close()
-    raise error
+    raise refusal
 
 
 @dataclass
@@ -209,8 +209,8 @@ class Remote(Child):
         """What goes over the wire for a message to a process of this machine."""
         if header["do"] == "init":
             pieces = read_pieces(os.dup(files[0]), header.pop("places"))
-            given = [[TensorSpec(**item) for item in header[name]] for name in ("inputs", "outputs")]
-            arena = Arena(*given, header["gap"], os.dup(files[1]))
+            inputs, outputs = ([TensorSpec(**item) for item in header[name]] for name in ("inputs", "outputs"))
+            arena = Arena(inputs, outputs, header["gap"], os.dup(files[1]))
             arena.close_file()
             shapes = [slot.largest for slot in (*arena.inputs, *arena.outputs)]
             self._loaded[header["handle"]] = _Loaded(arena, shapes)

@@ -90,7 +90,7 @@ class Wire:
             raise self._wrong(
                 f"announces {much:,} bytes, {most:,} are the most", "serve-device --limit-bytes sets the limit"
             )
-        header = parse_object(self._read(length, None, begun=True), self.where)
+        header = parse_object(memoryview(self._read(length, None, begun=True)), self.where)
         sizes = decoded(tuple[int, ...], header.pop("pieces", ()), self.where, what="sent a message with wrong pieces")
         if min(sizes, default=0) < 0 or sum(sizes) != body:
             raise self._wrong(f"announces pieces of {sum(sizes)} bytes in a body of {body}")
