@@ -103,7 +103,7 @@ def simulate(boards: int, count: int, median: float, overhead: float) -> None:
     ]
     cases.sort(key=lambda case: -case.seconds)  # as a run gives them to the scheduler
     keys = [str(number) for number in range(boards)]
-    kinds = {key: chance.choices(["good", "lies", "hangs", "reboots"], [96, 1, 1, 2])[0] for key in keys}
+    kinds = {key: chance.choices(["is good", "lies", "hangs", "reboots"], [96, 1, 1, 2])[0] for key in keys}
     known = Boards(dict(zip(keys, keys, strict=True)))
     free, waiting = deque(keys), deque((case, ()) for case in cases)
     events: list[tuple[float, int, str, _Case | None]] = []
@@ -140,12 +140,15 @@ def simulate(boards: int, count: int, median: float, overhead: float) -> None:
             waiting.appendleft((case, frozenset(found.boards)))
         else:
             finished += 1
-            wrong += found.verdict.is_fault is not case.broken
+            if found.verdict.is_fault is not case.broken:
+                wrong += 1
+                tried = ", ".join(f"{line} (it {kinds[line.partition(':')[0]]})" for line in found.boards)
+                print(f"{case.name}, {'faulty' if case.broken else 'right'} in truth: {tried}")
     ideal = sum(case.seconds for case in cases) / boards
     liars = [key for key in keys if kinds[key] == "lies"]
     mean = statistics.mean(case.seconds for case in cases)
     caught = sum(key in known.quarantined for key in liars)
-    print(f"{boards} boards ({sum(kind != 'good' for kind in kinds.values())} with faults), {count} cases:")
+    print(f"{boards} boards ({sum(kind != 'is good' for kind in kinds.values())} with faults), {count} cases:")
     print(f"  {clock / 60:.1f} minutes, {count / clock:.1f} cases/s; {ideal / 60:.1f} minutes without any waiting")
     print(f"  {busy / clock / boards:.0%} of the boards' time used, {attempts - count} tries more than cases")
     print(f"  {wrong} wrong results; {len(known.quarantined)} boards in quarantine, {caught} of {len(liars)} that lie")
