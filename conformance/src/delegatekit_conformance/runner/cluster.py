@@ -7,6 +7,7 @@ runtime is on a board, `boards` judges between the boards.
 
 from __future__ import annotations
 
+import atexit
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -270,6 +271,10 @@ def _close_pools() -> None:
     with _lock:
         while _pools:
             _pools.popitem()[1].close()
+
+
+#: A worker that loses its scheduler ends: Python would wait for the pool's processes, which wait for work.
+atexit.register(_close_pools)
 
 
 def _lost(case: Case, words: str) -> CaseResult:
