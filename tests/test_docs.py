@@ -95,7 +95,7 @@ def test_make_targets_and_commands_in_the_docs_exist(page: Path) -> None:
     commands = set(whole.commands)
     # Not "delegatekit.NAME" of Python and not a package's name in `pip install`.
     lines = [line for line in text.splitlines() if "pip install" not in line]
-    used = re.findall(r"(?:^(?:\$ )?|`)delegatekit ([a-z]+)", "\n".join(lines), re.MULTILINE)
+    used = re.findall(r"(?:^(?:\$ )?|`)delegatekit ([a-z]+(?:-[a-z]+)*)", "\n".join(lines), re.MULTILINE)
     added = re.findall(r"^\+def ([a-z]+)\(", text, re.MULTILINE)  # by the diff of a recipe
     assert set(used) <= commands | set(added)
 
