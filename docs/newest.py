@@ -126,7 +126,7 @@ def beside(before: str) -> dict[str, str]:
 
 def tested(tests: list[str], before: str) -> Outcome:
     """Run tests with a folder before all others on the path."""
-    report = FOLDER / "report.xml"
+    report = FOLDER / f"report-{os.getpid()}.xml"
     report.unlink(missing_ok=True)
     line = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", f"--junitxml={report}", "-o", "junit_family=xunit1"]
     try:

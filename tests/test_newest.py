@@ -32,7 +32,7 @@ def test_every_tool_is_pinned_and_its_tests_exist(newest: ModuleType) -> None:
 
 def test_the_page_has_the_lines_that_the_script_reads_back(newest: ModuleType) -> None:
     lines = newest.kept()
-    assert lines.keys() == newest.TESTS.keys() - {"torch"}
+    assert lines and lines.keys() <= newest.TESTS.keys()
     assert newest.PAGE.read_text("utf-8") == newest.HEAD + "\n".join([*lines.values(), ""])
     assert all(line.startswith(f"| {name} | {newest.pinned(name)} |") for name, line in lines.items())
 
