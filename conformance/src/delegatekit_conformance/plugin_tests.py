@@ -19,6 +19,8 @@ from .cases.base import Rule
 from .cases.contract import description, options
 from .context import Context
 
+__all__ = ["PluginTests"]
+
 #: Rules of the contract about the plugin itself. Two more about options lower programs: the suite's own run has them.
 _RULES = {
     rule.name.partition("/")[2]: rule

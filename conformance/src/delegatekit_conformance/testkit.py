@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from delegatekit import LoweredProgram
     from delegatekit_api import Partitioner
 
+__all__ = ["ENGINE", "STOCK", "Delegate", "Lowered", "compare", "lower", "refusals"]
+
 #: Engines that run a file: ours, and the stock ExecuTorch runtime.
 ENGINE: Final = "delegatekit"
 STOCK: Final = "stock"

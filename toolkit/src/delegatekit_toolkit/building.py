@@ -72,7 +72,8 @@ class Merging(Generic[MadeT]):
 class PartitionBuilder(Generic[ValueT]):
     """Base of a graph builder. A subclass has `make_input`, `make_constant` and `make_output`, and the methods that
     lowering functions call; these are called as `lower(builder, call)` and return the value of the call's result (a
-    tuple for several results).
+    tuple for several results). The names `program`, the partition's program, and `debug_handle`, that of the call which
+    is being lowered, are the base's.
 
     >>> from delegatekit_toolkit.support import SupportTable, row
     >>> from delegatekit_toolkit.testing import view_of
@@ -98,6 +99,7 @@ class PartitionBuilder(Generic[ValueT]):
     spills: ClassVar[bool] = False
 
     def __init__(self, program: ProgramView) -> None:
+        #: The partition's program.
         self.program: Final = program
         self._spilled: dict[Node, torch.Tensor] = {}
         #: The debug handle of the call that is being lowered.

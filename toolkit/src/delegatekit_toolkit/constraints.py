@@ -354,8 +354,8 @@ def no_gaps() -> Constraint:
     return _documented(check, "Without gaps.")
 
 
-def padding_outwards() -> Constraint:
-    """Padding is not negative.
+def padding_outwards(name: str = "padding") -> Constraint:
+    """Padding, which an argument of this name has, is not negative; `constant_pad_nd` calls it "pad".
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of
@@ -365,8 +365,8 @@ def padding_outwards() -> Constraint:
     """
 
     def check(call: Call) -> str | None:
-        flat = list(call["padding"])
-        return f"padding = {flat}: no negative numbers are taken" if min(flat) < 0 else None
+        flat = list(call[name])
+        return f"{name} = {flat}: no negative numbers are taken" if min(flat, default=0) < 0 else None
 
     return _documented(check, "Padding is not negative.")
 

@@ -16,13 +16,14 @@ from ..plugins import entry_points, fault
 from ..plugins.allowed import forbidden
 from ..plugins.runtimes import TIME_LIMIT, CheckedBackend, check_backends, expected_runtime
 from .arguments import JsonOption
-from .console import out, print_json, say, table, warn
+from .console import out, print_json, say, table, usage, warn
 
 #: Entry points of functions that are given the backends' names, and have a line to say of some of them.
 FACTS_GROUP: Final = f"{PROJECT}.facts"
 
 
 def backends(
+    name: Annotated[str | None, typer.Argument(help="A backend; without it, all.")] = None,
     check: Annotated[
         bool,
         typer.Option("--check", help="Import each backend, in a process of its own, and ask whether it works."),
@@ -31,7 +32,10 @@ def backends(
     as_json: JsonOption = False,
 ) -> None:
     """List the installed backends and whether they work here: from metadata, or with --check by asking them."""
-    listed = find(check=False).values()
+    found = find(check=False)
+    if name is not None and name not in found:
+        usage(f"there is no backend {name!r}", f"installed: {', '.join(found)}" if found else None)
+    listed = found.values() if name is None else [found[name]]
     if check:
         rows = list(check_backends(listed, seconds=timeout).values())
     else:

@@ -47,9 +47,8 @@ def _features(backend: LoadedBackend) -> list[str]:
 
 def _target_requirements(backend: LoadedBackend) -> list[str]:
     targets = backend.targets()
-    runtime = (
-        f"The runtime on the device is ExecuTorch's, linked with the delegate `{backend.description.delegate_id}`."
-    )
+    delegate = backend.description.delegate_id
+    runtime = f"A device needs ExecuTorch's runtime, linked with a library that registers the delegate `{delegate}`."
     return [runtime, "", *target_table(targets, backend.name)] if targets else [runtime]
 
 
@@ -96,7 +95,10 @@ def _integration(backend: LoadedBackend) -> list[str]:
         how = '`delegatekit.load("model.pte")["forward"](x)`, or `delegatekit run model.pte`'
         host = f"The wheel has a runtime for the host: {how}."
     delegate = backend.description.delegate_id
-    return [host, f"On a device, link ExecuTorch's runtime with the library that registers `{delegate}`."]
+    return [
+        host,
+        f"A device runs them where ExecuTorch's runtime has a library that registers `{delegate}`.",
+    ]
 
 
 def _operators(others: Container[str]) -> list[str]:

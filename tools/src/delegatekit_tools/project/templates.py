@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-import zipfile
 from pathlib import Path
-from shutil import copytree, rmtree
+from shutil import copytree, rmtree, unpack_archive
 from typing import Final
 
 from packaging.version import Version
@@ -40,8 +39,7 @@ def unpacked(version: str, folder: Path, earlier: Path = EARLIER) -> None:
     if version == PRESENT:
         copytree(FILES, folder)
         return
-    with zipfile.ZipFile(earlier / f"{version}.zip") as archive:
-        archive.extractall(folder)
+    unpack_archive(earlier / f"{version}.zip", folder)
 
 
 def repository(folder: Path, earlier: Path = EARLIER) -> dict[str, str]:
