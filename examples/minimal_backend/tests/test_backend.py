@@ -127,6 +127,9 @@ def test_a_blob_written_by_hand_runs_until_it_is_destroyed() -> None:
     ("change", "message"),
     [
         ({"inputs": 2}, "inputs and outputs"),
+        ({"sizes": [[3]]}, r"input 0 is float32 \(3\), in the program float32 \(2,\)"),
+        ({"sizes": [[2], [2]]}, "sizes of each input"),
+        ({"sizes": [[-2]]}, "-2 is not a number"),
         ({"inputs": True}, "not a number"),
         ({"outputs": [2]}, "does not compute"),
         ({"outputs": 1}, "damaged field"),
@@ -177,3 +180,15 @@ def test_a_call_that_does_not_fit_is_refused() -> None:
             machine.execute(handle, given, [torch.empty(2)])
     with pytest.raises(ExecutionError, match="output 0 is float32"):
         machine.execute(handle, [torch.ones(2)], [torch.empty(3)])
+
+
+def test_sizes_for_which_the_blob_was_not_made_are_refused() -> None:
+    """The program's inputs and outputs have other sizes than those of the steps: they come from a file, too."""
+    two, three = TensorSpec("float32", (2,)), TensorSpec("float32", (3,))
+    machine, program = runtime(), sealed(GOOD | {"inputs": 2, "steps": [["mul", 0, 1]], "outputs": [2]})
+    handle = machine.init(payload_of(program, [two, three], [two]))
+    with pytest.raises(ExecutionError, match="cannot mul"):
+        machine.execute(handle, [torch.ones(2), torch.ones(3)], [torch.empty(2)])
+    handle = machine.init(payload_of(program, [three, three], [two]))
+    with pytest.raises(ExecutionError, match="result 0 is float32"):
+        machine.execute(handle, [torch.ones(3), torch.ones(3)], [torch.empty(2)])

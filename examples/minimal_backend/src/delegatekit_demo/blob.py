@@ -34,6 +34,8 @@ class Program:
     steps: tuple[tuple[str, int, int], ...]
     #: The values that are returned.
     outputs: tuple[int, ...]
+    #: Sizes of each input; none in blobs of older releases.
+    sizes: tuple[tuple[int, ...], ...] = ()
 
 
 def write_blob(program: Program) -> bytes:
@@ -50,9 +52,12 @@ def read_blob(data: bytes | memoryview) -> Program:
             constants=tuple((str(key), tuple(map(_count, shape))) for key, shape in fields["constants"]),
             steps=tuple((str(name), _count(first), _count(second)) for name, first, second in fields["steps"]),
             outputs=tuple(map(_count, fields["outputs"])),
+            sizes=tuple(tuple(map(_count, shape)) for shape in fields.get("sizes", ())),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(f"has a damaged field: {error}", where=SEAL.name) from error
+    if program.sizes and len(program.sizes) != program.inputs:
+        raise FormatError("has not the sizes of each input", where=SEAL.name)
     known = program.inputs + len(program.constants)
     for index, (name, first, second) in enumerate(program.steps):
         if name not in NAMES or max(first, second) >= known + index:

@@ -13,5 +13,6 @@ def compile_partition(partition: PartitionProgram) -> PreprocessResult:
     """The partition as a blob; its constants become named data, keyed by their content."""
     b = Builder(partition.view)
     b.build(TABLE)
-    program = Program(len(partition.view.inputs), tuple(b.constants), tuple(b.steps), tuple(b.outputs))
+    sizes = tuple(tuple(partition.view.operand(node).shape) for node in partition.view.inputs)
+    program = Program(len(sizes), tuple(b.constants), tuple(b.steps), tuple(b.outputs), sizes)
     return PreprocessResult(write_blob(program), named_data=b.store.named_data, debug_handle_map=b.handles.mapping)
