@@ -189,6 +189,24 @@ def test_progress_is_told_in_lines_where_there_is_no_terminal(capsys: pytest.Cap
     assert lines and set(lines) == {"2 of 1,200 cases, 1 faulty, after 0 min"}
 
 
+def test_a_fault_is_told_when_it_is_found_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = Bar()
+    results: dict[str, CaseResult] = {}
+    bar.begin(3, results)
+    found = Outcome(Verdict.CRASH, "ended\nwith \x1b[31mSIGSEGV")
+    for name, verdict, faults, expected in (
+        ("good", Verdict.PASSED, (), None),
+        ("known", Verdict.CRASH, (found,), "the vendor's fault"),
+        ("bad", Verdict.CRASH, (found,), None),
+    ):
+        results[name] = CaseResult(name, {}, {verdict: 1}, faults, expected=expected)
+        bar.result(results[name])
+    bar.end()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("crash bad: ended")
+    assert "\x1b" not in line
+
+
 def test_every_name_of_the_face_is_there() -> None:
     for name in delegatekit_conformance.__all__:
         found = getattr(delegatekit_conformance, name)

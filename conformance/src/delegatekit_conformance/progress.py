@@ -27,7 +27,7 @@ _PAUSE = 60.0
 
 
 class Bar(Listener):
-    """Shows a progress bar if stderr is a terminal, and writes a line every `pause` seconds if not."""
+    """Shows a progress bar if stderr is a terminal; if not, a line every `pause` seconds, and one for each fault."""
 
     def __init__(self, pause: float = _PAUSE) -> None:
         console = Terminal(stderr=True)
@@ -56,6 +56,9 @@ class Bar(Listener):
         faults = sum(one.is_fault for one in self._results.values())
         task = self._progress.task_ids[0]
         self._progress.update(task, advance=1, description=one_line(result.case)[:40].ljust(40), faults=faults)
+        if self._lines is not None and result.is_fault:
+            details = (fault.detail for fault in result.faults if fault.verdict is result.verdict)
+            remark(one_line(f"{result.verdict.value} {result.case}: {next(details, '')}"))
 
     def note(self, text: str) -> None:
         """Print it."""
