@@ -175,12 +175,13 @@ def logits_of(forward: Called, tokens: Sequence[int]) -> torch.Tensor:
 
 
 def in_stock(content: bytes) -> Called:
-    """The method `forward` of a file in ExecuTorch's runtime, called as a module; the content must stay alive."""
+    """The method `forward` of a file in ExecuTorch's runtime, called as a module."""
     from executorch.runtime import Runtime
 
     method: Any = Runtime.get().load_program(content).load_method("forward")
 
     def call(tokens: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        assert content  # the runtime reads it where it is: it must live as long as the method
         found: torch.Tensor = method.execute([tokens, start])[0]
         return found.clone()
 

@@ -36,7 +36,11 @@ def in_stock(content: bytes) -> Called:
     methods = [program.load_method(name) for name in METHODS]
 
     def calls(method: Any) -> Any:
-        return lambda *arguments: method.execute(list(arguments))[0].clone()
+        def call(*arguments: Any) -> Any:
+            assert content  # the runtime reads it where it is: it must live as long as the methods
+            return method.execute(list(arguments))[0].clone()
+
+        return call
 
     return joined(*map(calls, methods), CHUNK)
 

@@ -66,7 +66,8 @@ def _in_stock(content: bytes) -> list[Any]:
 
     program = Runtime.get().load_program(content)
     methods = [program.load_method(name) for name in ("encoder", "text_decoder")]
-    return [lambda *inputs, method=method: method.execute(list(inputs))[0].clone() for method in methods]
+    # The runtime reads the content where it is: it must live as long as the methods.
+    return [lambda *inputs, method=method, held=content: method.execute(list(inputs))[0].clone() for method in methods]
 
 
 def _equal_in_all_runtimes(family: str, **settings: Any) -> None:
