@@ -255,6 +255,13 @@ def test_addresses_stand_anywhere_in_a_command(monkeypatch: pytest.MonkeyPatch) 
     assert _without_devices(["--device"]) == ["--device"]
 
 
+def test_an_address_with_the_files_of_certificates_is_one_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = "?cert=/keys/anna.pem&key=/keys/anna.key&ca=/keys/ca.pem"
+    monkeypatch.setenv("DELEGATEKIT_DEVICES", f" acme=tls://a:1{files} , tls://b:2{files},")
+    assert address_of("acme") == f"tls://a:1{files}"
+    assert address_of("other") == f"tls://b:2{files}"
+
+
 def test_certificates_are_made_for_a_folder(tmp_path: Path) -> None:
     make(tmp_path, boards=["one=lab,192.0.2.1"], users=["anna"])
     assert sorted(path.name for path in tmp_path.iterdir()) == [

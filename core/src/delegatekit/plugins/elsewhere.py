@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Final
 
 from delegatekit_api import PluginError
@@ -17,8 +18,9 @@ DEVICES: Final = f"{PROJECT.upper()}_DEVICES"
 
 def address_of(name: str) -> str | None:
     """The address of a backend's runtime; None if it is on this machine."""
-    places = [text.strip().rpartition("=") for text in os.environ.get(DEVICES, "").split(",")]
-    known = {backend: address for backend, _, address in places if address}
+    # What follows an address' "?" has signs of equality, too.
+    places = [re.fullmatch(r"\s*(?:([^=/]*)=)?(.+)", text) for text in os.environ.get(DEVICES, "").split(",")]
+    known = {found[1] or "": found[2].rstrip() for found in places if found}
     return known.get(name, known.get(""))
 
 
