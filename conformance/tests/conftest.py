@@ -91,3 +91,19 @@ def toy_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _before_others(folder: Path) -> str:
     return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
+
+
+@pytest.fixture(scope="session")
+def watched() -> Callable[[Any], tuple[Any, list[str], list[str]]]:
+    """watched(context): a new tab of a browser's context, what it complains of, and what it requests."""
+
+    def opened(context: Any) -> tuple[Any, list[str], list[str]]:
+        tab = context.new_page()
+        complaints: list[str] = []
+        requests: list[str] = []
+        tab.on("console", lambda message: complaints.append(message.text))
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("request", lambda request: requests.append(request.url))
+        return tab, complaints, requests
+
+    return opened

@@ -343,15 +343,12 @@ def test_a_site_is_whole_or_as_it_was(tmp_path: Path, files: dict[str, bytes], m
 # -- in a browser ----------------------------------------------------------------------------------------------------
 
 
-def test_nothing_overflows_a_phone_and_nothing_complains(browser: Any, files: dict[str, bytes], tmp_path: Path) -> None:
+def test_nothing_overflows_a_phone_and_nothing_complains(
+    browser: Any, watched: Any, files: dict[str, bytes], tmp_path: Path
+) -> None:
     site.write_folder(tmp_path / "site", files)
     context = browser.new_context(viewport={"width": 360, "height": 740})
-    tab = context.new_page()
-    complaints: list[str] = []
-    requests: list[str] = []
-    tab.on("console", lambda message: complaints.append(message.text))
-    tab.on("pageerror", lambda error: complaints.append(str(error)))
-    tab.on("request", lambda request: requests.append(request.url))
+    tab, complaints, requests = watched(context)
     for name in files:
         if name.endswith((".html", ".svg")):
             tab.goto((tmp_path / "site" / name).as_uri())

@@ -206,14 +206,11 @@ def address(text: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("name", ["one", "two"])
 @pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
-def test_nothing_overflows_a_phone_and_nothing_complains(browser: Any, address: str, name: str, script: bool) -> None:
+def test_nothing_overflows_a_phone_and_nothing_complains(
+    browser: Any, watched: Any, address: str, name: str, script: bool
+) -> None:
     context = browser.new_context(viewport={"width": 360, "height": 740}, java_script_enabled=script)
-    tab = context.new_page()
-    complaints: list[str] = []
-    requests: list[str] = []
-    tab.on("console", lambda message: complaints.append(message.text))
-    tab.on("pageerror", lambda error: complaints.append(str(error)))
-    tab.on("request", lambda request: requests.append(request.url))
+    tab, complaints, requests = watched(context)
     tab.goto(f"{address}/{name}.html")
     if script:
         tab.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")

@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -95,8 +96,8 @@ class Wire:
         if min(sizes, default=0) < 0 or sum(sizes) != body:
             raise self._wrong(f"announces pieces of {sum(sizes)} bytes in a body of {body}")
         whole = memoryview(self._read(body, None, begun=True))
-        ends = [sum(sizes[: place + 1]) for place in range(len(sizes))] if len(sizes) < 2 else _running(sizes)
-        return Frame(header, tuple(whole[end - size : end] for size, end in zip(sizes, ends, strict=True)))
+        pieces = (whole[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True))
+        return Frame(header, tuple(pieces))
 
     @property
     def is_over(self) -> bool:
@@ -142,14 +143,6 @@ class Wire:
 
     def _wrong(self, what: str, hint: str | None = None) -> FormatError:
         return FormatError(what, where=self.where, hint=hint)
-
-
-def _running(sizes: Sequence[int]) -> list[int]:
-    ends, end = [], 0
-    for size in sizes:
-        end += size
-        ends.append(end)
-    return ends
 
 
 def drain(connection: socket.socket) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -176,19 +177,10 @@ def _cache(folder: Path) -> Iterator[None]:
 
 def _library(name: str) -> ModuleType:
     try:
-        with _quiet():
+        with warnings.catch_warnings():  # of its libraries, about which users of the command cannot do anything
+            warnings.simplefilter("ignore")
             return import_module(name)
     except ImportError as error:
         raise ProjectError(
             f"copier is not installed, which makes and updates projects: {error}", hint="pip install 'delegatekit[new]'"
         ) from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """copier's libraries warn when they are imported; users of the command cannot do anything about it."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
