@@ -11,6 +11,7 @@ import handmade
 import pytest
 import torch
 
+import delegatekit
 from delegatekit.pte import PteImage, read, schema, to_bytes, write
 from delegatekit.pte.validation import validate
 from delegatekit_api import FormatError, LoweringError, NamedData
@@ -44,6 +45,38 @@ def test_mutable_state_starts_at_its_initial_value_and_persists_in_the_stock_run
     validate(read(data))
     method = _C._load_program_from_buffer(data).load_method("forward")
     assert [method((torch.ones(5),))[0][0].item() for _ in range(3)] == [101.0, 102.0, 103.0]
+
+
+class Counters(torch.nn.Module):
+    """Buffers that begin alike, and are updated by themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for number in range(4):
+            self.register_buffer(f"count{number}", torch.full((512,), 7.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for number, buffer in enumerate(self.buffers()):
+            buffer.add_(x * number)
+        return torch.stack(list(self.buffers())).sum(1)
+
+
+def test_equal_initial_values_are_in_the_file_once_and_updated_apart() -> None:
+    data = delegatekit.lower(Counters(), (torch.ones(512),), backends=[]).buffer
+    file = read(data)
+    (table,) = file.program.mutable_data_segments or []
+    assert table.offsets == [0, 0, 0, 0, 0]
+    assert len(file.segment(table.segment_index, "initial state")) == 4 * 512
+    stock = _C._load_program_from_buffer(data).load_method("forward")
+    ours = delegatekit.load(data)["forward"]
+    eager = Counters()
+    for _ in range(3):
+        x = torch.randint(-9, 9, (512,)).float()  # sums are exact
+        wanted = eager(x)
+        assert torch.equal(stock((x,))[0], wanted)
+        assert torch.equal(ours(x), wanted)
+    ours.reset()
+    assert torch.equal(ours(torch.zeros(512)), Counters()(torch.zeros(512)))
 
 
 STOCK_FILE = """
@@ -147,6 +180,7 @@ def test_a_large_model_is_written_without_a_second_copy(
 ) -> None:
     script = """
 import sys, torch
+import delegatekit
 from delegatekit.pte import PteImage, schema, write
 
 tensors = [torch.full((1 << 22,), float(i)) for i in range(int(sys.argv[1]) // 16)]

@@ -83,11 +83,12 @@ def tables(image: PteImage) -> schema.Program:
 
 def _lay_out(image: PteImage) -> tuple[schema.Program, Segments]:
     segments = Segments()
-    constants, constant_numbers = _subsegment(image.constants, segments, contents(image.constants))
-    states, state_numbers = None, [0] * len(image.mutable_state)
-    if image.mutable_state:
-        # Buffers with equal initial values stay apart: each is updated independently.
-        states, state_numbers = _subsegment(image.mutable_state, segments, list(range(len(image.mutable_state))))
+    constants, constant_numbers = _subsegment(image.constants, segments)
+    states, numbers = _subsegment(image.mutable_state, segments) if image.mutable_state else (None, [])
+    if states is not None and states.offsets is not None:
+        # Each buffer is updated by itself, so it has a number of its own; the runtime copies what equal ones share.
+        states.offsets = [0, *(states.offsets[number] for number in numbers)]
+    state_numbers = range(1, len(numbers) + 1)
     blobs = _separate(image.delegate_blobs, segments)
     named = _named_segments(image.named_data, segments)
     program = schema.Program(
@@ -103,14 +104,12 @@ def _lay_out(image: PteImage) -> tuple[schema.Program, Segments]:
     return program, segments
 
 
-def _subsegment(
-    items: Sequence[Data], segments: Segments, keys: Sequence[Hashable]
-) -> tuple[schema.SubsegmentOffsets, list[int]]:
-    """All items in one segment. Returns its table, and for each item its number, counted from 1."""
+def _subsegment(items: Sequence[Data], segments: Segments) -> tuple[schema.SubsegmentOffsets, list[int]]:
+    """All items in one segment, equal ones once. Returns its table, and for each item its number, counted from 1."""
     offsets: list[int] = [0]
     parts: list[tuple[int, Data]] = []
     known: dict[Hashable, int] = {}
-    end = 0
+    end, keys = 0, contents(items)
     for item, content in zip(items, keys, strict=True):
         if content not in known:
             start = round_up(end, CONSTANT_ALIGNMENT)
