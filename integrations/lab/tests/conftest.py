@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +39,13 @@ def install(install_plugin: Any) -> Callable[..., None]:
         install_plugin("test", SOURCE.format(available=available, create=create, described=described))
 
     return installed
+
+
+@pytest.fixture
+def demo(from_source: Any) -> Iterator[str]:
+    """The example backend, which adds and multiplies: its name."""
+    with from_source(Path(__file__).parents[3] / "examples" / "minimal_backend"):
+        yield "demo"
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -21,6 +22,7 @@ from delegatekit_api import (
     DelegatePayload,
     ExecutionError,
     FormatError,
+    LoweringError,
     OptionError,
     PluginError,
     RuntimeUnavailableError,
@@ -256,10 +258,35 @@ def test_addresses_stand_anywhere_in_a_command(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_address_with_the_files_of_certificates_is_one_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = "?cert=/keys/anna.pem&key=/keys/anna.key&ca=/keys/ca.pem"
+    files = "?cert=/keys/anna,bert.pem&key=/keys/anna.key&ca=/keys/ca.pem"
     monkeypatch.setenv("DELEGATEKIT_DEVICES", f" acme=tls://a:1{files} , tls://b:2{files},")
     assert address_of("acme") == f"tls://a:1{files}"
     assert address_of("other") == f"tls://b:2{files}"
+
+
+class Sum(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x + x) * x
+
+
+def test_tuning_and_sweeps_use_a_board(
+    demo: str, serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "delegatekit_lab")
+    address = serve(backend=demo)
+    monkeypatch.setenv("DELEGATEKIT_DEVICES", f"{demo}={address}")
+    found = delegatekit.tune(Sum(), (X,), backends=[demo], runs=2, warm_up=0)
+    (tuned,) = found.programs.values()
+    times = {item.backends: item for item in tuned.candidates}
+    assert times[demo,].estimate == f"{demo}: its runtime is at {address}"
+    assert not times[()].estimate
+    with pytest.raises(LoweringError, match="runs in another process, whose CPU time this process does not see"):
+        delegatekit.tune(Sum(), (X,), backends=[demo], runs=2, clock="CPU")
+    uses = caplog.text.count("is used by")
+    (row,) = delegatekit.sweep(Sum(), (X,), backends=[demo], runs=2).rows
+    assert (row.outcome, row.delegates, row.not_run) == ("compiles", 1, "")
+    assert row.wall_seconds and row.outputs and all(item.different == 0 for item in row.outputs)
+    assert caplog.text.count("is used by") > uses > 0
 
 
 def test_certificates_are_made_for_a_folder(tmp_path: Path) -> None:

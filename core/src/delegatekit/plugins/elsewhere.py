@@ -18,8 +18,9 @@ DEVICES: Final = f"{PROJECT.upper()}_DEVICES"
 
 def address_of(name: str) -> str | None:
     """The address of a backend's runtime; None if it is on this machine."""
-    # What follows an address' "?" has signs of equality, too.
-    places = [re.fullmatch(r"\s*(?:([^=/]*)=)?(.+)", text) for text in os.environ.get(DEVICES, "").split(",")]
+    # What follows an address' "?" may have commas and signs of equality, too.
+    texts = re.split(r",(?=\s*(?:[^=/,]*=)?\w+://|\s*$)", os.environ.get(DEVICES, ""))
+    places = [re.fullmatch(r"\s*(?:([^=/]*)=)?(.+)", text) for text in texts]
     known = {found[1] or "": found[2].rstrip() for found in places if found}
     return known.get(name, known.get(""))
 

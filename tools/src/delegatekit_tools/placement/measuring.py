@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from delegatekit.errors import WrongArgumentError
 from delegatekit.partition import keep_operators
 from delegatekit.pipeline import LoweredProgram
-from delegatekit.plugins import LoadedBackend, backends, get_backend
+from delegatekit.plugins import LoadedBackend, address_of, backends, get_backend
 from delegatekit_api import DelegateKitError, LoweringError
 
 from ..arguments import Measuring
@@ -100,7 +100,7 @@ def _running(options: _Options, *, cpu: bool) -> dict[str, LoadedBackend]:
             able = backend.compiler_availability(backend.make_options(options.get(name, {}))).available
         except DelegateKitError:
             continue
-        if cpu and backend.description.isolated_runtime:
+        if cpu and _is_apart(backend):
             continue
         if able and backend.runtime_availability().available:
             found[name] = backend
@@ -109,14 +109,18 @@ def _running(options: _Options, *, cpu: bool) -> dict[str, LoadedBackend]:
     return found
 
 
+def _is_apart(backend: LoadedBackend) -> bool:
+    return backend.description.isolated_runtime or address_of(backend.name) is not None
+
+
 def _check_measurable(name: str, backend: LoadedBackend, *, cpu: bool) -> None:
     where = f"backend {name}"
     runtime = backend.runtime_availability()
     if not runtime.available:
         raise LoweringError(f"cannot be timed, since it does not run here: {runtime.reason}", where=where)
-    if cpu and backend.description.isolated_runtime:
+    if cpu and _is_apart(backend):
         raise LoweringError(
-            "runs in a process of its own, whose CPU time this process does not see",
+            "runs in another process, whose CPU time this process does not see",
             where=where,
             hint="measure wall time, or leave it out",
         )

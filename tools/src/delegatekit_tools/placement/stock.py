@@ -13,6 +13,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from delegatekit.pipeline import LoweredProgram
+from delegatekit.plugins import address_of
 from delegatekit_api import DelegateKitError
 from delegatekit_toolkit.json_text import to_json
 from delegatekit_toolkit.limited import module
@@ -113,11 +114,13 @@ class StockRuntime:
         if self._process is None or not self._process.alive:
             self._process = Answering(module(_PROCESS), seconds=_PATIENCE, environment=search_path())
             try:
-                found = self._ask("start", backends=self._backends, threads=1 if self._cpu else 0)
+                away = {name: f"its runtime is at {place}" for name in self._backends if (place := address_of(name))}
+                here = {name: identifier for name, identifier in self._backends.items() if name not in away}
+                found = self._ask("start", backends=here, threads=1 if self._cpu else 0)
             except RefusedError as error:
                 self.missing = f"ExecuTorch's runtime does not start: {error}"
             else:
-                self._refused = found["refused"]
+                self._refused = found["refused"] | away
                 self.facts = {"runtime": found["runtime"], "threads": str(found["threads"])}
         return self._process
 
