@@ -1,8 +1,8 @@
 """The process of `isolated`: python -I reference_process.py PATH...
 
-The first question is a TOSA file, each later one its inputs as an .npz file. An answer is `DONE` and the outputs as
-such a file, or `REFUSED` and a text. Little is imported, since such a process starts for each program; and that
-within functions, for the process finds packages only with the paths that it is given.
+A question is a TOSA file and its inputs, as the entry "tosa" and the others of an .npz file. An answer is `DONE` and
+the outputs as such a file, or `REFUSED` and a text. What is imported is so within functions, for the process finds
+packages only with the paths that it is given.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ def outputs(tosa: bytes, inputs: Sequence[Any]) -> list[Any]:
     return [np.asarray(output) for output in found]
 
 
-def packed(arrays: Sequence[Any]) -> bytes:
-    """Arrays as an .npz file."""
+def packed(tosa: bytes, arrays: Sequence[Any]) -> bytes:
+    """A program and arrays as an .npz file."""
     import numpy as np
 
     file = io.BytesIO()
-    np.savez(file, *arrays)
+    np.savez(file, *arrays, tosa=np.frombuffer(tosa, np.uint8))
     return file.getvalue()
 
 
-def unpacked(data: bytes) -> list[Any]:
-    """The arrays of an .npz file."""
+def unpacked(data: bytes) -> tuple[bytes, list[Any]]:
+    """The program and the arrays of such a file."""
     import numpy as np
 
     with np.load(io.BytesIO(data), allow_pickle=False) as file:
-        return [file[name] for name in file.files]
+        return file["tosa"].tobytes(), [file[f"arr_{number}"] for number in range(len(file.files) - 1)]
 
 
 def main() -> None:
@@ -52,14 +52,9 @@ def main() -> None:
     sys.path[:0] = sys.argv[1:]
     from delegatekit_toolkit.processes import answer
 
-    program: list[bytes] = []
-
     def reply(question: bytes) -> bytes:
-        if not program:
-            program.append(question)
-            return DONE
         try:
-            return DONE + packed(outputs(program[0], unpacked(question)))
+            return DONE + packed(b"", outputs(*unpacked(question)))
         except ValueError as error:
             return REFUSED + str(error).encode()
 

@@ -67,9 +67,7 @@ class VgfRuntime:
 
     def destroy(self, handle: _Handle) -> None:
         """Release a handle; calling twice is harmless."""
-        if handle.model is not None:
-            handle.model.close()
-            handle.model = None
+        handle.model = None
 
 
 def _type(tensor: Tensor) -> TensorType:
