@@ -69,8 +69,6 @@ CASES: Final = {
     "tiny": Case("tiny", 256, 128),
     "smollm2-135m": Case("smollm2-135m", 1024, 128),
     "smollm2-135m-long": Case("smollm2-135m", 2048, 1024, precisions=("int4",)),
-    # Stock's own recipe needs about an hour of CPU for it, and hours for all layers.
-    "llama-3.2-1b-4": Case("llama-3.2-1b-4", 1024, 128, precisions=("int4",)),
     "llama-3.2-1b": Case("llama-3.2-1b", 1024, 128),
 }
 

@@ -67,7 +67,6 @@ SHAPES: Final = MappingProxyType(
         "llama-0.1b": Shape("0.1 billion", 32_000, 768, 2048, 12, 12, 4, tied=False),
         "llama-0.5b": Shape("0.5 billion", 32_000, 1280, 3456, 24, 20, 4, tied=False),
         "llama-3.2-1b": Shape("Llama-3.2-1B", 128_256, 2048, 8192, 16, 32, 8, 5e5),
-        "llama-3.2-1b-4": Shape("Llama-3.2-1B, 4 of its 16 layers", 128_256, 2048, 8192, 4, 32, 8, 5e5),
         "llama-3.1-8b": Shape("Llama-3.1-8B", 128_256, 4096, 14_336, 32, 32, 8, 5e5, tied=False),
     }
 )
