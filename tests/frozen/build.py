@@ -59,6 +59,7 @@ LAST: Final = {
     "2.1": "42d26a1885ffdd06629ed83cbf1716be367d74e3",
     "2.2": "e701265f60c0c514ddad799c978669df893e95fd",
     "2.3": "2a660413c211034792a2c5f21e591a2bcd3af34e",
+    "2.4": "70e61f9ac5b6f8b035a2712c8e1990d8a5c8c0c3",
 }
 
 FROZEN: Final = (
@@ -69,6 +70,7 @@ FROZEN: Final = (
     Frozen("2.2", "reference", "plugins/reference", LAST["2.2"], ("sums", "layers", "rows")),
     Frozen("2.2", "xnnpack", "plugins/xnnpack", LAST["2.2"], ("layers", "rows", "products-int8")),
     Frozen("2.3", "ethosu", "plugins/ethosu", LAST["2.3"], ("products-int8",)),
+    Frozen("2.4", "xnnpack", "plugins/xnnpack", LAST["2.4"], ("layers", "rows", "products-int8")),
 )
 
 

@@ -13,7 +13,7 @@ import delegatekit
 import delegatekit_api
 from delegatekit.edge import build_edge
 from delegatekit_api.nodes import operator_name
-from delegatekit_api.schemes import DEQUANTIZE, QUANTIZE
+from delegatekit_api.schemes import DEQUANTIZE, DEQUANTIZE_TABLES, QUANTIZE
 from delegatekit_toolkit.quantized import dynamic_quantization_of
 
 quantized = torch.ops.quantized_decomposed
@@ -130,3 +130,59 @@ def test_a_weight_that_is_a_tensor_subclass_is_taken_apart() -> None:
     assert len(chains) == len(weights) == 1
     assert chains[0].source.node is kept.inputs[0] and len(chains[0].nodes) == 5
     assert weights[0].group == 32 and (weights[0].minimum, weights[0].maximum) == (-8, 7)
+
+
+class Tabled(nn.Module):
+    """A linear layer whose weight is looked up, as torchao exports it: a table for every 16 columns."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        super().__init__()
+        pytest.importorskip("torchao.prototype.quantization.codebook_coreml")
+        generator = torch.Generator().manual_seed(1)
+        self.codes = nn.Buffer(torch.randint(0, 16, (rows, columns), dtype=torch.uint8, generator=generator))
+        self.tables = nn.Buffer(torch.randn(1, columns // 16, 16, 1, generator=generator))
+
+    @property
+    def weight(self) -> torch.Tensor:
+        found: torch.Tensor = torch.ops.quant.dequantize_codebook(self.codes.to(torch.int32), self.tables, 4, [-1, 16])
+        return found
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x, self.weight)
+
+
+#: The second is so large that neither its places as int32, nor its numbers would be constants like others.
+TABLED = [(8, 32), (1100, 2048)]
+
+
+@pytest.mark.parametrize("size", TABLED, ids=str)
+def test_looked_up_weights_are_constants(size: tuple[int, int]) -> None:
+    module = Tabled(*size)
+    edge = build_edge(torch.export.export(module, (torch.randn(3, size[1]),)))
+    (node,) = (node for node in edge.graph.nodes if node.op == "call_function")
+    assert operator_name(node) == "aten.linear.default"
+    assert torch.equal(edge.constants[node.args[1]], module.weight)
+
+
+@pytest.mark.parametrize("size", TABLED, ids=str)
+def test_a_backend_that_keeps_the_look_up_sees_places_and_tables(size: tuple[int, int]) -> None:
+    module = Tabled(*size)
+    edge = build_edge(torch.export.export(module, (torch.randn(3, size[1]),)), keep=[DEQUANTIZE_TABLES])
+    first, second = (node for node in edge.graph.nodes if node.op == "call_function")
+    call = delegatekit_api.Call(first, edge.view)
+    assert call.operator == DEQUANTIZE_TABLES and operator_name(second) == "aten.linear.default"
+    assert call["codes"].dtype is torch.int32
+    assert torch.equal(call["codes"].constant, module.codes.int())  # type: ignore[arg-type]
+    assert torch.equal(call["codebook"].constant, module.tables)  # type: ignore[arg-type]
+    assert delegatekit_api.Call(second, edge.view)["weight"].is_known
+
+
+def test_places_that_are_computed_are_looked_up_in_each_call() -> None:
+    class Computed(Tabled):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            weight = torch.ops.quant.dequantize_codebook(x.to(torch.int32), self.tables, 4, [-1, 16])
+            return weight * 2
+
+    module, x = Computed(8, 32), torch.arange(24.0).remainder(16).reshape(-1, 1).expand(24, 32).contiguous()
+    buffer = bytes(delegatekit.lower(module, (x,), backends=[]).buffer)
+    assert torch.equal(delegatekit.load(buffer)["forward"](x), module(x))

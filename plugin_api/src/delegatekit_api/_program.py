@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, final, runtime_checkable
 
 from ._nodes import argument, argument_names, describe_node, operator_name, source_line
-from ._quantization import DEQUANTIZE, QUANTIZE, Quantization, read_quantization
+from ._quantization import DEQUANTIZE, DEQUANTIZE_TABLES, QUANTIZE, Quantization, read_quantization
 
 if TYPE_CHECKING:
     import torch
@@ -199,8 +199,10 @@ class Operand:
 
     @property
     def is_known(self) -> bool:
-        """True if it is a constant, or dequantized from constant integers."""
-        integers = self.integers
+        """True if it is a constant, or dequantized from constant integers, or looked up in constant tables."""
+        integers, maker = self.integers, self.producer
+        if maker is not None and maker.operator == DEQUANTIZE_TABLES:
+            return all(operand.is_constant for operand in maker.operands)
         return self.is_constant or (integers is not None and integers.is_constant and self.quantization is not None)
 
     @property

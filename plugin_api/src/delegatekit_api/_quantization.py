@@ -23,6 +23,8 @@ DEQUANTIZE: Final = frozenset(
         "torchao.dequantize_affine.default",
     }
 )
+#: The operator that looks the numbers of a weight up in tables: torchao's codebooks. Since API version 2.5.
+DEQUANTIZE_TABLES: Final = "quant.dequantize_codebook.default"
 #: The operators of quantization whose parameters are computed while the program runs.
 DYNAMIC: Final = frozenset({"torchao.choose_qparams_affine.default", "torchao.quantize_affine.default"})
 

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ._program import Call
@@ -83,18 +83,23 @@ MOVING_OPERATORS: Final = (
 #: The reason why a scheme, by choice, does not quantize a call of the exported graph by a rule; None if it does.
 Decline = Callable[["Call"], "str | None"]
 
+#: Finds the best numbers for a table: `find(values, entries)` of a tensor of floating-point numbers gives a tensor of
+#: (entries,) numbers in float32. Since API version 2.5.
+FindTable = Callable[[Any, int], Any]
+
 _OPERATOR_NAME = re.compile(r"\w+(\.\w+){0,2}")
 
 
 @dataclass(frozen=True)
 class Granularity:
-    """The unit that has a scale of its own: the "tensor", a "channel", a "group" of a channel, a "token" or "sample".
+    """The unit that has a scale or table of its own: the "tensor", a "channel", several "channels", a "group" of a
+    channel, a "token" or "sample".
 
     `axis` is a channel's dimension; None means the operator's output channels (dimension 0 of a linear's or a
     convolution's weight, 1 of a transposed convolution's). `group` is the number of values of a group, along the input
-    channels. A token is all input channels at one place: a row of a linear's input (..., C), a pixel of a convolution's
-    input (N, C, ...). A sample is all with the same index along the first dimension. Raises ValueError for values that
-    do not go together.
+    channels, or of neighboring output channels that share a table. A token is all input channels at one place: a row of
+    a linear's input (..., C), a pixel of a convolution's input (N, C, ...). A sample is all with the same index along
+    the first dimension. Raises ValueError for values that do not go together.
     """
 
     kind: str = "tensor"
@@ -102,18 +107,20 @@ class Granularity:
     group: int | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in ("tensor", "channel", "group", "token", "sample"):
-            raise ValueError(f"granularity {self.kind!r} is not tensor, channel, group, token or sample")
+        if self.kind not in ("tensor", "channel", "channels", "group", "token", "sample"):
+            raise ValueError(f"granularity {self.kind!r} is not tensor, channel, channels, group, token or sample")
         if self.axis is not None and (self.kind != "channel" or self.axis < 0):
             raise ValueError(f"axis {self.axis}: only channels have an axis, counted from 0")
-        if (self.group is not None) != (self.kind == "group"):
-            raise ValueError("`group` is required for, and only valid with, kind='group'")
+        if (self.group is not None) != (self.kind in ("group", "channels")):
+            raise ValueError("`group` is required for, and only valid with, kind='group' and kind='channels'")
         if self.group is not None and self.group < 1:
-            raise ValueError(f"a group of {self.group} values")
+            raise ValueError(f"a group of {self.group} {'values' if self.kind == 'group' else 'channels'}")
 
     def __str__(self) -> str:
         if self.kind == "group":
             return f"per group of {self.group}"
+        if self.kind == "channels":
+            return f"per {self.group} channels"
         return f"per {self.kind}" + (f" (axis {self.axis})" if self.axis is not None else "")
 
 
@@ -126,6 +133,11 @@ PER_SAMPLE: Final = Granularity("sample")
 def per_group(size: int) -> Granularity:
     """Groups of `size` values along the input channels of a weight."""
     return Granularity("group", group=size)
+
+
+def per_channels(count: int) -> Granularity:
+    """As many neighboring output channels at a time, for tables. Since API version 2.5."""
+    return Granularity("channels", group=count)
 
 
 @dataclass(frozen=True)
@@ -141,6 +153,10 @@ class TensorQuantization:
     rounded with them, so that eager has the scales of the file. For weights of dynamic and weight-only schemes. Since
     API version 2.4.
 
+    With `table` there is no scale: the integers, from 0 to `high`, are places in a table of numbers, or in one for
+    each unit of the granularity ("tensor" or "channels"). The function finds the numbers, which then are rounded to
+    `scale_dtype`. For the weights of weight-only schemes. Since API version 2.5.
+
     Raises ValueError for values that do not go together.
     """
 
@@ -155,6 +171,7 @@ class TensorQuantization:
     scale: float | None = None
     zero_point: int | None = None
     scale_dtype: str = "float32"
+    table: FindTable | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in INTEGER_RANGES:
@@ -180,7 +197,20 @@ class TensorQuantization:
             raise ValueError(f"scale_dtype {self.scale_dtype!r} is not one of {', '.join(SCALE_DTYPES)}")
         if self.scale_dtype == "float16" and self.eps < _LEAST_FLOAT16:
             raise ValueError(f"eps {self.eps} is 0 in float16, the type of the scales")
+        self._check_table(low, high)
         self._check_fixed(low, high)
+
+    def _check_table(self, low: int, high: int) -> None:
+        if self.table is None:
+            if self.granularity.kind == "channels":
+                raise ValueError("several channels share a table, not a scale")
+            return
+        if low != 0 or high & (high + 1):
+            raise ValueError(f"places in a table are 0 to 2**bits - 1, not {low} to {high}")
+        if self.granularity.kind not in ("tensor", "channels"):
+            raise ValueError(f"tables are per tensor or per several channels, not {self.granularity}")
+        if self.symmetric or self.dynamic or self.scale is not None:
+            raise ValueError("a table has no scale and no zero point")
 
     def _check_fixed(self, low: int, high: int) -> None:
         if (self.scale is None) != (self.zero_point is None):
@@ -201,6 +231,8 @@ class TensorQuantization:
         return lowest if self.low is None else self.low, highest if self.high is None else self.high
 
     def __str__(self) -> str:
+        if self.table is not None:
+            return f"tables of {self.range[1] + 1} {self.scale_dtype} numbers {self.granularity}"
         words = [self.dtype, "symmetric" if self.symmetric else "affine", str(self.granularity)]
         if self.dynamic:
             words.append("dynamic")
@@ -272,6 +304,8 @@ class QuantizationRule:
         if self.input is not None and self.input.granularity.kind in ("channel", "group"):
             raise ValueError(f"{where}: inputs have a scale per tensor, token or sample")
         for given in (self.input, self.bias, self.output):
+            if given is not None and given.table is not None:
+                raise ValueError(f"{where}: tables are for weights")
             if given is not None and given.scale_dtype != "float32":
                 raise ValueError(f"{where}: {given.scale_dtype} scales are for weights")
         if self.bias is not None:
@@ -339,6 +373,8 @@ class QuantizationScheme:
                 raise ValueError(f"{where}: a static input in a dynamic scheme")
             if self.kind == "weight-only" and (rule.weight is None or rule.input or rule.output):
                 raise ValueError(f"{where}: only weights are quantized in a weight-only scheme")
+            if self.kind != "weight-only" and rule.weight is not None and rule.weight.table is not None:
+                raise ValueError(f"{where}: tables are for weight-only schemes")
             if self.kind != "static" and (rule.shares or rule.output):
                 raise ValueError(f"{where}: the scheme has no quantized values between operators")
 

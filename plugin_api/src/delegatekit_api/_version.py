@@ -30,7 +30,7 @@ class ApiVersion:
 
 
 #: The version that this release of delegatekit-api implements.
-API_VERSION = ApiVersion(2, 4)
+API_VERSION = ApiVersion(2, 5)
 
 
 def incompatibility(plugin: ApiVersion, core: ApiVersion = API_VERSION) -> str | None:

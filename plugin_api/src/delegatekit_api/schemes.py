@@ -8,7 +8,7 @@ them, so that no backend has to.
 from __future__ import annotations
 
 from ._partitioner import IntegerPartitioner
-from ._quantization import DEQUANTIZE, DYNAMIC, QUANTIZE, Quantization
+from ._quantization import DEQUANTIZE, DEQUANTIZE_TABLES, DYNAMIC, QUANTIZE, Quantization
 from ._quantizer import (
     INTEGER_RANGES,
     MOVING_OPERATORS,
@@ -17,15 +17,18 @@ from ._quantizer import (
     PER_TENSOR,
     PER_TOKEN,
     Decline,
+    FindTable,
     Granularity,
     QuantizationRule,
     QuantizationScheme,
     TensorQuantization,
+    per_channels,
     per_group,
 )
 
 __all__ = [
     "DEQUANTIZE",
+    "DEQUANTIZE_TABLES",
     "DYNAMIC",
     "INTEGER_RANGES",
     "MOVING_OPERATORS",
@@ -35,11 +38,13 @@ __all__ = [
     "PER_TOKEN",
     "QUANTIZE",
     "Decline",
+    "FindTable",
     "Granularity",
     "IntegerPartitioner",
     "Quantization",
     "QuantizationRule",
     "QuantizationScheme",
     "TensorQuantization",
+    "per_channels",
     "per_group",
 ]

@@ -11,12 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 import delegatekit
+import delegatekit.pte
 from delegatekit_conformance.testkit import Lowered, compare, lower
 from delegatekit_coreml.blob.archive import read_archive
 from delegatekit_coreml.runtime.kernels import KERNELS
@@ -143,6 +145,7 @@ PROGRAMS: dict[str, Any] = {
     "int8 weights": lambda: quantized("int8-weight-only", "ios16"),
     "int8 weights ios18": lambda: quantized("int8-weight-only", "ios18"),
     "int4 weights": lambda: quantized("int4-weight-only", "ios18"),
+    **{f"tables {target}": lambda target=target: quantized("4-bit-tables", target) for target in ("ios16", "ios18")},
     **{
         f"{form} {target}": lambda form=form, target=target: floats(WIDE, WORDS, target=target, **form)
         for form in ({"palettize": 4}, {"prune": 0.5})
@@ -206,6 +209,38 @@ def test_stock_s_blob_and_ours_compute_the_same(name: str) -> None:
     (ours,) = floats(model.eval(), *inputs).run()
     # Both compute in float16, with different roundings.
     assert float((ours - stock).abs().max() / stock.abs().max()) < HALF
+
+
+@pytest.mark.parametrize("blocks", [[-1, 16], [16, -1]], ids=str)
+def test_stock_writes_the_same_places_and_tables(blocks: list[int], read_back: Any) -> None:
+    coreml = pytest.importorskip("torchao.prototype.quantization.codebook_coreml")
+    from torchao.quantization import quantize_
+
+    torch.manual_seed(0)
+    model, words = nn.Sequential(nn.Embedding(32, 64), nn.Linear(64, 48)).eval(), torch.tensor([[3, 0, 31], [7, 1, 2]])
+    config = coreml.CodebookWeightOnlyConfig(dtype=torch.uint4, block_size=blocks)
+    quantize_(model, config, lambda module, _: isinstance(module, nn.Embedding | nn.Linear))
+    buffer = stock_buffer(model, (words,), "iOS18")
+    (table,) = delegatekit.pte.read(buffer).program.execution_plan[0].delegates
+    both = [
+        bytes(delegatekit.pte.read(buffer).delegate_blob(table)),
+        floats(model, words, target="ios18").delegate.blob,
+    ]
+    theirs, ours = ([*map(table_of, constexprs(read_back(blob)[1]))] for blob in both)
+    assert len(ours) == 2 and sorted(ours) == sorted(theirs)
+    wanted = model(words).detach()
+    assert float((delegatekit.load(buffer)["forward"](words) - wanted).abs().max() / wanted.abs().max()) < HALF
+
+
+def constexprs(program: Any) -> list[Any]:
+    return [item for item in program.functions["main"].operations if item.op_type.startswith("constexpr_")]
+
+
+def table_of(item: Any) -> tuple[Any, ...]:
+    """The kind of operation, and types, shapes and elements of places and numbers."""
+    arrays = [np.asarray(value.val) for value in (item.indices, item.lut)]
+    kinds = [str(value.dtype) for value in (item.indices, item.lut)]
+    return (item.op_type, kinds, *((array.shape, array.astype(np.float32).tolist()) for array in arrays))
 
 
 class Filled(nn.Module):

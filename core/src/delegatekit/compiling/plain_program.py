@@ -218,8 +218,8 @@ def _libraries(namespace: str) -> Iterator[str]:
     """The modules that register the operators of a namespace."""
     if namespace == "quantized_decomposed":
         yield "torch.ao.quantization.fx._decomposed"
-    elif namespace == "torchao":
-        yield "torchao.quantization"
+    elif namespace in ("torchao", "quant"):
+        yield "torchao.quantization" if namespace == "torchao" else "torchao.prototype.quantization.codebook_coreml"
 
 
 def _place(kind: Any) -> str:

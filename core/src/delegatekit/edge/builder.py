@@ -14,7 +14,7 @@ from torch.fx import Graph, Node
 
 from delegatekit_api import LoweringError, UnsupportedError
 from delegatekit_api.nodes import describe_node, operator_name
-from delegatekit_api.schemes import DEQUANTIZE
+from delegatekit_api.schemes import DEQUANTIZE, DEQUANTIZE_TABLES
 
 from ..errors.foreign import UNEXPECTED, as_ours
 from .arguments import nodes_in, substitute
@@ -46,8 +46,8 @@ Value: TypeAlias = Any
 #: A rewrite rule: returns the result of a call, or NotImplemented to let the operator pass.
 Rule: TypeAlias = Callable[["EdgeBuilder", Draft], Value]
 
-#: Rejects a call, by `EdgeBuilder.refuse`, or does nothing.
-Check: TypeAlias = Callable[["EdgeBuilder", Draft], None]
+#: Rejects a call, by `EdgeBuilder.refuse`, or returns other arguments for it, or nothing.
+Check: TypeAlias = Callable[["EdgeBuilder", Draft], "tuple[Any, ...] | None"]
 
 #: Metadata of a node's location in the user's model.
 PLACE: Final = ("source_operator", "stack_trace", "nn_module_stack", "custom")
@@ -116,7 +116,7 @@ class EdgeBuilder:
                 return result
         check = self._rules.check(target)
         if check is not None:
-            check(self, Draft(target, args, kwargs, value))
+            args = check(self, Draft(target, args, kwargs, value)) or args
         if target in self.keep:
             return self.emit(target, args, kwargs, value)
         return self.decompose(target, args, kwargs, value)
@@ -150,13 +150,13 @@ class EdgeBuilder:
         assert isinstance(args, tuple)
         pure = not (isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags)
         # Each reader keeps a dequantize of its own: some of them may run in a delegate that exchanges integers only.
-        pure = pure and not (target in self.keep and str(target) in DEQUANTIZE)
+        pure = pure and not (target in self.keep and str(target) in {*DEQUANTIZE, DEQUANTIZE_TABLES})
         key = (target, _hashable(args), _hashable(kwargs)) if pure else None
         if key is not None:
             known = self._merged.get(key)
             if known is not None:
                 return known
-            node = self._fold(target, args, kwargs)
+            node = self.fold(target, args, kwargs)
             if node is not None:
                 self._merged[key] = node
                 return node
@@ -318,18 +318,16 @@ class EdgeBuilder:
             node.meta["source_operator"] = operator_name(origin)
             node.meta |= {key: origin.meta[key] for key in PLACE if origin.meta.get(key)}
 
-    def _fold(self, target: Any, args: Any, kwargs: Any) -> Node | None:
+    def fold(self, target: Any, args: Any, kwargs: Any, *, at_any_size: bool = False) -> Node | None:
         """The call's result as a constant, if all its inputs are constants and the result is small enough."""
         inputs = nodes_in((args, kwargs))
-        if target in self.keep and str(target) in DEQUANTIZE:
-            return None  # the backend wants the integers
         if not isinstance(target, OpOverload) or any(node not in self.constants for node in inputs):
             return None
         value = self._propagate(target, args, kwargs)
         if not isinstance(value, torch.Tensor):
             return None
         budget = FOLD_LIMIT_BYTES + 2 * sum(_bytes(node.meta["val"]) for node in inputs)
-        if _bytes(value) > budget:
+        if _bytes(value) > budget and not at_any_size:
             return None
         view = _VIEWS.get(target)  # of a weight it stays a view: no second copy of it in memory
         known = self.constants.renamed({node: node for node in inputs})

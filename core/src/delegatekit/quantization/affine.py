@@ -19,6 +19,7 @@ from delegatekit_api.schemes import TensorQuantization
 from . import torchao
 from .graph import evaluate, short_name
 from .patterns import ROLES, Layer
+from .tables import find_tables, load_operator, look_up, places_in_tables
 
 #: The types that store values of fewer bits.
 _STORAGE: Final = {"int4": torch.int8, "uint4": torch.uint8}
@@ -57,10 +58,12 @@ def input_axis(layer: Layer) -> int:
 
 
 def block_size(shape: Sequence[int], given: TensorQuantization, channels: int, inputs: int) -> list[int]:
-    """The shape of the blocks of a weight that have one scale each, in torchao's form."""
+    """The shape of the blocks of a weight that have one scale or table each, in torchao's form."""
     sizes = [int(size) for size in shape]
     if given.granularity.kind == "channel":
         sizes[given.granularity.axis if given.granularity.axis is not None else channels] = 1
+    elif given.granularity.kind == "channels":
+        sizes[channels] = given.granularity.group or 1
     elif given.granularity.group is not None:
         sizes[channels] = 1
         sizes[inputs] = given.granularity.group
@@ -127,7 +130,7 @@ class Weights:
         self._known: dict[Any, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
 
     def of(self, layer: Layer) -> tuple[list[int], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """The blocks of a layer's weight; and integers, scales and zero points.
+        """The blocks of a layer's weight; and integers, scales and zero points; or places, tables, and none of these.
 
         Deferred integers are all zero, and their scales of the type that they are kept in.
         """
@@ -147,6 +150,8 @@ class Weights:
         if weight is None or given is None or found is None:
             return None
         blocks = block_size(weight.meta["val"].shape, given, channel_axis(layer), input_axis(layer))
+        if given.table is not None:
+            return f"its weight is {found} already: the scheme has tables"
         if list(found.blocks) != blocks:
             return f"its weight is {found} already: the scheme has blocks of {' x '.join(map(str, blocks))}"
         low, high = given.range
@@ -184,6 +189,12 @@ class Weights:
         if (found := given_integers(weight)) is not None:
             return self._taken(found, given, weight.meta["val"].shape)
         values = evaluate(self._module, unconverted(weight)).detach()
+        if given.table is not None:
+            load_operator()
+            tables, none = find_tables(values, given, blocks), torch.zeros(0)
+            if self.deferred:
+                return torch.zeros((), dtype=torch.uint8).expand(values.shape), tables, none
+            return places_in_tables(values, tables).to(torch.uint8), tables, none
         scale, zero_point = _parameters(values, given, blocks)
         if not self.deferred:
             return quantize_weight(values, blocks, scale, zero_point, storage(given), *given.range), scale, zero_point
@@ -277,7 +288,9 @@ def shared_axes(kind: str, rank: int, channels: int) -> range:
 def dequantize(
     call: WriteCall, integers: Any, blocks: Sequence[Any], scale: Any, zero_point: Any, given: TensorQuantization
 ) -> Any:
-    """Write the operator that dequantizes integers."""
+    """Write the operator that dequantizes integers, or looks up places (int32) in tables, which are the scales here."""
+    if given.table is not None:
+        return look_up(call, integers, blocks, scale, given)
     arguments = (integers, blocks, scale, zero_point, storage(given), *given.range)
     return call(torch.ops.torchao.dequantize_affine.default, arguments)
 

@@ -155,3 +155,7 @@ def _register_operators(graphs: Sequence[bytes]) -> None:
         from . import torchao
 
         torchao.load("quantization.quant_primitives")
+    if any(b"dequantize_codebook" in graph for graph in graphs):
+        from .tables import load_operator
+
+        load_operator()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from delegatekit_api import OptionError, PluginError, QuantizationError
-from delegatekit_api.schemes import QuantizationScheme, per_group
+from delegatekit_api.schemes import QuantizationScheme, TensorQuantization
 
 from ..plugins import LoadedBackend, get_backend
 
@@ -34,16 +34,22 @@ def choose_scheme(
 
 
 def _with_group(scheme: QuantizationScheme, size: int) -> QuantizationScheme:
-    if not any(rule.weight is not None and rule.weight.granularity.kind == "group" for rule in scheme.rules):
+    if not any(_has_groups(rule.weight) for rule in scheme.rules):
         raise QuantizationError(f"group_size={size}, but scheme {scheme.name} has no groups")
+    rules = tuple(dataclasses.replace(rule, weight=_grouped(rule.weight, size)) for rule in scheme.rules)
+    return dataclasses.replace(scheme, rules=rules)
+
+
+def _has_groups(weight: TensorQuantization | None) -> bool:
+    return weight is not None and weight.granularity.group is not None
+
+
+def _grouped(weight: TensorQuantization | None, size: int) -> TensorQuantization | None:
+    """The same with groups of this size, of values or of channels, if it has groups."""
+    if weight is None or not _has_groups(weight):
+        return weight
     try:
-        granularity = per_group(size)
+        granularity = dataclasses.replace(weight.granularity, group=size)
     except ValueError as error:
         raise QuantizationError(f"group_size={size}: {error}") from None
-    rules = tuple(
-        dataclasses.replace(rule, weight=dataclasses.replace(rule.weight, granularity=granularity))
-        if rule.weight is not None and rule.weight.granularity.kind == "group"
-        else rule
-        for rule in scheme.rules
-    )
-    return dataclasses.replace(scheme, rules=rules)
+    return dataclasses.replace(weight, granularity=granularity)

@@ -30,7 +30,7 @@ from .points import Points
 from .trial_program import TrialProgram
 
 #: Namespaces of the operators that convert from and to integers.
-_NAMESPACES: Final = ("quantized_decomposed", "torchao")
+_NAMESPACES: Final = ("quantized_decomposed", "torchao", "quant")
 
 
 class Trial:

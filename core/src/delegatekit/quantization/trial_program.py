@@ -148,6 +148,8 @@ class TrialProgram:
     def _affine_operands(self, layer: Layer, weights: Weights) -> dict[Node, Any]:
         assert layer.weight is not None and layer.weight_quantization is not None
         blocks, parts = weights.of(layer)
+        if layer.weight_quantization.table is not None:  # places are looked up as int32
+            parts = (torch.zeros((), dtype=torch.int32).expand(parts[0].shape), *parts[1:])
         held = [self._builder.constant(part) for part in parts]
         own = partial(self._conversion, self._number)
         found = {layer.weight: dequantize(own, held[0], blocks, held[1], held[2], layer.weight_quantization)}
@@ -250,7 +252,7 @@ class TrialProgram:
                 return fake(shape, torch.float32), fake(shape, dtype)
             case "torchao.quantize_affine.default":
                 return fake(arguments[0].meta["val"].shape, arguments[4])
-            case "torchao.dequantize_affine.default":
+            case "torchao.dequantize_affine.default" | "quant.dequantize_codebook.default":
                 return fake(arguments[0].meta["val"].shape, torch.float32)
         return None
 

@@ -91,11 +91,14 @@ def _obstacle(layer: Layer) -> str | None:
         return "it has no constant weight"
     if len(layer.weight.meta["val"].shape) < 2:
         return "its weight is a vector"
-    group = layer.weight_quantization.granularity.group
-    size = int(layer.weight.meta["val"].shape[input_axis(layer)])
+    given = layer.weight_quantization
+    group = given.granularity.group
+    size = int(layer.weight.meta["val"].shape[input_axis(layer) if given.table is None else channel_axis(layer)])
     if group is not None and size % group:
-        return f"groups of {group} do not divide its {size} input channels"
-    if layer.weight_quantization.granularity.kind == "channel" and _has_one_weight_each(layer):
+        return f"groups of {group} do not divide its {size} {'input' if given.table is None else 'output'} channels"
+    if given.table is not None and group is not None and channel_axis(layer):
+        return "its output channels are not the first dimension of its weight"
+    if given.granularity.kind == "channel" and _has_one_weight_each(layer):
         # torchao treats blocks of one value as a whole tensor.
         return "it has one weight for each channel"
     if layer.rule.input is not None and any(_quantized_before(layer, value) is False for value in layer.inputs):
@@ -166,8 +169,8 @@ class _Writer:
         if (ready := given_integers(weight)) is not None:
             return self._given(ready, weight, given, blocks, parts)
         name = constant_name(weight).replace(".", "_")
-        if self._known.deferred:
-            return self._deferred(name, weight, given, blocks, parts)
+        if self._known.deferred or given.table is not None:
+            return self._computed(name, weight, given, blocks, parts)
         with self._module.graph.inserting_after(weight):
             constants = [
                 self._buffer(f"{name}_{part}", tensor)
@@ -193,7 +196,7 @@ class _Writer:
         node: Node = dequantize(_Calls(self._module, scales), found.integers, blocks, scales, zeros, given)
         return node
 
-    def _deferred(
+    def _computed(
         self,
         name: str,
         weight: Node,
@@ -201,14 +204,23 @@ class _Writer:
         blocks: list[int],
         parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     ) -> Node:
-        """The dequantized integers, computed from the weight at each use."""
-        _, scale, zero_point = parts
+        """The dequantized integers: deferred ones are computed from the weight at each use, places are converted."""
+        integers, scale, zero_point = parts
+        has_zeros, deferred = given.table is None, self._known.deferred
         with self._module.graph.inserting_after(weight):
-            scales, zeros = self._buffer(f"{name}_scale", scale), self._buffer(f"{name}_zero_point", zero_point)
-        call = _Calls(self._module, scales)
-        arguments = (unconverted(weight), blocks, scales, zeros, storage(given), *given.range)
-        integers = call(torch.ops.delegatekit.quantize_weight.default, arguments)
-        found: Node = dequantize(call, integers, blocks, scales, zeros, given)
+            if not deferred:
+                places = self._buffer(f"{name}_quantized", integers)
+            scales = self._buffer(f"{name}_{'scale' if has_zeros else 'tables'}", scale)
+            zeros = self._buffer(f"{name}_zero_point", zero_point) if has_zeros else None
+        call = _Calls(self._module, places if not deferred else scales)
+        if not deferred:
+            made = call(torch.ops.aten.to.dtype, (places, torch.int32))
+        elif has_zeros:
+            arguments = (unconverted(weight), blocks, scales, zeros, storage(given), *given.range)
+            made = call(torch.ops.delegatekit.quantize_weight.default, arguments)
+        else:
+            made = call(torch.ops.delegatekit.places_in_tables.default, (unconverted(weight), scales))
+        found: Node = dequantize(call, made, blocks, scales, zeros, given)
         return found
 
     def _buffer(self, name: str, tensor: torch.Tensor) -> Node:

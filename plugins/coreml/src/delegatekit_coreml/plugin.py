@@ -22,7 +22,7 @@ def describe_backend() -> BackendDescription:
         distribution=_DISTRIBUTION,
         version=version(_DISTRIBUTION),
         summary="iPhones, iPads, Macs and other devices of Apple through Core ML (float16, float32)",
-        api_version=ApiVersion(2, 4),
+        api_version=ApiVersion(2, 5),
         options=CoreMLOptions,
         compute_precision="float16",
         supports_dynamic_shapes=True,

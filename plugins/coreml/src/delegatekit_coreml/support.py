@@ -36,6 +36,7 @@ from .operators import (
     shape,
     sorting,
     spatial,
+    tables,
 )
 from .operators.compression import check_compression
 from .operators.interface import state_fault
@@ -53,7 +54,7 @@ _TAKEN: Final = ("float32", "float16", "int32", "int64", "bool")
 
 def device_types(call: Call) -> str | None:
     """Tensors are float32, float16, int32, int64 (which the delegate narrows to 32 bits) or bool."""
-    if TABLE.fact(call, "integers"):
+    if TABLE.fact(call, "integers") or TABLE.fact(call, "tables"):
         return None
     for item in call.tensors:
         if item.dtype_name == "float64":
@@ -61,6 +62,14 @@ def device_types(call: Call) -> str | None:
         if item.dtype_name not in _TAKEN:
             return f"{item.name} is {item.dtype_name}: float32, float16, int32, int64 and bool are taken"
     return None
+
+
+_few_axes: Final = max_rank(MOST_AXES)
+
+
+def few_axes(call: Call) -> str | None:
+    """Tensors have at most 5 axes."""
+    return None if TABLE.fact(call, "tables") else _few_axes(call)
 
 
 TABLE: Final[SupportTable[Lower]] = SupportTable(
@@ -81,10 +90,11 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         *sampling.ROWS,
         *recurrent.ROWS,
         *quantization.ROWS,
+        *tables.ROWS,
     ],
     common=(
         device_types,
-        max_rank(MOST_AXES),
+        few_axes,
         elements(),
         narrow_constants,
         fixed_numbers(lambda call: TABLE.fact(call, "sizes"), "Core ML"),
@@ -99,12 +109,17 @@ def oldest_target(call: Call) -> Target:
     return found if isinstance(found, Target) else cast(Target, found(call))
 
 
+#: Where the form of a call decides: the targets from which on there are the forms.
+_BY_FORM: Final[dict[Any, str]] = {
+    quantization.oldest_form: "by form: constants ios16 (int4 and groups: ios18), values ios17",
+    tables.oldest_form: "by form: one table for a weight ios16 (of 3 bits: ios18), several ios18",
+}
+
+
 def _documented_target(operator: str) -> str:
     """The oldest target of an operator, in words."""
     found: Any = TABLE[operator].facts.get("since", IOS15)
-    return (
-        found.name if isinstance(found, Target) else "by form: constants ios16 (int4 and groups: ios18), values ios17"
-    )
+    return found.name if isinstance(found, Target) else _BY_FORM[found]
 
 
 def documentation() -> BackendDocumentation:

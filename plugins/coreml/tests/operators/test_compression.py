@@ -13,8 +13,9 @@ from torch import nn
 import delegatekit
 from delegatekit_api import OptionError
 from delegatekit_conformance.testkit import Lowered, lower
-from delegatekit_coreml.operators.compression import balanced, palette
+from delegatekit_coreml.operators.compression import palette
 from delegatekit_toolkit.accuracy import tolerance
+from delegatekit_toolkit.tables import balanced
 
 X = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from delegatekit_api.schemes import DEQUANTIZE_TABLES
+
 from ..builder import EdgeBuilder, Value
 from ..draft import Draft
 from .table import Family
@@ -55,12 +57,6 @@ def _quantize_per_tensor(b: EdgeBuilder, call: Draft) -> Value:
     return _quantize(b, x, 1.0 / scale, zero_point, low, high, dtype)
 
 
-@QUANTIZED_OPERATORS.rule("quantized_decomposed.dequantize_per_tensor.default")
-def _dequantize_per_tensor(b: EdgeBuilder, call: Draft) -> Value:
-    q, scale, zero_point = call["input", "scale", "zero_point"]
-    return _dequantize(b, q, scale, zero_point, call.get("out_dtype"))
-
-
 @QUANTIZED_OPERATORS.rule(
     "quantized_decomposed.quantize_per_tensor.tensor", "quantized_decomposed.quantize_per_tensor.tensor2"
 )
@@ -72,11 +68,12 @@ def _quantize_by_tensor(b: EdgeBuilder, call: Draft) -> Value:
 
 
 @QUANTIZED_OPERATORS.rule(
-    "quantized_decomposed.dequantize_per_tensor.tensor", "quantized_decomposed.dequantize_per_tensor.tensor2"
+    *(f"quantized_decomposed.dequantize_per_tensor.{overload}" for overload in ("default", "tensor", "tensor2"))
 )
-def _dequantize_by_tensor(b: EdgeBuilder, call: Draft) -> Value:
-    q, scale, zero_point = call["input", "scale", "zero_point"]
-    return _dequantize(b, q, view(b, scale, ()), view(b, zero_point, ()), call.get("out_dtype"))
+def _dequantize_per_tensor(b: EdgeBuilder, call: Draft) -> Value:
+    q, *parameters = call["input", "scale", "zero_point"]
+    scale, zero_point = (view(b, item, ()) if isinstance(item, Node) else item for item in parameters)
+    return _dequantize(b, q, scale, zero_point, call.get("out_dtype"))
 
 
 def _along(b: EdgeBuilder, x: Node, parameters: Any, axis: int) -> Any:
@@ -117,3 +114,19 @@ def _choose_parameters(b: EdgeBuilder, call: Draft) -> Value:
     shape = tuple(value[0].shape) if value is not None else (1,)
     types = (value[0].dtype, value[1].dtype) if value is not None else (torch.float64, torch.int64)
     return tuple(view(b, convert(b, item, to), shape) for item, to in zip((scale, zero_point), types, strict=True))
+
+
+@QUANTIZED_OPERATORS.check(DEQUANTIZE_TABLES)
+def _constant_codes(b: EdgeBuilder, call: Draft) -> tuple[Any, ...] | None:
+    """The places in the tables as a constant of the type that PyTorch looks up with, however large it is."""
+    codes: Any = call.args[0] if call.args else None
+    is_converted = isinstance(codes, Node) and codes.target is aten._to_copy.default
+    found = b.fold(codes.target, codes.args, codes.kwargs, at_any_size=True) if is_converted else None
+    return None if found is None else (found, *call.args[1:])
+
+
+@QUANTIZED_OPERATORS.rule(DEQUANTIZE_TABLES)
+def _dequantize_tables(b: EdgeBuilder, call: Draft) -> Value:
+    """The numbers as a constant: looked up in each call they would take many times its memory."""
+    found = b.fold(call.target, call.args, call.kwargs, at_any_size=True)
+    return NotImplemented if found is None else found

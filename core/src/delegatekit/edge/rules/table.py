@@ -95,7 +95,7 @@ class RuleTable:
 
     def check(self, target: OpOverload) -> Check | None:
         """The check for an operator; None if it has none."""
-        return self._checks.get(target)
+        return self._checks.get(target) or self._checks.get(str(target))
 
     def complex_rule(self, target: OpOverload) -> Rule | None:
         """The rule for an operator on complex numbers, or one that makes them; None if it has none."""

@@ -110,14 +110,11 @@ def _permute(b: EdgeBuilder, call: Draft) -> Value:
     return permute(b, call["self"], call["dims"])
 
 
-@VIEWS.rule(aten.transpose.int, aten.transpose_copy.int, aten.swapdims.default)
+@VIEWS.rule(aten.transpose.int, aten.transpose_copy.int, aten.swapdims.default, aten.swapaxes.default)
 def _transpose(b: EdgeBuilder, call: Draft) -> Value:
-    return swap(b, call["self"], call["dim0"], call["dim1"])
-
-
-@VIEWS.rule(aten.swapaxes.default)
-def _swapaxes(b: EdgeBuilder, call: Draft) -> Value:
-    return swap(b, call["self"], call["axis0"], call["axis1"])
+    return swap(
+        b, call["self"], *call[("axis0", "axis1") if call.target is aten.swapaxes.default else ("dim0", "dim1")]
+    )
 
 
 @VIEWS.rule(aten.t.default, aten.t_copy.default, aten.numpy_T.default)
@@ -202,14 +199,10 @@ def _pieces_as_known(b: EdgeBuilder, x: Node, dim: int, value: Any) -> Value:
     return NotImplemented if value is None else _pieces(b, x, [piece.shape[dim] for piece in value], dim)
 
 
-@VIEWS.rule(aten.split_with_sizes.default, aten.split_with_sizes_copy.default)
+@VIEWS.rule(aten.split_with_sizes.default, aten.split_with_sizes_copy.default, aten.split.sizes)
 def _split_with_sizes(b: EdgeBuilder, call: Draft) -> Value:
-    return _pieces(b, call["self"], call["split_sizes"], call["dim"])
-
-
-@VIEWS.rule(aten.split.sizes)
-def _split_sizes(b: EdgeBuilder, call: Draft) -> Value:
-    return _pieces(b, call["self"], call["split_size"], call["dim"])
+    sizes = call["split_size" if call.target is aten.split.sizes else "split_sizes"]
+    return _pieces(b, call["self"], sizes, call["dim"])
 
 
 @VIEWS.rule(aten.chunk.default)

@@ -10,20 +10,22 @@ import torch
 
 from delegatekit_api import Call, OptionError
 from delegatekit_toolkit.modules import is_inside, module_paths
+from delegatekit_toolkit.tables import places
 
 from ..ir.builder import NUMPY, Var
 from ..ir.tools import clusters
-from ..ir.types import BY_NAME, DataType
+from ..ir.types import DataType
 from ..targets import IOS16, IOS18, TARGETS, Target
 from .common import LEAST_DIVISOR
 from .program import ProgramBuilder
+from .tables import OLD_BITS, looked_up, packed_bits
 
 if TYPE_CHECKING:
     from ..options import CoreMLOptions
 
+#: Numbers that are counted at a time.
+_AT_ONCE: Final = 1 << 20
 _CONVOLUTION: Final = "aten.convolution.default"
-#: Bits that packages had before iOS 18.
-_OLD_BITS: Final = (1, 2, 4, 6, 8)
 
 
 def check_compression(options: CoreMLOptions) -> None:
@@ -37,7 +39,7 @@ def check_compression(options: CoreMLOptions) -> None:
     needs: list[tuple[str, bool, Target]] = [
         ("palettize", options.palettize > 0, IOS16),
         ("prune", options.prune > 0, IOS16),
-        (f"palettize={options.palettize}", options.palettize not in (0, *_OLD_BITS), IOS18),
+        (f"palettize={options.palettize}", options.palettize not in (0, *OLD_BITS), IOS18),
         ("palette_channels", options.palette_channels > 0, IOS18),
     ]
     for name, is_used, oldest in needs:
@@ -94,70 +96,31 @@ def _palettized(b: ProgramBuilder, data: torch.Tensor, rows_are_channels: bool) 
     shares = data.to(torch.float32) / largest if b.target >= IOS18 else data
     rows = shares.reshape(groups, -1).to(torch.float32)
     tables = torch.stack([palette(row, 1 << bits) for row in rows])
-    found = torch.stack([_nearest(row, table) for row, table in zip(rows, tables, strict=True)])
-    if rows_are_channels:
-        own = tables.repeat_interleave(shape[0] // groups, 0)
-        found = balanced(shares.reshape(shape[0], -1).to(torch.float32), found.reshape(shape[0], -1), own)
+    own = tables.repeat_interleave(shape[0] // groups, 0)
+    by_channel = shares.reshape(shape[0], -1)
+    found = places(by_channel, own, balance=rows_are_channels)
     lut: np.ndarray[Any, Any] = tables.numpy().astype(NUMPY[b.datatype(data.dtype)])
+    blocks = (groups, *[1] * (len(shape) - 1))
+    made = looked_up(b, found.numpy().reshape(shape), lut.reshape(*blocks, 1 << bits))
     if b.target < IOS18:
-        return b.call(
-            "constexpr_lut_to_dense",
-            indices=b.stored(packed_bits(found.numpy().reshape(-1), bits)),
-            lut=lut.reshape(-1),
-            shape=np.array(shape, dtype=np.uint32),
-        )
-    indices = b.stored(found.numpy().reshape(shape), BY_NAME[f"uint{bits}"])
-    made = b.call(
-        "constexpr_lut_to_dense", indices=indices, lut=lut.reshape(groups, *[1] * (len(shape) - 1), 1 << bits, 1)
-    )
+        return made
     return b.call("constexpr_blockwise_shift_scale", data=made, scale=largest.numpy().astype(lut.dtype))
 
 
 def palette(values: torch.Tensor, entries: int) -> torch.Tensor:
-    """The numbers, ascending, to which those of a vector have the least squared distances; the last one is repeated
+    """The numbers, ascending, to which those of a tensor have the least squared distances; the last one is repeated
     where fewer do. Found on the values in float16, of which there are few different ones."""
     half = torch.finfo(torch.float16).max
-    known, counts = np.unique(values.clamp(-half, half).half().numpy(), return_counts=True)
-    made = known.astype(np.float64) if len(known) <= entries else clusters(known, counts, entries)
+    counts = np.zeros(1 << 16, np.int64)
+    for part in values.reshape(-1).split(_AT_ONCE):
+        # -0 becomes 0.
+        codes = part.float().clamp(-half, half).half().add(0.0).view(torch.int16).numpy().view(np.uint16)
+        counts += np.bincount(codes, minlength=len(counts))
+    (seen,) = counts.nonzero()
+    known = seen.astype(np.uint16).view(np.float16).astype(np.float64)
+    made = known if len(known) <= entries else clusters(known, counts[seen], entries)
     table = torch.from_numpy(np.sort(made)).to(torch.float32)
     return torch.cat([table, table[-1:].expand(entries - len(table))])
-
-
-def _nearest(values: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """For each value, which entry of an ascending table is nearest."""
-    return torch.bucketize(values, (table[1:] + table[:-1]) / 2)
-
-
-def balanced(values: torch.Tensor, found: torch.Tensor, tables: torch.Tensor) -> torch.Tensor:
-    """Indices (C, K) into the rows of ascending tables (C, N) for values (C, K), close to those `found`, but such that
-    the errors of a row add up to nearly nothing: a row is a channel, and what its inputs have in common (after a ReLU
-    they are positive) would add up, too. Those indices move to their neighbour where it costs least.
-
-    >>> balanced(torch.tensor([[0.4, 0.4, 0.3]]), torch.tensor([[0, 0, 0]]), torch.tensor([[0.0, 1.0]]))
-    tensor([[1, 0, 0]])
-    """
-    entries = tables.gather(1, found)
-    errors = entries - values
-    total = errors.sum(1, keepdim=True)
-    # At the ends of a table there is no neighbour: no gap.
-    moved = (found - total.sign().to(found.dtype)).clamp(0, tables.shape[1] - 1)
-    gaps = (entries - tables.gather(1, moved)).abs()
-    helps = (errors * total > 0) & (gaps > 0)
-    # By how much the squared error grows, for each unit that the sum comes nearer to nothing.
-    order = torch.where(helps, gaps - 2 * errors.abs(), torch.inf).argsort(stable=True, dim=1)
-    steps = torch.where(helps, gaps, torch.inf).gather(1, order)
-    is_moved = torch.zeros_like(helps).scatter(1, order, steps.cumsum(1) - steps / 2 <= total.abs())
-    return torch.where(is_moved, moved, found)
-
-
-def packed_bits(numbers: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
-    """Small numbers as a stream of bits, the first in the lowest ones.
-
-    >>> packed_bits(np.array([1, 2, 3]), 4)
-    array([33,  3], dtype=uint8)
-    """
-    digits = (numbers[:, None] >> np.arange(bits)) & 1
-    return np.packbits(digits.reshape(-1), bitorder="little")
 
 
 # -- without numbers near zero -----------------------------------------------------------------------------------------
