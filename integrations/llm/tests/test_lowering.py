@@ -100,6 +100,29 @@ def test_quantized_weights_compute_what_the_quantized_module_does(scheme: str) -
     assert (found - wanted).norm() < (wanted - exact).norm()
 
 
+@pytest.mark.parametrize(("bits", "target"), [(4, "ios18"), (6, "ios18"), (8, "ios17")])
+def test_weights_in_tables_generate_what_the_quantized_module_does(bits: int, target: str) -> None:
+    options = {"coreml": {"target": target, "precision": "float32"}}
+    model = lower(build("llama"), ["coreml"], context=128, chunk=16, scheme=f"{bits}-bit-tables", options=options)
+    assert model.quantization is not None and len(model.quantization.quantized) == 1 + 7 * 3 + 1
+    prompt = prompt_of(40)
+    with torch.no_grad():
+        wanted = continued(model.module, prompt, 16, COUNT)
+    assert continued(delegatekit.load(model.program.buffer)["forward"], prompt, 16, COUNT) == wanted
+
+
+def test_weights_in_tables_are_near_in_half_precision() -> None:
+    float_model, options = build("llama"), {"coreml": {"target": "ios18"}}
+    model = lower(float_model, ["coreml"], context=96, chunk=16, scheme="4-bit-tables", options=options)
+    tokens = text_of(float_model, prompt_of(1), COUNT)
+    found, wanted, exact = (
+        logits_of(forward, tokens)
+        for forward in (delegatekit.load(model.program.buffer)["forward"], model.module, Decoder(float_model, 96))
+    )
+    # The tables are those of the file: only the activations of three layers are rounded, to 11 bits.
+    assert (found - wanted).norm() < 3 * 2.0**-7 * wanted.norm() < (wanted - exact).norm()
+
+
 def test_a_runner_is_told_what_it_asks(folder: Path) -> None:
     model = lower(folder, ["reference"], context=96, chunk=16)
     program = delegatekit.load(model.program.buffer)
@@ -233,6 +256,8 @@ def test_a_large_model_computes_what_it_does_in_memory(family: str, tmp_path: Pa
         ("vulkan", "int8-weight-only", {}),
         ("vulkan", None, {}),
         ("coreml", "int4-weight-only", {"options": {"coreml": {"target": "ios18"}}}),
+        ("coreml", "4-bit-tables", {"options": {"coreml": {"target": "ios18"}}}),
+        ("coreml", "6-bit-tables", {}),
         ("coreml", "int8-weight-only", {}),
         ("coreml", None, {}),
     ],

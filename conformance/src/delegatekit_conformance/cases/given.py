@@ -1,4 +1,5 @@
-"""Programs that are given quantized: integers read by operators that quantizers usually do not let read them.
+"""Programs that are given quantized: integers read by operators that quantizers usually do not let read them, and
+weights that are places in tables.
 
 A file may have constants of integers that are moved, cut, joined and put into functions, numbers of half precision that
 are quantized, scales that are computed, and rows that are quantized in each call for no product. A backend computes
@@ -86,12 +87,36 @@ class Rows(nn.Module):
         return _A.dequantize_affine(_A.quantize_affine(x, (1, 4), scale, zero, *form), (1, 4), scale, zero, *form)
 
 
+class Tables(nn.Module):
+    """Weights that are places in tables: for the whole, for each two columns, each three rows, and blocks of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = nn.Buffer(torch.randint(0, 8, (6, 4), dtype=torch.uint8))
+        self.one = nn.Buffer(torch.randn(1, 1, 8, 1))
+        self.columns = nn.Buffer(torch.randn(1, 2, 32, 1).double())
+        self.rows = nn.Buffer(torch.randn(2, 1, 16, 1))
+        self.blocks = nn.Buffer(torch.randn(3, 2, 8, 1))
+        self.kernels = nn.Buffer(torch.randint(0, 4, (2, 3, 2), dtype=torch.uint8))
+        self.kernel = nn.Buffer(torch.randn(1, 1, 1, 4, 1))
+
+    def forward(self, x: torch.Tensor, words: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """(3, 4) and words."""
+        look_up, places = torch.ops.quant.dequantize_codebook, self.places.to(torch.int32)
+        one, columns = look_up(places, self.one, 3, [-1, -1]), look_up(places, self.columns, 5, [-1, 2])
+        rows, blocks = look_up(places, self.rows, 4, [3, -1]), look_up(places, self.blocks, 3, [2, 2], torch.float16)
+        products = nn.functional.linear(x, one), nn.functional.linear(x, columns), x @ rows.mT
+        moved = rows.reshape(2, 3, 4) * x, one.mT[:, :3] + x.mT, torch.cat((columns, x)), blocks.float().tanh()[:3] * x
+        kernels = look_up(self.kernels.to(torch.int32), self.kernel, 2, [-1, -1, -1])
+        return *products, *moved, nn.functional.embedding(words, rows), nn.functional.conv1d(x[None], kernels)
+
+
 class IntegersCase(GivenCase):
     """One of these modules, for backends that have schemes: only their tables are about integers."""
 
-    def __init__(self, module: type[nn.Module], inputs: Sequence[Sequence[int]]) -> None:
+    def __init__(self, module: type[nn.Module], inputs: Sequence[Sequence[int]], *words: torch.Tensor) -> None:
         self.name = f"quantized/given-{module.__name__.lower()}"
-        self._module, self._inputs = module, inputs
+        self._module, self._inputs, self._words = module, inputs, words
 
     def schemes(self, context: Context) -> Sequence[str]:
         """The first scheme, by which nothing is quantized: for the precision of a backend's device."""
@@ -101,10 +126,11 @@ class IntegersCase(GivenCase):
         """Lower, run, compare with the module in eager."""
         define("quantized_decomposed")
         define("torchao")
+        define("quant")
         inputs = tuple(
             torch.rand(shape) / 32 + 1 / 64 if len(shape) == 1 else torch.randn(shape) for shape in self._inputs
         )
-        return judged(self._module().eval(), inputs, scheme, context)
+        return judged(self._module().eval(), (*inputs, *self._words), scheme, context)
 
 
 def cases() -> Iterator[Case]:
@@ -112,3 +138,4 @@ def cases() -> Iterator[Case]:
     yield IntegersCase(Constants, ((3, 4), (4,)))
     yield IntegersCase(Between, ((3, 4), (4,)))
     yield IntegersCase(Rows, ((3, 4),))
+    yield IntegersCase(Tables, ((3, 4),), torch.tensor([[5, 0, 2]]))

@@ -151,7 +151,7 @@ def _of_scheme(scheme: QuantizationScheme) -> Iterator[Declaration]:
 
 
 def _has_one_scale(weight: TensorQuantization) -> bool:
-    return weight.granularity.kind == "tensor" and steps_of(weight) < 1 << 15
+    return weight.table is None and weight.granularity.kind == "tensor" and steps_of(weight) < 1 << 15
 
 
 def steps_of(tensor: TensorQuantization) -> int:
