@@ -29,7 +29,7 @@ def find_tables(values: torch.Tensor, given: TensorQuantization, blocks: Sequenc
     assert given.table is not None
     entries, held = given.range[1] + 1, getattr(torch, given.scale_dtype)
     found = []
-    for part in values.split(blocks[0]):
+    for part in torch.split(values, blocks[0]):
         table = given.table(part, entries)
         if not isinstance(table, torch.Tensor) or table.shape != (entries,) or not table.isfinite().all():
             raise QuantizationError(f"the scheme is wrong: its function for tables gave no {entries} finite numbers")
@@ -44,8 +44,9 @@ def find_tables(values: torch.Tensor, given: TensorQuantization, blocks: Sequenc
 def places_in_tables(values: torch.Tensor, tables: torch.Tensor) -> torch.Tensor:
     """The places of a weight's numbers in its tables, as int32: the type that PyTorch looks up with."""
     rows = tables.reshape(tables.shape[0], -1)
-    parts = zip(values.reshape(values.shape[0], -1).split(values.shape[0] // len(rows)), rows, strict=True)
-    return torch.cat([places(part, row[None]) for part, row in parts]).reshape(values.shape)
+    parts = torch.split(values.reshape(values.shape[0], -1), values.shape[0] // len(rows))
+    found = [places(part, row[None]) for part, row in zip(parts, rows, strict=True)]
+    return torch.cat(found).reshape(values.shape)
 
 
 @places_in_tables.register_fake

@@ -112,7 +112,7 @@ def palette(values: torch.Tensor, entries: int) -> torch.Tensor:
     where fewer do. Found on the values in float16, of which there are few different ones."""
     half = torch.finfo(torch.float16).max
     counts = np.zeros(1 << 16, np.int64)
-    for part in values.reshape(-1).split(_AT_ONCE):
+    for part in torch.split(values.reshape(-1), _AT_ONCE):
         # -0 becomes 0.
         codes = part.float().clamp(-half, half).half().add(0.0).view(torch.int16).numpy().view(np.uint16)
         counts += np.bincount(codes, minlength=len(counts))
