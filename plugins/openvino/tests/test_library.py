@@ -13,7 +13,7 @@ from delegatekit_openvino.blob import library
 @pytest.mark.parametrize("version", ["2024.6.0", "2025.3.0", "2026.4.1"])
 def test_another_version_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     pytest.importorskip("openvino", exc_type=ImportError)
-    monkeypatch.setattr(library, "installed_version", lambda: version)
+    monkeypatch.setattr("delegatekit_toolkit.installed.version", lambda distribution: version)
     found = library.availability()
     assert not found.available
     assert version in found.reason

@@ -17,12 +17,13 @@
 | `dtypes` | dtypes by torch's names |
 | `content` | constants as named data under keys that are hashes of the content |
 | `blob` | blobs sealed with version and checksum; compile specs and named data of a payload |
+| `foreign` | blobs that are a vendor's library's own model, sealed with its release and a signature |
 | `flatbuffer` | a flatbuffers codec whose schemas are dataclasses |
 | `json_text` | JSON with NaN and infinities, and JSON from outside: read within bounds, its types checked |
 | `signature` | a delegate's inputs and outputs, and the checks that its runtime must make |
 | `interpreting` | a base of runtimes that execute a delegate operator by operator |
 | `capture` | redirects the output of a vendor's library away from stdout |
-| `installed` | checks for the package of a vendor's tool without importing it |
+| `installed` | checks for the package of a vendor's tool, and for its release, without importing it |
 | `etdump` | profiling events of stock ExecuTorch |
 | `processes` | a worker process for libraries that crash or hang; exit statuses in words |
 | `limited` | commands in processes of their own, with a time limit, and how each ended |
@@ -30,6 +31,7 @@
 | `testing` | calls, payloads and comparisons for tests of a backend's parts |
 | `tosa` | TOSA 1.0: graphs, operators, files, numerics, Arm's reference model |
 
-Support tables and blobs belong to different halves of a backend: `content`, `blob`, `flatbuffer`, `signature` and
-`dtypes` serve both, `capture` whatever calls a library, `interpreting` running, all others lowering alone.
+Support tables and blobs belong to different halves of a backend: `content`, `blob`, `foreign`, `flatbuffer`,
+`signature` and `dtypes` serve both, `capture` whatever calls a library, `interpreting` running, all others lowering
+alone.
 """

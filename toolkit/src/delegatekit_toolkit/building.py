@@ -6,7 +6,7 @@ passes in the support table: rows join operators and lowering functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from operator import getitem
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
@@ -42,6 +42,34 @@ class DebugHandles:
         known = [handle for handle in handles if handle is not None]
         if known:
             self._found.setdefault(instruction, {}).update(dict.fromkeys(known))
+
+    def joined(self, reads: Mapping[str, Iterable[str]], executed: Collection[str]) -> DebugHandles:
+        """The handles by the nodes that a library executes, which joined some of a graph's into one.
+
+        `reads` has the nodes that each node reads, in execution order; `executed` are those that are left. Another one
+        was joined with what reads it, or else with what it reads.
+
+        >>> handles = DebugHandles()
+        >>> for handle, name in enumerate(("scale", "product", "bias", "relu")):
+        ...     handles.add(name, handle)
+        >>> reads = {"scale": [], "product": ["scale"], "bias": ["product"], "relu": ["bias"]}
+        >>> handles.joined(reads, {"product", "bias"}).mapping
+        {'product': (0, 1), 'bias': (2, 3)}
+        """
+        places = {name: name for name in reads if name in executed}
+        for name in reversed(list(reads)):
+            for read in reads[name]:
+                if name in places:
+                    places.setdefault(read, places[name])
+        for name, before in reads.items():
+            place = next((places[read] for read in before if read in places), None)
+            if place is not None:
+                places.setdefault(name, place)
+        found = DebugHandles()
+        for name, handles in self.mapping.items():
+            if name in places:
+                found.add(places[str(name)], *handles)
+        return found
 
     @property
     def mapping(self) -> dict[int | str, tuple[int, ...]]:

@@ -10,6 +10,8 @@ import torch
 from delegatekit_api import Call, Operand
 from delegatekit_api.versions import moved
 
+from .dtypes import dtype_name
+
 INT32_MIN: Final = -(1 << 31)
 INT32_MAX: Final = (1 << 31) - 1
 #: Arguments that are combined with the elements of tensors.
@@ -64,6 +66,29 @@ def numbers_fit(call: Call) -> str | None:
             return f"{name} = {number}: the device computes in float16, whose largest number is 65504"
         if isinstance(number, int) and not INT32_MIN <= number <= INT32_MAX:
             return f"{name} = {number}: the device computes in 32 bits"
+    return None
+
+
+def fits_elements(call: Call) -> str | None:
+    """A number combined with integers is one of their type.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> fits_elements(call_of(lambda x: x.clamp(max=1 << 40), torch.ones(2, dtype=torch.int64)))
+    >>> fits_elements(call_of(lambda x: x.clamp(max=1 << 40), torch.ones(2, dtype=torch.int32)))
+    'max = 1099511627776: int32 has no such number'
+    >>> fits_elements(call_of(lambda x: x.clamp(max=0.5), torch.ones(2, dtype=torch.int32)))
+    'max = 0.5: int32 has no such number'
+    """
+    dtype = next((item.dtype for item in call.operands), call.results[0].dtype)
+    if dtype.is_floating_point or dtype is torch.bool:
+        return None
+    limits = torch.iinfo(dtype)
+    for name in _NUMBERS:
+        number = call.get(name)
+        # Neither NaN nor infinity is within the limits.
+        if isinstance(number, int | float) and not (limits.min <= number <= limits.max and number == int(number)):
+            return f"{name} = {number}: {dtype_name(dtype)} has no such number"
     return None
 
 

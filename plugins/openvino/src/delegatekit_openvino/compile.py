@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from delegatekit_api import CompileSpec, LoweringError, PartitionProgram, PreprocessResult, ProgramView
 from delegatekit_toolkit.building import DebugHandles
+from delegatekit_toolkit.installed import release_of
 from delegatekit_toolkit.signature import Signature
 from delegatekit_toolkit.symbols import SizeBounds
 
 from .blob.layout import renamed
-from .blob.library import chosen_device, core, has_device, installed_version, release
+from .blob.library import chosen_device, core, has_device, release
 from .blob.seal import Settings, compile_specs
 from .ir.builder import ModelBuilder
 from .ir.fusion import must_stay_apart
@@ -28,7 +29,7 @@ _PRECISIONS: Final = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 def compiler_version(options: OpenVINOOptions) -> str:
     """The version of OpenVINO, and the device for which it compiles."""
-    text = installed_version()
+    text = release_of("openvino")
     if not text or not has_device(options.device).available:
         return text or "unknown"
     device = chosen_device(options.device)

@@ -6,16 +6,16 @@ import operator
 from collections.abc import Callable
 from typing import Any, Final
 
-from delegatekit_api import Call
+from delegatekit_api import Call, Operand
 
 from ..constraints import dtypes, no_nan, types_of
-from ..narrowing import narrow_product, narrowed, numbers_fit
+from ..narrowing import fits_elements, narrow_product, narrowed, numbers_fit
 from ..support import Constraint, Row, row
 from . import activations, along, angles, arithmetic, functions, number
 from .activations import rising_softplus
 from .along import enough_elements
 from .arithmetic import COMPARISONS, exact_division
-from .number import Number
+from .number import Dialect, Number
 
 #: Arguments that may be sizes which change from call to call.
 _OTHER: Final = ("other",)
@@ -58,28 +58,53 @@ def lowering(
     return lower
 
 
+def arguments(
+    dialect: Dialect[Any], cast: Callable[[Any, Any, Call], Any], size: Callable[[Any, Any, Call], Any]
+) -> Callable[..., Number[Any] | float | None]:
+    """The `argument` of `lowering`: an operand in the result's type where that is a floating-point type, a number as it
+    is, None where an argument is left out, and a size that changes as a value.
+
+    `cast(b, value, call)` gives a value in the type of the call's result, `size(b, size, call)` a torch.SymInt as a
+    value: in the result's type if that is a floating-point type, else in that of the call's `self`.
+    """
+
+    def argument(b: Any, call: Call, name: str = "self") -> Number[Any] | float | None:
+        item = call[name]
+        if isinstance(item, Operand):
+            value = b.value(item)
+            converted = call.results[0].dtype.is_floating_point and name != "condition"
+            return dialect.number(b, cast(b, value, call) if converted else value)
+        return item if item is None or isinstance(item, int | float) else dialect.number(b, size(b, item, call))
+
+    return argument
+
+
 def elementwise_rows(
     composed: Callable[..., Any],
     any_type: Constraint,
     numbers: Constraint,
     *,
     lost_nan: str | Callable[[Call], str] = "",
+    narrow: bool = True,
 ) -> tuple[Row[Any], ...]:
-    """The rows of arithmetic, comparisons, logic and choices, for a device that computes integers in 32 bits.
+    """The rows of arithmetic, comparisons, logic and choices.
 
     `composed` makes a lowering function of a composition, as `lowering`; `any_type` and `numbers` are the constraints
     on types of operators that take booleans, and of those that do not. The fact `sizes` of a row names arguments that
-    may be sizes which change. `lost_nan` says what becomes of NaN in maxima and minima.
+    may be sizes which change. `lost_nan` says what becomes of NaN in maxima and minima. A device that is not
+    `narrow` computes integers in all their bits, others in 32.
     """
-    fitting = (numbers_fit, no_nan())
+    fitting = (numbers_fit if narrow else fits_elements, no_nan())
+    product = (narrow_product,) if narrow else ()
+    told: dict[str, Any] = {"special_values": narrowed if narrow else ""}
     division = (numbers, *fitting, exact_division())
     bools, whole = dtypes("bool"), dtypes("int32", "int64", "bool")
-    sums: dict[str, Any] = {"special_values": narrowed, "sizes": _OTHER}
+    sums: dict[str, Any] = {**told, "sizes": _OTHER}
     return (
         row("add.Tensor add.Scalar", composed(arithmetic.add, _TWO, "alpha"), any_type, *fitting, **sums),
         row("sub.Tensor sub.Scalar", composed(arithmetic.sub, _TWO, "alpha"), numbers, *fitting, **sums),
-        row("rsub.Scalar", composed(arithmetic.rsub, _TWO, "alpha"), numbers, *fitting, special_values=narrowed),
-        row("mul.Tensor mul.Scalar", composed(arithmetic.mul, _TWO), any_type, *fitting, narrow_product, **sums),
+        row("rsub.Scalar", composed(arithmetic.rsub, _TWO, "alpha"), numbers, *fitting, **told),
+        row("mul.Tensor mul.Scalar", composed(arithmetic.mul, _TWO), any_type, *fitting, *product, **sums),
         row("div.Tensor div.Scalar", composed(arithmetic.div, _TWO), any_type, *fitting, sizes=_OTHER),
         row("div.Tensor_mode div.Scalar_mode", composed(arithmetic.div, _TWO, "rounding_mode"), *division),
         row("remainder.Tensor remainder.Scalar", composed(arithmetic.remainder, _TWO), *division),

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.composed import Dialect, Number, Primitive
-from delegatekit_toolkit.composed.rows import lowering
+from delegatekit_toolkit.composed import Dialect, Primitive
+from delegatekit_toolkit.composed.rows import arguments, lowering
 from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.expressions import Expression, broadcast, expression_of, is_fixed, sizes_of
 
@@ -269,16 +269,13 @@ DIALECT: Final[Dialect[Var]] = Dialect(
 add, sub, mul, div = (DIALECT.primitives[name] for name in ("add", "sub", "mul", "div"))
 
 
-def number(b: ProgramBuilder, call: Call, name: str = "self") -> Number[Var] | float | None:
-    """An argument for a composition: an operand in the result's floating-point type, a number as it is."""
-    item, wanted = call[name], b.result_type(call)
-    if item is None or isinstance(item, int | float):
-        return item
-    if isinstance(item, Operand):
-        value = b.value(item)
-        computes = wanted.is_float and name != "condition"
-        return DIALECT.number(b, b.cast(value, wanted) if computes else value)
-    return DIALECT.number(b, b.cast(b.size(item), wanted if wanted.is_float else datatype_of(tensor(b, call))))
+def _size(b: ProgramBuilder, size: Any, call: Call) -> Var:
+    wanted = b.result_type(call)
+    return b.cast(b.size(size), wanted if wanted.is_float else datatype_of(tensor(b, call)))
+
+
+#: An argument for a composition.
+number: Final = arguments(DIALECT, lambda b, value, call: b.cast(value, b.result_type(call)), _size)
 
 
 def copied(b: ProgramBuilder, value: Var) -> Var:

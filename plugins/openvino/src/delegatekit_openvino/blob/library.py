@@ -9,46 +9,30 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any, Final
 
 from delegatekit_api import Availability, RuntimeUnavailableError
-from delegatekit_toolkit.installed import installed
+from delegatekit_toolkit.installed import installed, release_of
 
 from ..targets import AUTO
 
 #: The releases whose blobs stock ExecuTorch 1.5 loads, and whose blobs have the layout that this package reads.
-OLDEST: Final = (2025, 4)
-TOO_NEW: Final = (2026, 0)
+OLDEST: Final = "2025.4"
+TOO_NEW: Final = "2026"
 INSTALL: Final = 'pip install --no-deps "openvino>=2025.4,<2026"'
 _MODULES: Final = ("openvino", "openvino.opset15")
 _LOCK: Final = threading.Lock()
 
 
-def installed_version() -> str:
-    """The version of the installed library; "" if there is none. Nothing is loaded."""
-    try:
-        return version("openvino")
-    except PackageNotFoundError:
-        return ""
-
-
 def release() -> str:
     """The release of the installed library, whose blobs it reads: "2025.4"."""
-    return ".".join(installed_version().split(".")[:2])
+    return ".".join(release_of("openvino").split(".")[:2])
 
 
 def availability() -> Availability:
     """The availability of a library of a fitting version, which is not loaded."""
-    found = installed("openvino", "OpenVINO, which compiles and runs the models,", INSTALL)
-    if not found.available:
-        return found
-    text = installed_version()
-    numbers = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
-    if numbers and not OLDEST <= numbers < TOO_NEW:
-        return Availability(False, f"OpenVINO {text} is installed: this backend needs {INSTALL}")
-    return found
+    return installed("openvino", "OpenVINO", INSTALL, oldest=OLDEST, too_new=TOO_NEW)
 
 
 def has_device(device: str) -> Availability:

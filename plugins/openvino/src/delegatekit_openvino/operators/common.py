@@ -14,7 +14,7 @@ from delegatekit_api import Call, Operand
 from delegatekit_toolkit.arguments import indices_of
 from delegatekit_toolkit.composed import Dialect, Number, Primitive
 from delegatekit_toolkit.composed import number as number_
-from delegatekit_toolkit.composed.rows import lowering
+from delegatekit_toolkit.composed.rows import arguments, lowering
 from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.expressions import broadcast
 
@@ -362,19 +362,13 @@ DIALECT: Final[Dialect[Value]] = Dialect(
 add, sub, mul, div = (DIALECT.primitives[name] for name in ("add", "sub", "mul", "div"))
 
 
-def number(b: ModelBuilder, call: Call, name: str = "self") -> Number[Value] | float | None:
-    """An argument for a composition: an operand in the result's floating-point type, a number as it is."""
-    item, wanted = call[name], b.result_type(call)
-    if item is None or isinstance(item, int | float):
-        return item
-    if isinstance(item, Operand):
-        value = b.value(item)
-        computes = wanted.is_floating_point and name != "condition"
-        return DIALECT.number(b, b.cast(value, wanted) if computes else value)
-    dtype = wanted if wanted.is_floating_point else tensor(b, call).dtype
-    return DIALECT.number(b, b.size(item, dtype))
+def _size(b: ModelBuilder, size: Any, call: Call) -> Value:
+    wanted = b.result_type(call)
+    return b.size(size, wanted if wanted.is_floating_point else tensor(b, call).dtype)
 
 
+#: An argument for a composition.
+number: Final = arguments(DIALECT, lambda b, value, call: b.cast(value, b.result_type(call)), _size)
 #: Makes a lowering function of a composition: its operands, and arguments that it takes as they are.
 composed: Final = functools.partial(lowering, argument=number, copied=copied)
 
