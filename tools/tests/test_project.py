@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -18,10 +19,12 @@ from typer.testing import CliRunner
 from delegatekit.cli import application
 from delegatekit_tools.project import create, update
 from delegatekit_tools.project.making import ProjectError
-from delegatekit_tools.project.templates import ANSWERS, EARLIER, FILES, PRESENT, versions
+from delegatekit_tools.project.templates import ANSWERS, EARLIER, TEMPLATES, Template
 
 pytest.importorskip("copier", reason="needs delegatekit-tools[new]")
 
+DEVICE, LIBRARY = (TEMPLATES[name] for name in ("device", "library"))
+PRESENT = DEVICE.present
 #: A template of the time before the first release, kept as it was.
 FROZEN = Path(__file__).parent / "templates"
 #: Where the packages of this repository are, for processes of their own.
@@ -40,13 +43,17 @@ def committed(folder: Path) -> None:
     git(folder, "commit", "--quiet", "--message", "Begin")
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, write_metadata: Any) -> Iterator[tuple[Path, dict[str, str]]]:
-    """A project, and the environment in which its backend counts as installed."""
+@pytest.fixture(scope="module", params=list(TEMPLATES))
+def project(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, write_metadata: Any
+) -> Iterator[tuple[Path, dict[str, str]]]:
+    """A project of each template, and the environment in which its backend counts as installed."""
     from packages import Package
 
+    if request.param == "library":
+        pytest.importorskip("onnxruntime", reason="the template's library is not installed")
     folder = tmp_path_factory.mktemp("vendor") / "delegatekit-novum"
-    create("novum", folder)
+    create("novum", folder, template=request.param)
     metadata = write_metadata(tmp_path_factory.mktemp("metadata"), Package(folder))
     path = os.pathsep.join((str(folder / "src"), str(metadata), PACKAGES))
     yield folder, os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
@@ -96,6 +103,17 @@ def test_a_new_project_keeps_the_contract(project: tuple[Path, dict[str, str]]) 
     assert "0 faulty" in said or "no faults" in said, said
 
 
+def test_networks_of_transformers_are_one_delegate_of_a_library(project: tuple[Path, dict[str, str]]) -> None:
+    pytest.importorskip("transformers")
+    if not (project[0] / "src/delegatekit_novum/library.py").is_file():
+        pytest.skip("the device's template has convolutions and sums")
+    networks = ("--select", "models/mobilenet-v2/small", "--select", "models/bert-base/small")
+    whole = ("--option", "novum.whole_graph=true")  # a network of several delegates is refused, which is no fault
+    said = run(project, "delegatekit", "conform", "novum", "--quick", "--jobs", "1", *networks, *whole)
+    assert "2 correct, delegated" in said, said
+    assert "no faults" in said, said
+
+
 @pytest.mark.slow
 def test_a_new_project_passes_conformance(project: tuple[Path, dict[str, str]]) -> None:
     run(project, "delegatekit", "conform", "novum", "--quick")
@@ -119,28 +137,32 @@ def test_the_kernels_of_a_native_project_have_the_bits_of_the_reference(
     run((folder, environment), "ruff", "format", "--no-cache", "--check", ".")
 
 
-def earlier(tmp_path: Path, **changes: str) -> Path:
+def earlier(tmp_path: Path, template: Template = DEVICE, **changes: str) -> Path:
     """Archives with the present template as version 0.8, its texts replaced: "old" by "new" of each pair."""
-    with zipfile.ZipFile(tmp_path / "0.8.zip", "w") as packed:
-        for path in FILES.rglob("*"):
+    files = tmp_path / "present"
+    template.unpack(template.present, files)
+    (tmp_path / template.name).mkdir()
+    with zipfile.ZipFile(tmp_path / template.name / "0.8.zip", "w") as packed:
+        for path in files.rglob("*"):
             if path.is_file():
                 text = path.read_text("utf-8")
                 for new, old in changes.items():
                     text = text.replace(new, old)
-                packed.writestr(path.relative_to(FILES).as_posix(), text)
+                packed.writestr(path.relative_to(files).as_posix(), text)
     return tmp_path
 
 
-def old_project(folder: Path, archives: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def old_project(
+    folder: Path, archives: Path, version: str, monkeypatch: pytest.MonkeyPatch, template: Template = DEVICE
+) -> None:
     """A project as the release of an earlier template made it."""
     unpacked = folder.with_name("template")
-    with zipfile.ZipFile(archives / f"{version}.zip") as archive:
+    with zipfile.ZipFile(archives / template.name / f"{version}.zip") as archive:
         archive.extractall(unpacked)
     with monkeypatch.context() as patch:
-        patch.setattr("delegatekit_tools.project.templates.FILES", unpacked)
-        patch.setattr("delegatekit_tools.project.templates.PRESENT", version)
-        patch.setattr("delegatekit_tools.project.making.PRESENT", version)
-        create("novum", folder)
+        old = dataclasses.replace(template, present=version, folders=(unpacked,))
+        patch.setitem(TEMPLATES, template.name, old)
+        create("novum", folder, template=template.name)
     assert f"_commit: v{version}" in (folder / ANSWERS).read_text()
     committed(folder)
 
@@ -151,12 +173,29 @@ def test_a_project_of_the_frozen_template_becomes_the_present_one(
     folder, fresh = tmp_path / "novum", tmp_path / "fresh"
     old_project(folder, FROZEN, "0.9", monkeypatch)
     found = update(folder, earlier=FROZEN)
-    assert (found.before, found.template, found.conflicts) == ("0.9", PRESENT, ())
+    assert (found.template, found.before, found.version, found.conflicts) == ("device", "0.9", PRESENT, ())
     create("novum", fresh)
     names = {path.relative_to(fresh) for path in fresh.rglob("*") if path.is_file()}
     kept = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and ".git" not in path.parts}
     assert kept == names
     assert [name for name in sorted(names) if (folder / name).read_text() != (fresh / name).read_text()] == []
+
+
+def test_a_project_is_updated_by_the_template_that_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archives = earlier(tmp_path, LIBRARY, **{"The options of the backend.": "The options."})
+    folder, fresh = tmp_path / "novum", tmp_path / "fresh"
+    old_project(folder, archives, "0.8", monkeypatch, LIBRARY)
+    own = folder / "src/delegatekit_novum/library.py"
+    own.write_text(own.read_text().replace("1.20", "1.22"))
+    git(folder, "commit", "--quiet", "--all", "--message", "Change")
+    found = update(folder, earlier=archives)
+    assert (found.template, found.before, found.version, found.conflicts) == ("library", "0.8", LIBRARY.present, ())
+    create("novum", fresh, template="library")
+    names = {path.relative_to(fresh) for path in fresh.rglob("*") if path.is_file()}
+    assert [str(name) for name in names if (folder / name).read_text() != (fresh / name).read_text()] == [
+        "src/delegatekit_novum/library.py"
+    ]
+    assert "1.22" in own.read_text()
 
 
 def test_an_update_keeps_what_the_vendor_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,18 +229,28 @@ def test_lines_that_both_changed_are_told(tmp_path: Path, monkeypatch: pytest.Mo
     assert "The options of the backend." in text
 
 
-def test_the_archive_of_a_template_has_the_same_bytes_each_time(tmp_path: Path) -> None:
-    for name in ("one.zip", "two.zip"):
-        freeze(FILES, tmp_path / name)
-    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
-    assert versions()[-1] == PRESENT
-    assert not EARLIER.exists() or all(path.suffix == ".zip" for path in EARLIER.iterdir())
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=list(TEMPLATES))
+def test_the_archive_of_a_template_has_the_same_bytes_each_time(tmp_path: Path, template: Template) -> None:
+    first, second = (freeze(template, tmp_path / name) for name in ("one", "two"))
+    assert first.read_bytes() == second.read_bytes()
+    assert template.versions(tmp_path / "one") == [template.present] * 2
+    assert template.versions()[-1] == template.present
+    assert not EARLIER.exists() or all(path.suffix == ".zip" for path in EARLIER.glob("*/*"))
 
 
 @pytest.mark.parametrize("name", ["Acme", "a-b", "1a", "a__b", "a" * 41, "", "import", "../x", "a b"])
 def test_a_name_that_no_package_can_have_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="cannot be the name of a backend"):
         create(name, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_template_that_is_not_there_or_has_no_kernels_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProjectError, match="there is no template 'format'") as caught:
+        create("novum", tmp_path / "new", template="format")
+    assert caught.value.hint == "templates are device, library"
+    with pytest.raises(ProjectError, match="the template library has no kernels in C"):
+        create("novum", tmp_path / "new", template="library", native=True)
     assert not (tmp_path / "new").exists()
 
 
@@ -225,7 +274,7 @@ def test_what_cannot_be_updated_is_refused(tmp_path: Path) -> None:
         update(folder)
     answers = (folder / ANSWERS).read_text()
     for text, message in (
-        (answers.replace(f"v{PRESENT}", "v99.0"), r"made by template 99\.0"),
+        (answers.replace(f"v{PRESENT}", "v99.0"), r"made by version 99\.0 of the template device"),
         (answers.replace(f"v{PRESENT}", "--upload-pack=x"), "which is not among those known"),
         ("[1", "is damaged"),
         ("- 1", "has no answers"),
@@ -261,3 +310,18 @@ def test_the_command_tells_what_to_do_next(tmp_path: Path, monkeypatch: pytest.M
     assert "cd delegatekit-novum" in done.output
     assert (tmp_path / "delegatekit-novum" / "pyproject.toml").is_file()
     assert CliRunner().invoke(application(), ["new"]).exit_code != 0
+
+
+def test_the_command_makes_the_template_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(application(), ["new", "novum", "--template", "library"])
+    assert done.exit_code == 0, done.output
+    assert "by template library" in done.output
+    assert (tmp_path / "delegatekit-novum/src/delegatekit_novum/library.py").is_file()
+    for wrong in (
+        ["novum", "--template", "format"],
+        ["novum", "--template", "library", "--native"],
+        ["--update", "-t", "x"],
+    ):
+        assert CliRunner().invoke(application(), ["new", *wrong, "-o", "other"]).exit_code != 0
+    assert not (tmp_path / "other").exists()

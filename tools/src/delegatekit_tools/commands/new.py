@@ -19,8 +19,18 @@ def new(
         Path | None,
         typer.Option("--output", "-o", help="The project's folder: a new one, by default delegatekit-NAME here."),
     ] = None,
+    template: Annotated[
+        str,
+        typer.Option(
+            "--template",
+            "-t",
+            help="What the project begins with: device, hardware with a format of its own and kernels, or library, "
+            "a vendor's graph compiler or inference library, here ONNX Runtime. By default device.",
+        ),
+    ] = "",
     native: Annotated[
-        bool, typer.Option("--native", help="Kernels in C, too: built by CMake, called by the runtime.")
+        bool,
+        typer.Option("--native", help="Kernels in C, too: built by CMake, called by the runtime. Of device alone."),
     ] = False,
     update: Annotated[
         bool,
@@ -31,13 +41,17 @@ def new(
     from .. import project
 
     if update:
-        if name is not None or native:
-            cli.usage("--update takes no name and no --native: the project knows both", "delegatekit new --update")
+        if name is not None or native or template:
+            cli.usage(
+                "--update takes no name, no --template and no --native: the project knows them",
+                "delegatekit new --update",
+            )
         found = project.update(folder or Path())
-        if found.before == found.template:
-            cli.say(f"{found.name} was made by the present template, {found.template}: nothing to do")
+        what = f"template {found.template} {found.version}"
+        if found.before == found.version:
+            cli.say(f"{found.name} was made by the present {what}: nothing to do")
             return
-        cli.say(f"{found.name}: template {found.before} -> {found.template}; `git diff` shows what changed")
+        cli.say(f"{found.name}: {found.before} -> {what}; `git diff` shows what changed")
         for path in found.conflicts:
             cli.say(f"both you and the template changed the same lines: {path}")
         if found.conflicts:
@@ -45,8 +59,9 @@ def new(
         return
     if name is None:
         cli.usage("there is no name", "delegatekit new acme")
-    made = project.create(name, folder or Path(f"delegatekit-{name.replace('_', '-')}"), native=native)
-    cli.say(f"{made.folder}: the project of the backend {made.name}, by template {made.template}")
+    place = folder or Path(f"delegatekit-{name.replace('_', '-')}")
+    made = project.create(name, place, template=template or project.DEFAULT, native=native)
+    cli.say(f"{made.folder}: the project of the backend {made.name}, by template {made.template} {made.version}")
     for line in (
         f"cd {made.folder}",
         "pip install -e '.[dev]'",

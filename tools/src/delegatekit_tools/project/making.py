@@ -20,7 +20,7 @@ from typing import Any, Final
 from delegatekit.errors import Misuse
 from delegatekit_api import DelegateKitError
 
-from .templates import ADDRESS, ANSWERS, EARLIER, PRESENT, repository, versions
+from .templates import ANSWERS, DEFAULT, EARLIER, TEMPLATES, Template
 
 #: The variable that tells copier where to keep repositories.
 _CACHE: Final = "COPIER_CACHE_DIR"
@@ -38,18 +38,30 @@ class Project:
 
     folder: Path
     name: str
-    #: The version of the template, and the one before an update ("" for a new project).
+    #: The template's name.
     template: str
+    #: The version of the template, and the one before an update ("" for a new project).
+    version: str
     before: str = ""
     #: Files in which the project and the template changed the same lines: both stand there, marked.
     conflicts: tuple[Path, ...] = ()
 
 
-def create(name: str, folder: Path, *, native: bool = False) -> Project:
+def create(name: str, folder: Path, *, template: str = DEFAULT, native: bool = False) -> Project:
     """Make the project of a backend in a new or empty folder; with `native` it has kernels in C.
 
-    Raises ProjectError for a name that no package can have, for a folder that has files, and without copier or git.
+    Raises ProjectError for a name that no package can have, for a template that does not exist or has no kernels, for a
+    folder that has files, and without copier or git.
     """
+    made_by = TEMPLATES.get(template)
+    if made_by is None:
+        raise ProjectError(f"there is no template {template!r:.80}", hint=f"templates are {', '.join(TEMPLATES)}")
+    if native and not made_by.takes_native:
+        takes = ", ".join(name for name, item in TEMPLATES.items() if item.takes_native)
+        raise ProjectError(
+            f"the template {template} has no kernels in C: the library is what computes",
+            hint=f"leave out native, or choose the template {takes}",
+        )
     reason = _obstacle(name)
     if reason:
         raise ProjectError(
@@ -57,46 +69,44 @@ def create(name: str, folder: Path, *, native: bool = False) -> Project:
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ProjectError(f"{folder} exists and is not empty", hint="choose another folder")
-    with _copier() as copier:
-        copier.run_copy(
-            ADDRESS,
-            folder,
-            {"name": name, "title": name.replace("_", " ").title().replace(" ", ""), "native": native},
-            vcs_ref=f"v{PRESENT}",
-            defaults=True,
-            quiet=True,
-        )
-    return Project(folder, name, PRESENT)
+    answers: dict[str, Any] = {"name": name, "title": name.replace("_", " ").title().replace(" ", "")}
+    if made_by.takes_native:
+        answers["native"] = native
+    with _copier(made_by) as copier:
+        copier.run_copy(made_by.address, folder, answers, vcs_ref=f"v{made_by.present}", defaults=True, quiet=True)
+    return Project(folder, name, template, made_by.present)
 
 
 def update(folder: Path, *, earlier: Path = EARLIER) -> Project:
-    """Bring a project to the present template, its own changes kept.
+    """Bring a project to the present version of the template that made it, its own changes kept.
 
     The folder must be in a git repository without changes that are not committed. Raises ProjectError for one that no
-    template made, for a newer template than this, and without copier or git; nothing is changed then.
+    template made, for a newer version than this, and without copier or git; nothing is changed then.
     """
     answers = _answers(folder)
     _library("copier")
     before = str(answers.get("_commit", "")).removeprefix("v")
     name = str(answers.get("name", ""))
-    if before not in versions(earlier):
+    made_by = next((item for item in TEMPLATES.values() if item.address == answers.get("_src_path")), None)
+    if made_by is None:
+        raise ProjectError(f"{folder} was made by another template: {str(answers.get('_src_path'))!r:.80}")
+    versions = made_by.versions(earlier)
+    if before not in versions:
         raise ProjectError(
-            f"{folder} was made by template {before or '?'}, which is not among those known here: "
-            f"{', '.join(versions(earlier))}",
+            f"{folder} was made by version {before or '?'} of the template {made_by.name}, which is not among those "
+            f"known here: {', '.join(versions)}",
             hint="pip install --upgrade delegatekit-tools",
         )
-    if answers.get("_src_path") != ADDRESS:
-        raise ProjectError(f"{folder} was made by another template: {str(answers.get('_src_path'))!r:.80}")
     changed = _changed(folder)
     if changed:
         raise ProjectError(
             f"{folder} has changes that are not committed: {changed[0]}", hint="commit them, so that they can be kept"
         )
-    with _copier(earlier) as copier:
+    with _copier(made_by, earlier) as copier:
         copier.run_update(
-            folder, answers_file=ANSWERS, vcs_ref=f"v{PRESENT}", defaults=True, overwrite=True, quiet=True
+            folder, answers_file=ANSWERS, vcs_ref=f"v{made_by.present}", defaults=True, overwrite=True, quiet=True
         )
-    return Project(folder, name, PRESENT, before, tuple(_conflicts(folder)))
+    return Project(folder, name, made_by.name, made_by.present, before, tuple(_conflicts(folder)))
 
 
 def _obstacle(name: str) -> str | None:
@@ -144,14 +154,14 @@ def _conflicts(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _copier(earlier: Path = EARLIER) -> Iterator[ModuleType]:
+def _copier(template: Template, earlier: Path = EARLIER) -> Iterator[ModuleType]:
     """copier, which finds the template at its address. What it or git refuses is a ProjectError."""
     copier, plumbum = _library("copier"), _library("plumbum")
     if shutil.which("git") is None:
         raise ProjectError("git is not installed, by which projects are updated", hint="apt-get install git")
     try:
         with tempfile.TemporaryDirectory(prefix="delegatekit-new-") as place:
-            environment = repository(Path(place, "template"), earlier)
+            environment = template.repository(Path(place, "template"), earlier)
             # copier calls git by plumbum, and keeps what it fetched from an address: only as long as this template.
             with plumbum.local.env(**environment), _cache(Path(place, "cache")):
                 yield copier
