@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -118,6 +119,15 @@ def test_the_bare_dialect_has_what_every_target_has_and_no_more() -> None:
     moves = {name for name in BARE.primitives if name.startswith("reduce_")}
     moves |= {"slice", "concat", "insert", "drop", "integers", "places"}
     assert set(BARE.primitives) == number.REQUIRED | moves
+
+
+def test_the_page_of_the_dialect_has_the_arguments_of_each_primitive() -> None:
+    required, others = (Dialect.__doc__ or "").split("What computes along axes")
+    told = []
+    for part in (required, others):
+        rows = [line.split("|")[1] for line in part.splitlines() if line.strip().startswith("| `")]
+        told.append(set(re.findall(r"`(\w+)`", " ".join(rows))))
+    assert told == [number.REQUIRED, set(BARE.primitives) - number.REQUIRED]
 
 
 def _line(low: float, high: float) -> Tensor:

@@ -36,8 +36,35 @@ REQUIRED: Final = frozenset(
 class Dialect(Generic[V]):
     """The primitives of a target, by name, and the types of its values.
 
-    Every target brings those in `REQUIRED`. Of the compositions of this package it brings those for which it has an
-    operation, or a better composition for its arithmetic: all others use that.
+    A primitive takes the builder, and then values of the graph, which broadcast. Where two are taken, one of them may
+    be a number of Python, which is one of the other's type. Every target brings those of the first part, `REQUIRED`:
+
+    | primitives | arguments after the builder | what they give |
+    |---|---|---|
+    | `add`, `sub`, `mul` | x, y | of integers, too |
+    | `div` | x, y | the quotient; of integers the next one below, unless the target brings `floor_divide` |
+    | `minimum`, `maximum` | x, y | of integers, too; NaN where one is NaN |
+    | `neg`, `abs`, `sign` | x | `abs` and `sign` of integers, too; the sign of NaN is NaN or 0 |
+    | `floor`, `round` | x | integers of x's floating-point type; `round` takes the even one of two |
+    | `sqrt`, `exp`, `log`, `sin`, `cos` | x | |
+    | `lt`, `le`, `gt`, `ge`, `eq` | x, y | booleans; of integers and booleans, too |
+    | `and`, `or`, `not` | booleans: x, y; x | booleans |
+    | `where` | booleans, x, y | x where they are true, else y; of integers and booleans, too |
+
+    What computes along axes (`along`) wants more. Axes count from the front, and there is one at least:
+
+    | primitives | arguments after the builder | what they give |
+    |---|---|---|
+    | `reduce_sum`, `reduce_mean` | x, axes, keep | one number along the axes, which stay with size 1 if `keep` |
+    | `reduce_max`, `reduce_min` | x, axes, keep | as these, of integers, too |
+    | `slice` | x, axis, start, end | the elements from `start` up to before `end` |
+    | `concat` | values, axis | a list of them, one after the other |
+    | `insert`, `drop` | x, axis; x, axes | with an axis of size 1 before that one; without some of size 1 |
+    | `places` | x, axis | where each element is along it: integers of x's sizes |
+    | `integers` | booleans | 0 and 1 as integers |
+
+    Of the compositions of this package, which take what their own signatures say, a target brings those for which it
+    has an operation, or a better composition for its arithmetic: all others use that.
     """
 
     primitives: Mapping[str, Primitive[V]]
