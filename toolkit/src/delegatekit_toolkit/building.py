@@ -66,9 +66,9 @@ class DebugHandles:
             if place is not None:
                 places.setdefault(name, place)
         found = DebugHandles()
-        for name, handles in self.mapping.items():
-            if name in places:
-                found.add(places[str(name)], *handles)
+        for instruction, handles in self.mapping.items():
+            if instruction in places:
+                found.add(places[str(instruction)], *handles)
         return found
 
     @property
