@@ -44,7 +44,7 @@ class Dialect(Generic[V]):
     | `add`, `sub`, `mul` | x, y | of integers, too |
     | `div` | x, y | the quotient; of integers the next one below, unless the target brings `floor_divide` |
     | `minimum`, `maximum` | x, y | of integers, too; NaN where one is NaN |
-    | `neg`, `abs`, `sign` | x | `abs` and `sign` of integers, too; the sign of NaN is NaN or 0 |
+    | `neg`, `abs`, `sign` | x | `abs` and `sign` of integers, too; the sign of NaN is 0 |
     | `floor`, `round` | x | integers of x's floating-point type; `round` takes the even one of two |
     | `sqrt`, `exp`, `log`, `sin`, `cos` | x | |
     | `lt`, `le`, `gt`, `ge`, `eq` | x, y | booleans; of integers and booleans, too |
