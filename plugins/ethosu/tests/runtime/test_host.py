@@ -29,7 +29,7 @@ from delegatekit_ethosu.runtime.host import EthosURuntime
 from delegatekit_ethosu.runtime.stream import decompressor
 from delegatekit_toolkit import tosa
 from delegatekit_toolkit.tosa import DType, Graph, reference
-from delegatekit_toolkit.tosa.isolated import Isolated
+from delegatekit_toolkit.tosa.isolated import POOL, Isolated
 from delegatekit_toolkit.tosa.reader import read
 
 pytest.importorskip("tosa_reference_model", reason="tosa-tools is not installed")
@@ -165,7 +165,15 @@ def test_a_program_that_ends_the_reference_model_is_an_error_of_the_call() -> No
     right = Graph()
     y = right.input("y", (4,), DType.INT32)
     right.output(right.add(tosa.Identity(), [y], (4,), DType.INT32, "z"))
-    assert Isolated(tosa.write(right)).run([np.full(4, -5, np.int32)])[0].tolist() == [-5] * 4
+    other = Isolated(tosa.write(right))
+    for _ in range(2):
+        assert other.run([np.full(4, -5, np.int32)])[0].tolist() == [-5] * 4
+    kept = POOL._idle[0]
+    model.close()
+    assert kept.alive
+    model.close()
+    other.close()
+    assert not kept.alive
 
 
 def test_without_either_way_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

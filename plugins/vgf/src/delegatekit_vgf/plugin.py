@@ -24,6 +24,8 @@ def describe_backend() -> BackendDescription:
         summary="Arm's VGF files for Vulkan's ML extensions (float32, float16, int8, int16)",
         api_version=ApiVersion(2, 4),
         options=VgfOptions,
+        # It keeps a process of the reference model from program to program, and ends with its own.
+        isolated_runtime=True,
     )
 
 

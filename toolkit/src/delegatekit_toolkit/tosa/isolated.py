@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,18 +31,24 @@ _WHERE: Final = "TOSA reference model"
 
 
 class Isolated:
-    """One TOSA program, for untrusted files. Any process of the model takes any program: the next has it warm."""
+    """One TOSA program, for untrusted files. A process of the model runs any program: while one is open, it is kept."""
 
     def __init__(self, tosa: bytes) -> None:
         """Raises FormatError for a damaged file."""
         self._program: bytes = bytes(tosa)
         self._graph: Final[Graph] = read(tosa)
+        POOL.hold()
+        self._release: Final = weakref.finalize(self, POOL.release)
+
+    def close(self) -> None:
+        """No longer use it; calling twice is harmless."""
+        self._release()
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs, as of `reference.run`. Raises ExecutionError, also if the model's process ends."""
         arrays = reference.checked(self._graph, inputs)
         try:
-            with _model() as process:
+            with POOL.model() as process:
                 reply = process.ask(packed(self._program, arrays))
         except processes.EndedError as error:
             raise ExecutionError(f"on this program the model {error}", where=_WHERE) from None
@@ -63,21 +70,41 @@ class _Model(processes.Answering):
         self.runs = 0
 
 
-_idle: Final[list[_Model]] = []
-_lock: Final = threading.Lock()
+class Pool:
+    """The processes that wait for the next program, as long as somebody holds them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a finalizer may release while it is taken
+        self._holders = 0
+        self._idle: list[_Model] = []
+
+    def hold(self) -> None:
+        """Keep processes, until as many `release` as `hold`."""
+        with self._lock:
+            self._holders += 1
+
+    def release(self) -> None:
+        """End the processes if nobody holds them any more."""
+        with self._lock:
+            self._holders -= 1
+            ended, self._idle = ([], self._idle) if self._holders else (self._idle, [])
+        for process in ended:
+            process.end()
+
+    @contextmanager
+    def model(self) -> Iterator[_Model]:
+        """A process that nobody else uses meanwhile. It is kept for the next program, unless it raises an error."""
+        with self._lock:
+            found = self._idle.pop() if self._idle else None
+        if found is None or found.foreign or not found.alive:
+            found = _Model()
+        yield found
+        found.runs += 1
+        with self._lock:
+            if self._holders and found.runs < _RUNS and len(self._idle) < _IDLE:
+                self._idle.append(found)
+                return
+        found.end()
 
 
-@contextmanager
-def _model() -> Iterator[_Model]:
-    """A process that nobody else uses meanwhile. It is kept for the next program, unless it raises an error."""
-    with _lock:
-        found = _idle.pop() if _idle else None
-    if found is None or found.foreign or not found.alive:
-        found = _Model()
-    yield found
-    found.runs += 1
-    with _lock:
-        if found.runs < _RUNS and len(_idle) < _IDLE:
-            _idle.append(found)
-            return
-    found.end()
+POOL: Final = Pool()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _SIZES: Final = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "int32": 4}
 _LOG = logging.getLogger(__name__)
 _Run = Callable[[Sequence[Array]], list[Array]]
+_Close = Callable[[], None]
 
 
 @dataclass
@@ -41,6 +42,7 @@ class _Handle:
     """A loaded delegate: its engine and the data to run it with."""
 
     run: _Run | None
+    close: _Close
     #: "command stream" or "TOSA reference model".
     engine: str
     signature: Signature
@@ -66,10 +68,10 @@ class EthosURuntime:
         """
         blob = unpack(payload.blob, payload.named_data)
         _check(payload, blob)
-        run, engine = _engine(payload, blob)
+        run, close, engine = _engine(payload, blob)
         _LOG.info("%s runs by its %s", payload.delegate_id, engine)
         decompressor.hold()
-        return _Handle(run, engine, Signature.of_payload(payload))
+        return _Handle(run, close, engine, Signature.of_payload(payload))
 
     def execute(self, handle: _Handle, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Run once. Raises ExecutionError."""
@@ -85,11 +87,12 @@ class EthosURuntime:
         """Release a handle; calling twice is harmless."""
         if handle.run is not None:
             handle.run = None
+            handle.close()
             decompressor.release()
 
 
-def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, str]:
-    """The engine for the blob, and its name.
+def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, _Close, str]:
+    """The engine for the blob, the function that closes it, and its name.
 
     Raises RuntimeUnavailableError with the reasons if it cannot.
     """
@@ -102,7 +105,7 @@ def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, str]:
     else:
         decoder = decompressor.availability()
         if decoder.available:
-            return machine.run, "command stream"
+            return machine.run, _nothing, "command stream"
         reason = decoder.reason
     if program is None:
         raise RuntimeUnavailableError(
@@ -113,10 +116,10 @@ def _engine(payload: DelegatePayload, blob: Blob) -> tuple[_Run, str]:
     model = reference.availability()
     if not model.available:
         raise RuntimeUnavailableError(f"cannot be run here: {reason}; {model.reason}", where=DELEGATE_ID)
-    return _by_reference(program, payload), "TOSA reference model"
+    return *_by_reference(program, payload), "TOSA reference model"
 
 
-def _by_reference(program: memoryview, payload: DelegatePayload) -> _Run:
+def _by_reference(program: memoryview, payload: DelegatePayload) -> tuple[_Run, _Close]:
     """Raises FormatError for a program that violates TOSA's rules: the model trusts it, and may crash."""
     graph = read(program)
     try:
@@ -137,7 +140,11 @@ def _by_reference(program: memoryview, payload: DelegatePayload) -> _Run:
         shaped = [value.reshape(shape) for value, shape in zip(inputs, shapes, strict=True)]
         return model.run(shaped)
 
-    return run
+    return run, model.close
+
+
+def _nothing() -> None:
+    """Close a command stream: nothing to do."""
 
 
 def _sidecar(payload: DelegatePayload) -> memoryview | None:

@@ -11,7 +11,7 @@ import numpy as np
 from delegatekit_api import Availability, DelegatePayload, ExecutionError, RuntimeUnavailableError
 from delegatekit_toolkit.signature import Signature, TensorType, check_call, check_payload
 from delegatekit_toolkit.tosa import DType, Tensor, reference, write
-from delegatekit_toolkit.tosa.isolated import Isolated
+from delegatekit_toolkit.tosa.isolated import POOL, Isolated
 
 from ..blob.container import unpack
 from ..blob.spirv import read_graph
@@ -41,6 +41,9 @@ class _Handle:
 class VgfRuntime:
     """A `DelegateRuntime` on the host: what the file says is computed, not what it was made from."""
 
+    def __init__(self) -> None:
+        POOL.hold()
+
     def is_available(self) -> Availability:
         """The availability of the reference model."""
         return reference.availability()
@@ -67,7 +70,9 @@ class VgfRuntime:
 
     def destroy(self, handle: _Handle) -> None:
         """Release a handle; calling twice is harmless."""
-        handle.model = None
+        if handle.model is not None:
+            handle.model.close()
+            handle.model = None
 
 
 def _type(tensor: Tensor) -> TensorType:
