@@ -48,7 +48,9 @@ def test_every_operator_that_a_backend_takes_has_a_row(name: str) -> None:
         assert not get_backend(name).description.runs_any_maker
         return
     page = (ROOT / "docs" / f"operators-{name}.md").read_text()
-    rows = re.findall(r"^\| `((?:aten|quantized_decomposed|torchao|delegatekit_\w+)\.[^`]+)` \|", page, re.MULTILINE)
+    rows = re.findall(
+        r"^\| `((?:aten|quant|quantized_decomposed|torchao|delegatekit_\w+)\.[^`]+)` \|", page, re.MULTILINE
+    )
     assert sorted(rows) == sorted(entry.operator for entry in table.entries)
 
 
@@ -146,6 +148,7 @@ FOREIGN = (
     "math",
     "node",
     "operator",
+    "quant",
     "quantized_decomposed",
     "torch",
     "MAJOR",

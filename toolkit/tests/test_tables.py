@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
 
@@ -44,3 +46,15 @@ def test_a_few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_half_precision_is_looked_up_as_float32() -> None:
     halves = VALUES.bfloat16()
     assert torch.equal(places(halves, TABLE), places(halves.float(), TABLE))
+
+
+def test_torchaos_module_registers_the_operator() -> None:
+    pytest.importorskip("torchao")
+    importlib.import_module(module.operator_module())
+    assert torch.ops.quant.dequantize_codebook.default
+
+
+def test_a_torchao_without_the_operator_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="torchao has no codebook_ops"):
+        module.operator_module()

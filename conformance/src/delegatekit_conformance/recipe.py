@@ -37,7 +37,6 @@ LAYOUTS = ("contiguous", "channels_last", "transposed", "strided", "expanded")
 _QUANTIZED: Mapping[str, str] = {
     "quantized_decomposed": "torch.ao.quantization.fx._decomposed",
     "torchao": "torchao.quantization.quant_primitives",
-    "quant": "torchao.prototype.quantization.codebook_coreml",
 }
 #: Namespaces of overloads.
 _NAMESPACES = ("aten", *_QUANTIZED)
@@ -279,9 +278,9 @@ class RecipeModule(nn.Module):
 
 @functools.cache
 def define(namespace: str) -> None:
-    """Define the operators of quantized programs of a namespace, as "quantized_decomposed" or "torchao", in torch."""
+    """Define the operators of quantized programs of a namespace, "quantized_decomposed" or "torchao", in torch."""
     module = _QUANTIZED[namespace]
-    if module.startswith("torchao."):
+    if namespace == "torchao":
         torchao.load(module.removeprefix("torchao."))  # quietly
     else:
         importlib.import_module(module)

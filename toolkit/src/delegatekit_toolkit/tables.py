@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,6 +11,20 @@ if TYPE_CHECKING:
 
 #: Numbers that get their places at a time.
 _AT_ONCE = 1 << 20
+
+
+def operator_module() -> str:
+    """The name of torchao's module that registers `quant.dequantize_codebook`, which looks numbers up in tables.
+
+    It is one of torchao's prototypes, and found by its file. Raises ImportError if torchao has none, or is missing.
+    """
+    parent = "torchao.prototype.quantization"
+    spec = find_spec(parent)
+    folders = (spec.submodule_search_locations if spec is not None else None) or ()
+    for folder in folders:
+        for path in Path(folder).glob("codebook_*/codebook_ops.py"):
+            return f"{parent}.{path.parent.name}"
+    raise ImportError("torchao has no codebook_ops")
 
 
 def places(values: torch.Tensor, tables: torch.Tensor, *, balance: bool = True) -> torch.Tensor:

@@ -14,6 +14,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from delegatekit.quantization.tables import load_operator
+
 from ..context import Context
 from ..outcome import Outcome
 from ..recipe import define
@@ -126,7 +128,7 @@ class IntegersCase(GivenCase):
         """Lower, run, compare with the module in eager."""
         define("quantized_decomposed")
         define("torchao")
-        define("quant")
+        load_operator()
         inputs = tuple(
             torch.rand(shape) / 32 + 1 / 64 if len(shape) == 1 else torch.randn(shape) for shape in self._inputs
         )

@@ -19,6 +19,7 @@ from torch.fx import Graph, Node
 from delegatekit_api import MutableState, PartitionProgram
 from delegatekit_toolkit.dtypes import dtype_name
 from delegatekit_toolkit.json_text import to_json
+from delegatekit_toolkit.tables import operator_module
 
 from ..edge.constants import Constants
 from .program import assemble
@@ -219,7 +220,7 @@ def _libraries(namespace: str) -> Iterator[str]:
     if namespace == "quantized_decomposed":
         yield "torch.ao.quantization.fx._decomposed"
     elif namespace in ("torchao", "quant"):
-        yield "torchao.quantization" if namespace == "torchao" else "torchao.prototype.quantization.codebook_coreml"
+        yield "torchao.quantization" if namespace == "torchao" else operator_module()
 
 
 def _place(kind: Any) -> str:

@@ -10,14 +10,15 @@ import torch
 
 from delegatekit_api import QuantizationError
 from delegatekit_api.schemes import TensorQuantization
-from delegatekit_toolkit.tables import places
+from delegatekit_toolkit.tables import operator_module, places
 
 from . import torchao
 
 
 def load_operator() -> None:
     """Register torchao's operator that looks numbers up in tables. Raises QuantizationError if torchao is missing."""
-    torchao.load("prototype.quantization.codebook_coreml")
+    torchao.load("prototype.quantization")
+    torchao.load(operator_module().removeprefix("torchao."))
 
 
 def find_tables(values: torch.Tensor, given: TensorQuantization, blocks: Sequence[int]) -> torch.Tensor:

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+import delegatekit
+from delegatekit import Compiling
 from delegatekit_api import LoweringError
 from delegatekit_conformance.testkit import Lowered, lower, refusals
 from delegatekit_coreml import plugin
@@ -150,3 +152,14 @@ def test_many_places_stay_places() -> None:
     lowered = given(codes, torch.randn(1, 1, 4, 1))
     assert len(lowered.buffer) < 1.02 * codes.numel() / 4
     assert torch.equal(lowered.run()[0], lowered.eager()[0])
+
+
+def test_a_compiler_in_a_process_of_its_own_writes_the_same() -> None:
+    model, options = network(4, [-1, 16]), {"coreml": {"target": "ios18"}}
+    one, other = (
+        delegatekit.lower(
+            model, (WORDS,), backends=["coreml"], options=options, compiling=Compiling(isolate=isolate, cache=False)
+        ).buffer
+        for isolate in (False, True)
+    )
+    assert one == other
