@@ -84,11 +84,10 @@ def tables(image: PteImage) -> schema.Program:
 def _lay_out(image: PteImage) -> tuple[schema.Program, Segments]:
     segments = Segments()
     constants, constant_numbers = _subsegment(image.constants, segments)
-    states, numbers = _subsegment(image.mutable_state, segments) if image.mutable_state else (None, [])
-    if states is not None and states.offsets is not None:
-        # Each buffer is updated by itself, so it has a number of its own; the runtime copies what equal ones share.
-        states.offsets = [0, *(states.offsets[number] for number in numbers)]
-    state_numbers = range(1, len(numbers) + 1)
+    states, state_numbers = None, list[int]()
+    if image.mutable_state:
+        # Each buffer is updated by itself; the runtime copies what equal ones begin with.
+        states, state_numbers = _subsegment(image.mutable_state, segments, apart=True)
     blobs = _separate(image.delegate_blobs, segments)
     named = _named_segments(image.named_data, segments)
     program = schema.Program(
@@ -104,21 +103,25 @@ def _lay_out(image: PteImage) -> tuple[schema.Program, Segments]:
     return program, segments
 
 
-def _subsegment(items: Sequence[Data], segments: Segments) -> tuple[schema.SubsegmentOffsets, list[int]]:
-    """All items in one segment, equal ones once. Returns its table, and for each item its number, counted from 1."""
-    offsets: list[int] = [0]
+def _subsegment(
+    items: Sequence[Data], segments: Segments, *, apart: bool = False
+) -> tuple[schema.SubsegmentOffsets, list[int]]:
+    """All items in one segment, equal ones once. Returns its table, and the number of each item, counted from 1: with
+    `apart`, equal ones have numbers of their own, which lead to the same bytes."""
+    starts: dict[Hashable, int] = {}
     parts: list[tuple[int, Data]] = []
-    known: dict[Hashable, int] = {}
     end, keys = 0, contents(items)
     for item, content in zip(items, keys, strict=True):
-        if content not in known:
-            start = round_up(end, CONSTANT_ALIGNMENT)
-            parts.append((start, item))
-            offsets.append(start)
-            end = start + data_size(item)
-            known[content] = len(offsets) - 1
-    numbers = [known[content] for content in keys]
-    return schema.SubsegmentOffsets(segments.add(parts, end), offsets), numbers
+        if content not in starts:
+            starts[content] = round_up(end, CONSTANT_ALIGNMENT)
+            parts.append((starts[content], item))
+            end = starts[content] + data_size(item)
+    if apart:
+        offsets, numbers = [starts[content] for content in keys], list(range(1, len(keys) + 1))
+    else:
+        known = {content: number for number, content in enumerate(starts, 1)}
+        offsets, numbers = list(starts.values()), [known[content] for content in keys]
+    return schema.SubsegmentOffsets(segments.add(parts, end), [0, *offsets]), numbers
 
 
 def _separate(items: Sequence[Data], segments: Segments) -> list[int]:
