@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from delegatekit_toolkit.stock import binding_with_all_kernels
 from delegatekit_tools.profile import Profile, read_etdump
 
 #: Part -> a text in the names of its operators.
@@ -39,16 +40,15 @@ def main() -> None:
 
 def measured(file: Path, given: argparse.Namespace) -> list[Profile]:
     """The profiles of the prompt and of a token."""
-    from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401
-    from executorch.extension.pybindings import _C
-    from executorch.kernels import quantized  # noqa: F401
+    binding = binding_with_all_kernels()
+    from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401  (adds attention's kernels)
 
-    _C._unsafe_reset_threadpool(given.threads)
+    binding._unsafe_reset_threadpool(given.threads)
     prompt = (torch.arange(1, given.prompt + 1).reshape(1, -1), torch.tensor([0]))
     token = (torch.tensor([[7]]), torch.tensor([given.prompt]))
     found = []
     for inputs in (prompt, token):
-        module = _C._load_for_executorch(str(file), enable_etdump=True)
+        module = binding._load_for_executorch(str(file), enable_etdump=True)
         module.run_method("forward", prompt)
         for _ in range(given.rounds):
             module.run_method("forward", inputs)
