@@ -103,10 +103,9 @@ def test_a_new_project_keeps_the_contract(project: tuple[Path, dict[str, str]]) 
     assert "0 faulty" in said or "no faults" in said, said
 
 
+@pytest.mark.parametrize("project", ["library"], indirect=True)
 def test_networks_of_transformers_are_one_delegate_of_a_library(project: tuple[Path, dict[str, str]]) -> None:
     pytest.importorskip("transformers")
-    if not (project[0] / "src/delegatekit_novum/library.py").is_file():
-        pytest.skip("the device's template has convolutions and sums")
     networks = ("--select", "models/mobilenet-v2/small", "--select", "models/bert-base/small")
     whole = ("--option", "novum.whole_graph=true")  # a network of several delegates is refused, which is no fault
     said = run(project, "delegatekit", "conform", "novum", "--quick", "--jobs", "1", *networks, *whole)
