@@ -52,6 +52,18 @@ def test_padding_beyond_the_kernel_is_refused() -> None:
     assert testkit.refusals(partitioner, layer, torch.ones(1, 2, 4, 4)) == ["padding = 2 for a kernel of extent 1"]
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.bool])
+def test_bits_are_joined(dtype: torch.dtype) -> None:
+    n, other = torch.arange(-40, 40).to(dtype), torch.arange(80).flip(0).to(dtype)
+    testkit.compare(_lower(lambda x, y: (x & y, x | y, x ^ y, x & (True if dtype == torch.bool else 5)), n, other))
+
+
+def test_bits_of_small_integers_are_refused() -> None:
+    n = torch.arange(64, dtype=torch.uint8)
+    (reason,) = testkit.refusals(OpenVINOPartitioner(OpenVINOOptions()), lambda x: x & 5, n)
+    assert reason.endswith("uint8: int32, int64 or bool are taken")
+
+
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_grouped_convolutions(groups: int, transposed: bool) -> None:

@@ -56,6 +56,12 @@ def test_integers_are_divided_downwards() -> None:
     testkit.compare(_lower(lambda value: (value // 4, value % 4, torch.fmod(value, 4)), n))
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.bool])
+def test_bits_are_joined(dtype: torch.dtype) -> None:
+    n, other = torch.arange(-40, 40).to(dtype), torch.arange(80).flip(0).to(dtype)
+    testkit.compare(_lower(lambda x, y: (x & y, x | y, x ^ y, x & (True if dtype == torch.bool else 5)), n, other))
+
+
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_grouped_convolutions(groups: int, transposed: bool) -> None:

@@ -8,7 +8,23 @@ from typing import Any, Final
 
 from delegatekit_api import Call
 
-from .number import Number, Term, V, composition, floor, maximum, minimum, ne, sign, signbit, times, trunc, truth, where
+from .number import (
+    Number,
+    Term,
+    V,
+    composition,
+    floor,
+    maximum,
+    minimum,
+    ne,
+    sign,
+    signbit,
+    times,
+    trunc,
+    truth,
+    where,
+    write,
+)
 
 # -- sums and products -------------------------------------------------------------------------------------------------
 
@@ -174,6 +190,29 @@ def logical_xor(left: Number[V], right: Number[V]) -> Number[V]:
 def logical_not(x: Number[V]) -> Number[V]:
     """True where the number is 0."""
     return ~truth(x)
+
+
+def bitwise_and(left: Number[V], right: Term[V]) -> Number[V]:
+    """The bits of both; of booleans, both."""
+    return left & _truth(left, right) if left.is_bool else write("bitwise_and", left, right)
+
+
+def bitwise_or(left: Number[V], right: Term[V]) -> Number[V]:
+    """The bits of either; of booleans, either."""
+    return left | _truth(left, right) if left.is_bool else write("bitwise_or", left, right)
+
+
+def bitwise_xor(left: Number[V], right: Term[V]) -> Number[V]:
+    """The bits of one alone; of booleans, one of two."""
+    return xor(left, _truth(left, right)) if left.is_bool else write("bitwise_xor", left, right)
+
+
+#: Name -> what joins the bits of two numbers.
+BITS: Final[Mapping[str, Callable[..., Number[Any]]]] = {
+    "bitwise_and": bitwise_and,
+    "bitwise_or": bitwise_or,
+    "bitwise_xor": bitwise_xor,
+}
 
 
 @composition

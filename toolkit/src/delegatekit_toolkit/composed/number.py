@@ -63,6 +63,9 @@ class Dialect(Generic[V]):
     | `places` | x, axis | where each element is along it: integers of x's sizes |
     | `integers` | booleans | 0 and 1 as integers |
 
+    The bits of integers are joined by `bitwise_and`, `bitwise_or` and `bitwise_xor` (x, y), where a target's rows take
+    other types than booleans.
+
     Of the compositions of this package, which take what their own signatures say, a target brings those for which it
     has an operation, or a better composition for its arithmetic: all others use that.
     """

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from delegatekit_api import Call, Operand
 
-from ..constraints import dtypes, no_nan, types_of
+from ..constraints import dtypes, no_nan, same_dtypes, types_of
 from ..narrowing import fits_elements, narrow_product, narrowed, numbers_fit
 from ..support import Constraint, Row, row
 from . import activations, along, angles, arithmetic, functions, number
@@ -86,13 +86,15 @@ def elementwise_rows(
     *,
     lost_nan: str | Callable[[Call], str] = "",
     narrow: bool = True,
+    bits: Constraint | None = None,
 ) -> tuple[Row[Any], ...]:
     """The rows of arithmetic, comparisons, logic and choices.
 
     `composed` makes a lowering function of a composition, as `lowering`; `any_type` and `numbers` are the constraints
     on types of operators that take booleans, and of those that do not. The fact `sizes` of a row names arguments that
     may be sizes which change. `lost_nan` says what becomes of NaN in maxima and minima. A device that is not
-    `narrow` computes integers in all their bits, others in 32.
+    `narrow` computes integers in all their bits, others in 32. `bits` are the types whose bits the target joins by
+    primitives of its own; without, booleans alone.
     """
     fitting = (numbers_fit if narrow else fits_elements, no_nan())
     product = (narrow_product,) if narrow else ()
@@ -119,9 +121,10 @@ def elementwise_rows(
         row("logical_and.default", composed(arithmetic.logical_and, _TWO), any_type),
         row("logical_or.default", composed(arithmetic.logical_or, _TWO), any_type),
         row("logical_xor.default", composed(arithmetic.logical_xor, _TWO), any_type),
-        row("bitwise_and.Tensor", composed(arithmetic.logical_and, _TWO), bools),
-        row("bitwise_or.Tensor", composed(arithmetic.logical_or, _TWO), bools),
-        row("bitwise_xor.Tensor", composed(arithmetic.logical_xor, _TWO), bools),
+        *(
+            row(f"{name}.Tensor {name}.Scalar", composed(make, _TWO), bits or bools, same_dtypes())
+            for name, make in arithmetic.BITS.items()
+        ),
         row("logical_not.default", composed(arithmetic.logical_not), any_type),
         row("bitwise_not.default", composed(arithmetic.bitwise_not), whole),
         row("where.self", composed(number.where, "condition self other"), any_type),

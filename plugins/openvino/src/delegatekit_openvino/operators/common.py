@@ -303,6 +303,7 @@ DIALECT: Final[Dialect[Value]] = Dialect(
                 "and": "logical_and",
                 "or": "logical_or",
                 "xor": "logical_xor",
+                **{name: name for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
                 "minimum": "minimum",
                 "maximum": "maximum",
             }.items()
@@ -377,6 +378,8 @@ composed: Final = functools.partial(lowering, argument=number, copied=copied)
 REAL: Final = dtypes(*FLOATS)
 NUMBERS: Final = dtypes(*FLOATS, *INTEGERS)
 ANY: Final = dtypes(*FLOATS, *INTEGERS, "bool")
+#: (OpenVINO joins the bits of long tensors of 8 bits and a number wrongly.)
+BITS: Final = dtypes(*INTEGERS, "bool")
 #: What only moves, in small integers, too.
 MOVED: Final = dtypes(*FLOATS, *INTEGERS, "int8", "uint8", "bool")
 

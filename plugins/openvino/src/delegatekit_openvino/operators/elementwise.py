@@ -11,7 +11,7 @@ from delegatekit_toolkit.narrowing import narrowed, numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, ModelBuilder, Value
-from .common import ANY, NUMBERS, clamp, composed, lost_nan, own, tensor
+from .common import ANY, BITS, NUMBERS, clamp, composed, lost_nan, own, tensor
 
 
 def _clamp(b: ModelBuilder, call: Call) -> Value:
@@ -24,7 +24,7 @@ def _to_type(b: ModelBuilder, call: Call) -> Value:
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    *elementwise_rows(composed, ANY, NUMBERS, lost_nan=lost_nan),
+    *elementwise_rows(composed, ANY, NUMBERS, lost_nan=lost_nan, bits=BITS),
     row("clamp.default hardtanh.default", _clamp, NUMBERS, numbers_fit, no_nan(), special_values=lost_nan),
     row("_to_copy.default", _to_type, ANY, special_values=narrowed),
 )

@@ -18,6 +18,9 @@ from delegatekit_toolkit.constraints import dtypes
 from delegatekit_toolkit.tosa import (
     Abs,
     Add,
+    BitwiseAnd,
+    BitwiseOr,
+    BitwiseXor,
     Cast,
     Ceil,
     Clamp,
@@ -63,6 +66,7 @@ _WIDE: Final = ("int32", "int64")
 REAL: Final = dtypes(*REALS)
 NUMBERS: Final = dtypes(*REALS, *_WIDE)
 ANY: Final = dtypes(*REALS, *_WIDE, "bool")
+BITS: Final = dtypes(*_WIDE, "int8", "int16", "bool")
 #: What only moves, in small integers, too.
 MOVED: Final = dtypes(*REALS, *_WIDE, "int8", "int16", "bool")
 #: Operands whose quotients and powers leave the range of normal numbers on the way.
@@ -275,6 +279,9 @@ DIALECT: Final[Dialect[Value]] = Dialect(
         "or": _logical(LogicalOr()),
         "xor": _logical(LogicalXor()),
         "not": lambda b, x: b.opposite(x),
+        "bitwise_and": _two(BitwiseAnd()),
+        "bitwise_or": _two(BitwiseOr()),
+        "bitwise_xor": _two(BitwiseXor()),
         "neg": _negative,
         "abs": _one(Abs()),
         "sign": _sign,
