@@ -19,7 +19,7 @@ from delegatekit_conformance.cases.base import Case
 from delegatekit_conformance.cases.quantized import cases as quantized_cases
 from delegatekit_conformance.cases.quantized import judge, max_steps
 from delegatekit_conformance.context import PROFILES, Context
-from delegatekit_conformance.models import MODELS, SEMANTIC_MODELS, build_model
+from delegatekit_conformance.models import FURTHER_MODELS, MODELS, SEMANTIC_MODELS, build_model
 from delegatekit_conformance.outcome import Outcome, Verdict
 
 CONTEXT = Context("reference", PROFILES["quick"])
@@ -82,7 +82,7 @@ def test_the_numbers_of_a_mobilevit_stay_where_float16_tells_them_from_zero() ->
 
 
 def test_all_models_are_cases() -> None:
-    assert len(CASES) == 2 + 2 * (len(MODELS) - 2 + len(SEMANTIC_MODELS)) + 1
+    assert len(CASES) == 2 + 2 * (len(MODELS) - 2 + len(FURTHER_MODELS) + len(SEMANTIC_MODELS)) + 1
 
 
 def test_a_missing_package_is_not_applicable(monkeypatch: pytest.MonkeyPatch) -> None:

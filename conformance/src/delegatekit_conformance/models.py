@@ -1,9 +1,9 @@
 """Whole models that backends are measured with: two pretrained ones, the rest with seeded random weights.
 
-A model is built by name and comes with example inputs. `MODELS` are plain networks of fixed sizes; `SEMANTIC_MODELS`
-add further features of programs: sizes that change, control flow, state, scattered writes,
-recurrence. The packages that hold the architectures and the weights are the extra `delegatekit-conformance[models]`;
-nothing is downloaded.
+A model is built by name and comes with example inputs. `MODELS` are plain networks of fixed sizes, `FURTHER_MODELS` are
+such, too, which no backend was written with in mind; `SEMANTIC_MODELS` add further features of programs: sizes that
+change, control flow, state, scattered writes, recurrence. The packages that hold the architectures and the weights are
+the extra `delegatekit-conformance[models]`; nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ModelCase:
 
 
 def build_model(name: str, *, small: bool = False) -> ModelCase:
-    """Build a model of `MODELS` or `SEMANTIC_MODELS` by name. Weights and inputs are the same on every call.
+    """Build a model by its name in one of the three tables. Weights and inputs are the same on every call.
 
     `small` asks for a configuration with few channels and layers and images of 64 pixels, which all but the pretrained
     models have.
@@ -48,7 +48,7 @@ def build_model(name: str, *, small: bool = False) -> ModelCase:
     package of the architecture is missing.
     """
     torch.manual_seed(0)
-    case = (MODELS | SEMANTIC_MODELS)[name](name, small)
+    case = (MODELS | FURTHER_MODELS | SEMANTIC_MODELS)[name](name, small)
     case.module.eval()
     return case
 
@@ -148,7 +148,7 @@ def _kaiming(model: nn.Module) -> nn.Module:
     # The default initialization lets activations of deep convolutional nets vanish to denormals; that of transformers'
     # MobileViT, which draws the weights of batch norms around 0 too, takes them down to 1e-29.
     for module in model.modules():
-        if isinstance(module, nn.Conv2d):
+        if isinstance(module, nn.Conv1d | nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
         elif isinstance(module, nn.BatchNorm2d):
             nn.init.ones_(module.weight)
@@ -229,6 +229,51 @@ MODELS: dict[str, Callable[[str, bool], ModelCase]] = {
         num_labels=10,
     ),
     "llama-100m": _llama_100m,
+}
+
+
+def _wav2vec2(name: str, small: bool) -> ModelCase:
+    from transformers import Wav2Vec2Config, Wav2Vec2Model
+
+    few: dict[str, Any] = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "num_feat_extract_layers": 2,
+        "num_conv_pos_embedding_groups": 2,
+        "num_conv_pos_embeddings": 8,
+        "conv_dim": (16, 16),
+        "conv_kernel": (10, 4),
+        "conv_stride": (10, 4),
+    }
+    model = Wav2Vec2Model(Wav2Vec2Config(**(few if small else {})))
+    return ModelCase(name, OneOutput(model, "last_hidden_state"), (torch.randn(1, 800 if small else 8000),))
+
+
+#: Name -> what builds the model, small or not.
+FURTHER_MODELS: dict[str, Callable[[str, bool], ModelCase]] = {
+    "convnext": _image_classifier(
+        "ConvNextConfig",
+        "ConvNextForImageClassification",
+        hidden_sizes=[8, 16, 32, 32],
+        depths=[1, 1, 2, 1],
+        num_labels=10,
+    ),
+    "mobilevitv2": _image_classifier(
+        "MobileViTV2Config", "MobileViTV2ForImageClassification", image_size=64, width_multiplier=0.25, num_labels=10
+    ),
+    "swinv2": _image_classifier(
+        "Swinv2Config",
+        "Swinv2ForImageClassification",
+        image_size=64,
+        embed_dim=16,
+        depths=[2, 2],
+        num_heads=[2, 4],
+        window_size=4,
+        num_labels=10,
+    ),
+    "wav2vec2": _wav2vec2,
 }
 
 

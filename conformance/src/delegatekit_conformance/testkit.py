@@ -143,7 +143,8 @@ def compare(
 
     `calls` are the inputs of calls; by default the one that it was lowered with. With a `tolerance` (relative, and
     absolute for results around 1) the wanted results are those in double precision; without one they must be PyTorch's
-    own, bit by bit. `engines` are by default all that can run the file (`Lowered.engines`).
+    own, bit by bit. Results that are all within the tolerance of 0 say nothing, and are an error, too. `engines` are by
+    default all that can run the file (`Lowered.engines`).
     """
     for engine in lowered.engines if engines is None else engines:
         for call in calls or (lowered.inputs,):
@@ -156,6 +157,8 @@ def compare(
                     assert_same_bits(mine, wanted)
                 else:
                     result = mine.double() if _is_floating(mine) else mine
+                    size = float(wanted.abs().double().max()) if wanted.numel() else 0.0
+                    assert not 0 < size < tolerance, f"the largest result is {size:.0e}: within the tolerance of 0"
                     torch.testing.assert_close(result, wanted, rtol=tolerance, atol=tolerance)
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 import delegatekit
 from delegatekit_conformance import testkit
-from delegatekit_conformance.models import build_model
+from delegatekit_conformance.models import FURTHER_MODELS, build_model
 from delegatekit_vgf.blob.operators import operators
 
 
@@ -72,3 +72,23 @@ def test_float_and_quantized_layers_share_a_delegate() -> None:
 def test_a_known_network_is_one_delegate_that_is_right(name: str) -> None:
     case = build_model(name, small=True)
     testkit.compare(testkit.lower(case.module, *case.inputs, backend="vgf"), tolerance=1e-5)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", [*FURTHER_MODELS, "mobilevit", "u-net"])
+def test_a_foreign_network_is_one_delegate_that_is_right(name: str) -> None:
+    """Networks that this backend was not written for."""
+    pytest.importorskip("transformers")
+    case = build_model(name, small=True)
+    testkit.compare(testkit.lower(case.module, *case.inputs, backend="vgf"), tolerance=1e-5)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", ["lstm tagger", "bert-base"])
+def test_only_the_tokens_of_a_text_stay_outside(name: str) -> None:
+    """Tokens are int64, which TOSA has not."""
+    pytest.importorskip("transformers")
+    case = build_model(name, small=True)
+    lowered = testkit.lower(case.module, *case.inputs, backend="vgf", whole=False)
+    assert len(lowered.delegates) == 1
+    testkit.compare(lowered, tolerance=1e-5)

@@ -19,7 +19,16 @@ import delegatekit
 from delegatekit_toolkit.accuracy.script import COMPARISON
 
 from ..context import Context
-from ..models import MODELS, SEMANTIC_MODELS, ModelCase, build_model, photo_batch, sentence_tokens, tiny_llama
+from ..models import (
+    FURTHER_MODELS,
+    MODELS,
+    SEMANTIC_MODELS,
+    ModelCase,
+    build_model,
+    photo_batch,
+    sentence_tokens,
+    tiny_llama,
+)
 from ..outcome import Outcome, Verdict
 from ..trial import Subject, try_subject, words
 from .base import Case
@@ -207,7 +216,7 @@ def cases() -> Iterator[Case]:
     yield ModelTrial(
         "models/minilm/pretrained", _on_sentences, code=build.format("minilm", ""), look=same_neighbors, cost=32.0
     )
-    for name in (*_RANDOM, *SEMANTIC_MODELS):
+    for name in (*_RANDOM, *FURTHER_MODELS, *SEMANTIC_MODELS):
         slug = name.replace(", ", "-").replace(" ", "-")
         for small in (True, False):
             yield ModelTrial(
