@@ -56,6 +56,51 @@ def test_integers_are_divided_downwards() -> None:
     testkit.compare(_lower(lambda value: (value // 4, value % 4, torch.fmod(value, 4)), n))
 
 
+_FIRST, _SECOND = torch.tensor([[0, 2], [-1, 1]]), torch.tensor([1, 3])
+
+
+@pytest.mark.parametrize(
+    "indices", [(_FIRST, _SECOND), (None, _FIRST, _SECOND), (_FIRST, None, _SECOND), (None, _SECOND)], ids=str
+)
+def test_several_indices_name_places_together(indices: tuple[torch.Tensor | None, ...]) -> None:
+    x = torch.randn(4, 5, 6)
+    values = torch.ops.aten.index.Tensor(x, indices) * 2
+    given = [item.int() for item in indices if item is not None]
+
+    def put(value: torch.Tensor, written: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        once = torch.ops.aten.index_put(value, indices, written)
+        twice = torch.ops.aten.index_put(
+            torch.ops.aten.index_put(value, indices, written, True), indices, written, True
+        )
+        return once * 2, twice * 2
+
+    def computed(value: torch.Tensor, *places: torch.Tensor) -> torch.Tensor:
+        found = iter(places)
+        return torch.ops.aten.index.Tensor(value, [None if item is None else next(found) for item in indices]) * 1
+
+    testkit.compare(_lower(put, x, values), tolerance=1e-6)
+    testkit.compare(_lower(computed, x, *given))
+
+
+def test_numbers_for_one_place_are_added_one_after_the_other() -> None:
+    x, source, index = torch.randn(4, 3), torch.randn(6, 3), torch.tensor([[0, 1, 1], [0, 1, 3], [0, 0, 3]])
+    testkit.compare(_lower(lambda value, more: value.scatter_add(0, index, more), x, source), tolerance=1e-6)
+    testkit.compare(_lower(lambda value: value.scatter(1, index[:, 2:] % 3, 5.0) * 1, x))
+
+
+def test_computed_and_crowded_places_are_refused() -> None:
+    x, places = torch.randn(4, 3), torch.tensor([1, 2], dtype=torch.int32)
+    partitioner = VgfPartitioner(VgfOptions())
+    put = torch.ops.aten.index_put.default
+    (reason,) = testkit.refusals(partitioner, lambda value, at: put(value, [at], value[:2]), x, places)
+    assert reason.endswith("are computed")
+    index = torch.zeros(65, 3, dtype=torch.int64)
+    (reason,) = testkit.refusals(
+        partitioner, lambda value, more: value.scatter_add(0, index, more), x, torch.ones(65, 3)
+    )
+    assert reason == "65 numbers are added at one place"
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.bool])
 def test_bits_are_joined(dtype: torch.dtype) -> None:
     n, other = torch.arange(-40, 40).to(dtype), torch.arange(80).flip(0).to(dtype)

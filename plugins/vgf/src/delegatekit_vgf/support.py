@@ -31,6 +31,7 @@ from .operators import (
     quantization,
     reduction,
     resizing,
+    scattering,
     shape,
 )
 
@@ -65,6 +66,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         *reduction.ROWS,
         *shape.ROWS,
         *indexing.ROWS,
+        *scattering.ROWS,
         *linear.ROWS,
         *normalization.ROWS,
         *convolution.ROWS,
