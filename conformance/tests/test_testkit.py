@@ -53,6 +53,13 @@ def test_other_results_do_not_pass(lowered: testkit.Lowered) -> None:
             testkit.compare(other, tolerance=tolerance, engines=[testkit.ENGINE])
 
 
+def test_a_comparison_with_next_to_nothing_is_refused() -> None:
+    lowered = testkit.lower(lambda x: x * 1e-9, torch.full((3,), 2.0), backend="reference")
+    testkit.compare(lowered, tolerance=1e-10)
+    with pytest.raises(AssertionError, match="largest result is 2e-09: within the tolerance of 0"):
+        testkit.compare(lowered, tolerance=1e-6)
+
+
 def test_what_is_left_outside_is_shown() -> None:
     options = {"leave_out": ["relu"]}
     with pytest.raises(AssertionError, match=r"not all of it is in one delegate:(.|\n)*relu"):

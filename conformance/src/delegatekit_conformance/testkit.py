@@ -157,7 +157,7 @@ def compare(
                     assert_same_bits(mine, wanted)
                 else:
                     result = mine.double() if _is_floating(mine) else mine
-                    size = float(wanted.abs().double().max()) if wanted.numel() else 0.0
+                    size = float(wanted.double().abs().max()) if wanted.numel() else 0.0
                     assert not 0 < size < tolerance, f"the largest result is {size:.0e}: within the tolerance of 0"
                     torch.testing.assert_close(result, wanted, rtol=tolerance, atol=tolerance)
 

@@ -163,7 +163,6 @@ POOLINGS = [
     nn.AvgPool2d(3, 2, 1, ceil_mode=True),
     nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False),
     nn.AvgPool2d((1, 3), 1, (0, 1), divisor_override=5),
-    nn.AvgPool2d(2, divisor_override=-(2**30)),
     nn.AdaptiveAvgPool2d((3, 11)),
 ]
 
@@ -173,6 +172,11 @@ POOLINGS = [
 def test_poolings(module: nn.Module) -> None:
     check(module, torch.randn(2, 3, 9, 11) - 5)
     check(module, torch.randn(3, 9, 11) - 5, tolerance=FLOAT16, fp16=True)
+
+
+@pytest.mark.needs_device
+def test_a_divisor_may_be_large_and_negative() -> None:
+    check(nn.AvgPool2d(2, divisor_override=-(2**30)), (torch.randn(2, 3, 9, 11) - 5) * 2.0**30)
 
 
 @pytest.mark.needs_device
