@@ -153,6 +153,19 @@ def test_a_number_read_from_a_tensor_bounds_a_size() -> None:
     check(Function(forward), calls[0], calls)
 
 
+def test_a_number_read_from_a_tensor_says_where_a_row_is_written() -> None:
+    def forward(cache: torch.Tensor, row: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        place = n.item()
+        torch._check(place >= 0)
+        torch._check(place < 8)
+        rows = cache.clone()
+        rows.narrow(1, place, 1).copy_(row)
+        return rows * 2
+
+    calls = [(torch.randn(2, 8, 4), torch.randn(2, 1, 4), torch.tensor(n)) for n in (3, 0, 7)]
+    check(Function(forward), calls[0], calls)
+
+
 def test_the_file_has_the_largest_sizes() -> None:
     program = check(Function(lambda x: x.t() * 2), (torch.randn(3, 6),), [], dynamic_shapes={"inputs": ({0: N},)})
     (plan,) = read(program.buffer).program.execution_plan or ()

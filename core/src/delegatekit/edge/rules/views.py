@@ -134,7 +134,7 @@ def _matrix_transpose(b: EdgeBuilder, call: Draft) -> Value:
 def _slice(b: EdgeBuilder, call: Draft) -> Value:
     x, dim, start, stop, step = call["self", "dim", "start", "end", "step"]
     size = b.shape(x)[dim]
-    if is_static((size, start or 0, stop or 0)):
+    if is_static(place for place in (size, start, stop) if place is not None):
         start, stop, step = slice(start, stop, step).indices(size)
         return slice_dim(b, x, dim, start, max(start, stop), step=step)
     if call.value is None:

@@ -75,7 +75,8 @@ def _written_slice(b: EdgeBuilder, x: Node, dim: int) -> tuple[Node, int, int] |
         return None
     source, axis, start, stop, step = (read_argument(x, name) for name in ("src", "dim", "start", "end", "step"))
     size = b.shape(x)[dim]
-    if step != 1 or axis % len(b.shape(x)) != dim or not is_static((size, start or 0, stop or 0)):
+    known = is_static(place for place in (size, start, stop) if place is not None)
+    if step != 1 or axis % len(b.shape(x)) != dim or not known:
         return None
     start, stop, _ = slice(start, stop).indices(size)
     return source, start, stop
