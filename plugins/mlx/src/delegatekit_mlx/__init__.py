@@ -1,0 +1,1 @@
+"""MLX backend for DelegateKit."""

@@ -1,0 +1,1 @@
+"""The serialized delegate: its schema, container and checks, and the checksum beside it."""

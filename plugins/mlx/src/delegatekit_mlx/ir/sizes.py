@@ -1,0 +1,68 @@
+"""Sizes that change from call to call: sympy's expressions while lowering, integer operators in the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from delegatekit_toolkit import expressions
+from delegatekit_toolkit.expressions import Expression, expression_of
+
+from ..blob import schema
+
+if TYPE_CHECKING:
+    from .builder import GraphBuilder, Value
+
+#: A size: a number, or sympy's expression if it changes from call to call.
+Size: TypeAlias = Expression
+size_of = expression_of
+
+
+class Scalar:
+    """An integer that is computed in each call."""
+
+
+#: Integers in the graph: known ones, and computed ones.
+Terms: TypeAlias = "tuple[int | Scalar, ...]"
+
+_OPERATORS = {
+    "add": schema.AddIntNode,
+    "sub": schema.SubtractIntNode,
+    "mul": schema.MultiplyIntNode,
+    "floor_div": schema.FloorDivideIntNode,
+    "mod": schema.ModIntNode,
+}
+#: Sizes and their differences are smaller.
+_MOST = 1 << 40
+
+
+class SizeWriter(expressions.SizeWriter[Any]):
+    """Writes the operators that compute sizes, as tuples of terms."""
+
+    where = "MLX lowering"
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        super().__init__()
+        self._builder = builder
+
+    def constant(self, numbers: Sequence[int]) -> Terms:
+        """Known numbers."""
+        return tuple(numbers)
+
+    def measured(self, value: Value, axis: int) -> Terms:
+        """The size of a value along an axis."""
+        return (self._builder.scalar(schema.SymSizeNode, a=value, dim=axis),)
+
+    def joined(self, kind: str, left: Terms, right: Terms) -> Terms:
+        """Two sizes joined. There is no maximum or minimum: 1 or 0, as one is larger or not, times the difference."""
+        if kind in ("maximum", "minimum"):
+            less = self.joined("sub", left, right)
+            larger = self.joined("floor_div", self.joined("add", less, (_MOST,)), (_MOST,))
+            if kind == "maximum":
+                return self.joined("add", right, self.joined("mul", larger, less))
+            return self.joined("sub", left, self.joined("mul", larger, less))
+        return (self._builder.scalar(_OPERATORS[kind], a=left[0], b=right[0]),)
+
+    def concatenated(self, parts: list[Terms]) -> Terms:
+        """Sizes one after the other."""
+        return tuple(term for part in parts for term in part)

@@ -1,0 +1,1 @@
+"""Families of operators: each file has their rows and lowering functions."""

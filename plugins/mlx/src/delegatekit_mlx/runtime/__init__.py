@@ -1,0 +1,3 @@
+"""Execution of blobs by MLX in this process."""
+
+from .runtime import MLXRuntime as MLXRuntime
