@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -87,10 +88,12 @@ class _Reader:
         )
         starts = [sum(counts[:place]) for place in range(6)]
         self.constants, self.inputs, self.outputs, self.buffers, _ = (
-            range(start, end) for start, end in zip(starts, starts[1:], strict=False)
+            range(start, end) for start, end in itertools.pairwise(starts)
         )
         self.count = starts[-1]
         self.called: set[int] = set()
+        #: What must not be written.
+        self.fixed: set[int] = set(self.inputs)
 
     def program(self) -> Program:
         graph = self.graph
@@ -107,8 +110,11 @@ class _Reader:
         known = _Known({*self.constants, *self.buffers})
         first = None if graph.init_chain_idx == -1 else graph.init_chain_idx
         if first is not None:
+            # Stock's exporter has constants computed there.
             self._run(first, chains, known)
+            known.tensors &= {*self.constants, *self.buffers}
         known.tensors |= set(self.inputs)
+        self.fixed = {*self.constants, *self.inputs}
         self._run(graph.main_chain_idx, chains, known)
         for number in outputs:
             if number not in known.tensors:
@@ -228,7 +234,7 @@ class _Reader:
                 raise FormatError(f"writes value {number} of {self.graph.num_values}", where=where)
             known.values.add(number)
             return
-        if number >= self.count or number in self.constants or number in self.inputs:
+        if number >= self.count or number in self.fixed:
             raise FormatError(f"writes tensor {number}, which is a constant, an input, or none", where=where)
         known.tensors.add(number)
 

@@ -49,7 +49,7 @@ def _marked(made: Any, role: Role, *, required: bool) -> Any:
 
 
 def reads() -> Any:
-    """A tensor that is read. Its number is a struct of the format, which has the bytes of a u32, and is always written."""
+    """A tensor that is read. Its number is a struct of the format, with the bytes of a u32, and is always written."""
     return _marked(fb.u32(None), Role.READS, required=True)
 
 

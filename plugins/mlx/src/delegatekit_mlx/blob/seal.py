@@ -1,4 +1,4 @@
-"""What travels beside a blob as compile specs, which the runtime on the device does not read: signature and checksum."""
+"""What travels beside a blob as compile specs, which the device does not read: signature and checksum."""
 
 from __future__ import annotations
 

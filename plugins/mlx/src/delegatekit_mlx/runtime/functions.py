@@ -250,6 +250,14 @@ def _tile(m: Machine, op: schema.TileNode) -> Any:
     return m.core.tile(x, repeats)
 
 
+def _broadcast_to(m: Machine, op: schema.BroadcastToNode) -> Any:
+    """To sizes of which -1 stands for the tensor's own."""
+    x, sizes = m.tensors[op.x], m.integers(op.shape)
+    own = [1] * (len(sizes) - x.ndim) + list(x.shape)
+    wanted = [before if size == -1 else size for size, before in zip(sizes, own, strict=True)]
+    return m.core.broadcast_to(x, m.checked(wanted))
+
+
 def _repeat(m: Machine, op: schema.RepeatNode) -> Any:
     x, count = m.tensors[op.x], m.integer(op.repeats)
     m.checked([count, *x.shape])
@@ -258,6 +266,9 @@ def _repeat(m: Machine, op: schema.RepeatNode) -> Any:
 
 def _split(m: Machine, op: schema.SplitNode) -> Any:
     x, sizes = m.tensors[op.x], m.sizes(op.sizes)
+    if len(sizes) == 1 < len(op.outs) and sizes[0]:  # equal parts, of which the last may be smaller
+        whole, (size,) = x.shape[op.axis], sizes
+        sizes = [min(size, whole - start) for start in range(0, whole, size)]
     if len(op.outs) != len(sizes) or sum(sizes) != x.shape[op.axis]:
         raise FormatError(f"splits {x.shape[op.axis]} into {sizes}")
     ends = [sum(sizes[: place + 1]) for place in range(len(sizes) - 1)]
@@ -362,7 +373,10 @@ def _dequantize(m: Machine, op: schema.DequantizeNode) -> Any:
 
 
 def _squeeze(m: Machine, op: schema.SqueezeNode) -> Any:
-    return m.core.squeeze(m.tensors[op.x], axis=tuple(op.dims)) if op.dims else m.core.squeeze(m.tensors[op.x])
+    x = m.tensors[op.x]
+    if not op.dims:
+        return m.core.squeeze(x)
+    return m.core.squeeze(x, axis=tuple(dim for dim in op.dims if x.shape[dim] == 1))
 
 
 def _position(name: str) -> Function:
@@ -438,7 +452,7 @@ FUNCTIONS: Final[dict[type, Function]] = {
     schema.SqueezeNode: _squeeze,
     schema.SplitNode: _split,
     schema.SoftmaxNode: lambda m, op: m.core.softmax(m.tensors[op.x], axis=op.axis, precise=op.precise),
-    schema.BroadcastToNode: lambda m, op: m.core.broadcast_to(m.tensors[op.x], m.sizes(op.shape)),
+    schema.BroadcastToNode: _broadcast_to,
     schema.PadNode: _pad,
     schema.WhereNode: lambda m, op: m.core.where(m.tensors[op.condition], m.tensors[op.x], m.tensors[op.y]),
     schema.ReshapeNode: lambda m, op: m.core.reshape(m.tensors[op.x], m.integers(op.shape)),

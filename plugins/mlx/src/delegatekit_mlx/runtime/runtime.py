@@ -159,10 +159,13 @@ def _array(value: torch.Tensor) -> Any:
 
 
 def _tensor(value: Any, dtype: torch.dtype) -> torch.Tensor:
-    """An array of MLX as a tensor. Raises FormatError if it has another type."""
+    """An array of MLX as a tensor of a type, to which integers are converted: MLX counts places in 32 bits."""
     name = str(dtype).removeprefix("torch.")
-    if value.dtype != getattr(core(), "bool_" if name == "bool" else name):
-        raise FormatError(f"computes {value.dtype}, not {dtype}", where=WHERE)
+    wanted = getattr(core(), "bool_" if name == "bool" else name)
+    if value.dtype != wanted:
+        if not core().issubdtype(value.dtype, core().integer) or dtype.is_floating_point:
+            raise FormatError(f"computes {value.dtype}, not {dtype}", where=WHERE)
+        value = value.astype(wanted)
     if dtype in _BITS:
         return torch.from_numpy(np.array(value.view(core().int16))).view(dtype)
     return torch.from_numpy(np.array(value))
