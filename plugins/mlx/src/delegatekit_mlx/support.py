@@ -16,7 +16,21 @@ from delegatekit_toolkit.support import SupportTable, TablePartitioner
 from delegatekit_toolkit.symbols import bounded_sizes
 
 from .ir.builder import Lower
-from .operators import elementwise, functions, linear
+from .operators import (
+    convolution,
+    elementwise,
+    functions,
+    indexing,
+    linear,
+    normalization,
+    pooling,
+    quantization,
+    reduction,
+    resizing,
+    scattering,
+    shape,
+    sorting,
+)
 
 if TYPE_CHECKING:
     from .options import MLXOptions
@@ -36,7 +50,17 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
     [
         *elementwise.ROWS,
         *functions.ROWS,
+        *reduction.ROWS,
+        *sorting.ROWS,
+        *shape.ROWS,
+        *indexing.ROWS,
         *linear.ROWS,
+        *normalization.ROWS,
+        *convolution.ROWS,
+        *pooling.ROWS,
+        *resizing.ROWS,
+        *scattering.ROWS,
+        *quantization.ROWS,
     ],
     common=(
         device_types,

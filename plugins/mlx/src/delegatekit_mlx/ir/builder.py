@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -198,6 +198,15 @@ class GraphBuilder(PartitionBuilder[Value]):
             return value
 
         return self._made.once(storage_key(data), make)
+
+    def once(self, source: torch.Tensor, make: Callable[[], torch.Tensor], *settings: Hashable) -> Value:
+        """A constant that is computed of another one, made once for equal memory and settings."""
+
+        def made() -> Value:
+            self._sources.append(source)
+            return self.constant(make().contiguous())
+
+        return self._made.once((storage_key(source), *settings, "computed"), made)
 
     def number(self, number: float, dtype: torch.dtype) -> Value:
         """A number of a type, without axes."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
+
+import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.composed.arithmetic import weighted_sum
-from delegatekit_toolkit.constraints import matrix_weight
-from delegatekit_toolkit.expressions import broadcast
+from delegatekit_toolkit.constraints import matrix_weight, types_of
+from delegatekit_toolkit.expressions import broadcast, is_fixed, sizes_of
 from delegatekit_toolkit.support import Row, row
 
 from ..blob import schema
 from ..ir.builder import GraphBuilder, Lower, Value
-from .common import DIALECT, REAL, tensor, transposed
+from .common import DIALECT, FLOATS, REAL, add, fixed, inserted, tensor, transposed
+from .quantization import quantized_product
 
 
 def product(b: GraphBuilder, x: Value, y: Value, bias: Value | None = None) -> Value:
@@ -27,9 +31,14 @@ def turned(b: GraphBuilder, x: Value) -> Value:
 
 
 def _linear(b: GraphBuilder, call: Call) -> Value:
-    x, weight, bias = tensor(b, call, "input"), tensor(b, call, "weight"), call["bias"]
-    row_of_one = x if x.rank > 1 else b.reshape(x, (1, *x.shape))
-    made = product(b, row_of_one, turned(b, weight), None if bias is None else b.value(bias))
+    x = tensor(b, call, "input")
+    bias = None if call["bias"] is None else tensor(b, call, "bias")
+    rows = x if x.rank > 1 else b.reshape(x, (1, *x.shape))
+    made = quantized_product(b, rows, call["weight"])
+    if made is None:
+        made = product(b, rows, turned(b, tensor(b, call, "weight")), bias)
+    elif bias is not None:
+        made = add(b, made, bias)
     return b.reshape(made, call.result.shape)
 
 
@@ -48,9 +57,71 @@ def _addmm(first: str, second: str) -> Lower:
     return lower
 
 
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+def plain_attention(call: Call) -> str | None:
+    """Of three or four axes, without dropout; heads are grouped on four axes only, and a causal one is square."""
+    if call["dropout_p"]:
+        return "dropout"
+    query, key, value = (call[name] for name in ("query", "key", "value"))
+    if not 3 <= query.rank <= 4 or query.rank != key.rank or key.rank != value.rank:
+        return f"query {query.shape}, key {key.shape} and value {value.shape}"
+    if call["is_causal"] and sizes_of(query.shape[-2:-1]) != sizes_of(key.shape[-2:-1]):
+        return "a causal mask that is not square"
+    if len({sizes_of(item.shape[:1]) for item in (query, key, value)}) > 1:
+        return "batches of different sizes"
+    if query.rank == 4:
+        heads = [item.shape[1] for item in (query, key, value)]
+        if not fixed(heads) or (len(set(heads)) > 1 and not call["enable_gqa"]) or heads[1] != heads[2]:
+            return f"{heads} heads"
+    return None if is_fixed(query.shape[-1]) else "heads whose size changes from call to call"
+
+
+def known_mask(call: Call) -> str | None:
+    """A mask has the queries' type, or is boolean, and as many axes as they at most."""
+    mask, query = call["attn_mask"], call["query"]
+    if mask is None:
+        return None
+    if mask.dtype is not torch.bool and mask.dtype is not query.dtype:
+        return f"a mask of {mask.dtype_name}"
+    return None if mask.rank <= query.rank else f"a mask {mask.shape}"
+
+
+def _attention(b: GraphBuilder, call: Call) -> Value:
+    query, key, value = (tensor(b, call, name) for name in ("query", "key", "value"))
+    size = query.shape[-1]
+    assert isinstance(size, int)
+    scale = 1 / math.sqrt(size) if call["scale"] is None else call["scale"]
+    mask = None if call["attn_mask"] is None else tensor(b, call, "attn_mask")
+    if query.rank == 3:
+        query, key, value = (inserted(b, item, 1) for item in (query, key, value))
+        mask = inserted(b, mask, 1) if mask is not None and mask.rank == 3 else mask
+    made = b.op(
+        schema.SdpaNode,
+        (*query.shape[:-1], value.shape[-1]),
+        query.dtype,
+        q=query,
+        k=key,
+        v=value,
+        scale=scale,
+        mask=mask,
+        causal=bool(call["is_causal"]),
+    )
+    return b.reshape(made, call.result.shape)
+
+
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("linear.default", _linear, REAL, matrix_weight(), keep=True),
     row("mm.default bmm.default", _product, REAL),
     row("addmm.default", _addmm("mat1", "mat2"), REAL),
     row("baddbmm.default", _addmm("batch1", "batch2"), REAL, keep=True),
+    row(
+        "scaled_dot_product_attention.default",
+        _attention,
+        types_of("query", *FLOATS),
+        plain_attention,
+        known_mask,
+        keep=True,
+    ),
 )

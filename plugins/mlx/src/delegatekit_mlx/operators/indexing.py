@@ -1,0 +1,78 @@
+"""Operators that look elements up: embedding, index_select, gather, indexing by tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import torch
+
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import axis_of, indices_of
+from delegatekit_toolkit.constraints import has_axes, types_of
+from delegatekit_toolkit.expressions import broadcast
+from delegatekit_toolkit.support import Row, row
+
+from ..blob import schema
+from ..ir.builder import GraphBuilder, Lower, Value
+from .common import ANY, FLOATS, add, expanded, from_front, integer_indices, mul, sliced, taken, tensor, transposed
+
+
+def _embedding(b: GraphBuilder, call: Call) -> Value:
+    return taken(b, tensor(b, call, "weight"), 0, tensor(b, call, "indices"))
+
+
+def _index_select(b: GraphBuilder, call: Call) -> Value:
+    x = tensor(b, call)
+    axis = axis_of(call["dim"], x.rank)
+    return taken(b, x, axis, b.reshape(tensor(b, call, "index"), (call.result.shape[axis],)))
+
+
+def _index(b: GraphBuilder, call: Call) -> Value:
+    x, found = tensor(b, call), indices_of(call)
+    if len(found) == 1:
+        ((axis, index),) = found.items()
+        return taken(b, x, axis, b.value(index))
+    rows, places = rows_of(b, call, x)
+    made = taken(b, rows, 0, places)
+    first, axes = min(found), places.rank
+    if not first or list(found) != list(range(first, first + len(found))):
+        return made
+    # The axes of the indices stand where the indexed ones were, if these are neighbors; else in front.
+    return transposed(b, made, [*range(axes, axes + first), *range(axes), *range(axes + first, made.rank)])
+
+
+def rows_of(b: GraphBuilder, call: Call, x: Value) -> tuple[Value, Value]:
+    """A tensor with its indexed axes as one in front, and the places along it that the indices name."""
+    found = indices_of(call)
+    rest = [axis for axis in range(x.rank) if axis not in found]
+    sizes = [x.shape[axis] for axis in found]
+    rows = b.reshape(transposed(b, x, [*found, *rest]), (math.prod(sizes), *(x.shape[axis] for axis in rest)))
+    values = [from_front(b, index, x.shape[axis]) for axis, index in found.items()]
+    shape = broadcast(*(value.shape for value in values))
+    places = values[0]
+    for value, size in zip(values[1:], sizes[1:], strict=True):
+        places = add(b, mul(b, places, b.full((), size, torch.int64)), value)
+    return rows, expanded(b, places, shape)
+
+
+def _gather(b: GraphBuilder, call: Call) -> Value:
+    x, index = tensor(b, call), tensor(b, call, "index")
+    along = axis_of(call["dim"], x.rank)
+    for axis, size in enumerate(index.shape):
+        if axis != along:
+            x = sliced(b, x, axis, 0, size)
+    return b.op(schema.TakeAlongAxisNode, index.shape, x.dtype, x=x, indices=index, axis=along)
+
+
+def known_place(call: Call) -> str | None:
+    """The index has the tensor's axes."""
+    return None if call["self"].rank == call["index"].rank else "an index with other axes"
+
+
+ROWS: Final[tuple[Row[Lower], ...]] = (
+    row("embedding.default", _embedding, types_of("weight", *FLOATS)),
+    row("index_select.default", _index_select, ANY, has_axes("self"), passenger=True),
+    row("index.Tensor", _index, ANY, integer_indices, passenger=True),
+    row("gather.default", _gather, ANY, has_axes("self"), has_axes("index"), known_place, passenger=True),
+)
