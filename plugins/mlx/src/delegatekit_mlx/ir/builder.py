@@ -152,7 +152,7 @@ class GraphBuilder(PartitionBuilder[Value]):
 
     # -- what lowering functions write ---------------------------------------------------------------------------------
 
-    def op(self, kind: type[Table], shape: Iterable[Any], dtype: torch.dtype, **fields: Any) -> Value:
+    def op(self, kind: type[Table], shape: Iterable[Any], dtype: torch.dtype, /, **fields: Any) -> Value:
         """The tensor that an operator computes, of these sizes and this type; its fields by name, without `out`.
 
         Tensors are values, integers numbers, SymInts, expressions or scalars.
@@ -161,13 +161,15 @@ class GraphBuilder(PartitionBuilder[Value]):
         self._write(kind, fields | {"out": out})
         return out
 
-    def ops(self, kind: type[Table], shapes: Iterable[Iterable[Any]], dtype: torch.dtype, **fields: Any) -> list[Value]:
+    def ops(
+        self, kind: type[Table], shapes: Iterable[Iterable[Any]], dtype: torch.dtype, /, **fields: Any
+    ) -> list[Value]:
         """The tensors that an operator with several results computes."""
         outs = [Value(sizes_of(shape), dtype) for shape in shapes]
         self._write(kind, fields | {"outs": outs})
         return outs
 
-    def scalar(self, kind: type[Table], **fields: Any) -> Scalar:
+    def scalar(self, kind: type[Table], /, **fields: Any) -> Scalar:
         """The integer that an operator computes."""
         out = Scalar()
         self._write(kind, fields | {"out": out})

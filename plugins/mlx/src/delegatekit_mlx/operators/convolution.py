@@ -9,6 +9,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..blob import schema
 from ..ir.builder import GraphBuilder, Lower, Value
+from ..ir.sizes import size_of
 from .common import REAL, add, concatenated, fixed, sliced, tensor, transposed
 
 _KINDS: Final = {
@@ -42,7 +43,22 @@ def _one(b: GraphBuilder, call: Call, x: Value, weight: Value) -> Value:
     for name in ("stride", "padding", "dilation", *["output_padding"] * call["transposed"]):
         settings |= {name + axis: number for axis, number in zip(names, call[name], strict=True)}
     batch, _, *sizes = call.result.shape
+    if call["transposed"]:
+        return _cut(b, call, x, weight, names, settings)
     return b.op(_KINDS[call["transposed"], axes], (batch, *sizes, weight.shape[0]), x.dtype, x=x, w=weight, **settings)
+
+
+def _cut(b: GraphBuilder, call: Call, x: Value, weight: Value, names: list[str], settings: dict[str, Any]) -> Value:
+    """A transposed convolution. MLX pads as far as the window reaches: more is cut off after it."""
+    batch, _, *sizes = call.result.shape
+    reach = [(size - 1) * gap for size, gap in zip(call["weight"].shape[2:], call["dilation"], strict=True)]
+    more = [max(pad - most, 0) for pad, most in zip(call["padding"], reach, strict=True)]
+    settings |= {f"padding{axis}": pad - rest for axis, pad, rest in zip(names, call["padding"], more, strict=True)}
+    wide = [size_of(size) + 2 * rest for size, rest in zip(sizes, more, strict=True)]
+    made = b.op(_KINDS[True, len(reach)], (batch, *wide, weight.shape[0]), x.dtype, x=x, w=weight, **settings)
+    for axis, (size, rest) in enumerate(zip(sizes, more, strict=True)):
+        made = sliced(b, made, 1 + axis, rest, rest + size_of(size))
+    return made
 
 
 def _weight(b: GraphBuilder, call: Call) -> Value:

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from delegatekit_api import Call
+from delegatekit_api import Call, Operand
 from delegatekit_toolkit.composed.arithmetic import weighted_sum
 from delegatekit_toolkit.constraints import matrix_weight, types_of
 from delegatekit_toolkit.expressions import broadcast, is_fixed, sizes_of
@@ -15,7 +15,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..blob import schema
 from ..ir.builder import GraphBuilder, Lower, Value
-from .common import DIALECT, FLOATS, REAL, add, fixed, inserted, tensor, transposed
+from .common import DIALECT, FLOATS, REAL, add, binary, fixed, inserted, reduced, tensor, transposed, where
 from .quantization import quantized_product
 
 
@@ -108,7 +108,24 @@ def _attention(b: GraphBuilder, call: Call) -> Value:
         mask=mask,
         causal=bool(call["is_causal"]),
     )
+    if mask is not None and not _has_all_rows(call["attn_mask"]):
+        made = where(b, _rows_left(b, mask), made, 0.0)
     return b.reshape(made, call.result.shape)
+
+
+def _has_all_rows(mask: Operand) -> bool:
+    """True if a known mask leaves something of each row."""
+    known = mask.constant
+    if known is None:
+        return False
+    left = known if known.dtype is torch.bool else known > -math.inf
+    return bool(left.any(-1).all()) if known.dim() else bool(left)
+
+
+def _rows_left(b: GraphBuilder, mask: Value) -> Value:
+    """The rows of which a mask leaves something: of others PyTorch makes 0."""
+    left = mask if mask.dtype is torch.bool else binary(b, schema.GreaterNode, mask, -math.inf, torch.bool)
+    return reduced(b, schema.AnyNode, left, [mask.rank - 1]) if mask.rank else left
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (

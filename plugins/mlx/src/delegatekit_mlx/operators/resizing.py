@@ -21,11 +21,15 @@ def _factor(call: Call, axis: int) -> float | None:
 def _nearest(b: GraphBuilder, call: Call) -> Value:
     """Pixels that are looked up, by PyTorch's own choice."""
     x, axes = tensor(b, call, "input"), call["input"].rank - 2
+    resize = getattr(torch.ops.aten, call.operator.split(".")[1]).vec
+    sizes = call["input"].shape[2:]
     for axis in range(axes):
-        size, wanted = call["input"].shape[2 + axis], call.result.shape[2 + axis]
-        numbers = torch.arange(size, dtype=torch.float64).reshape(1, 1, size)
-        resized = torch.ops.aten.upsample_nearest1d.default(numbers, [wanted], _factor(call, axis))
-        x = taken(b, x, 2 + axis, b.constant(resized.reshape(-1).to(torch.int64)))
+        # PyTorch computes places in the type of the numbers: those of float32 are taken.
+        numbers = torch.arange(sizes[axis], dtype=torch.float32)
+        image = numbers.reshape([-1 if at == axis else 1 for at in range(axes)]).expand(1, 1, *sizes).contiguous()
+        found = resize(image, call["output_size"], call["scale_factors"])[0, 0]
+        places = found.movedim(axis, 0).reshape(found.shape[axis], -1)[:, 0]
+        x = taken(b, x, 2 + axis, b.constant(places.to(torch.int64)))
     return x
 
 

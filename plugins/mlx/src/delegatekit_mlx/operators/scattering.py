@@ -9,7 +9,7 @@ import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of, indices_of
-from delegatekit_toolkit.constraints import equals, has_axes
+from delegatekit_toolkit.constraints import has_axes
 from delegatekit_toolkit.support import Row, row
 
 from ..blob import schema
@@ -17,7 +17,6 @@ from ..ir.builder import GraphBuilder, Lower, Value
 from .common import (
     ANY,
     NUMBERS,
-    REAL,
     add,
     binary,
     div,
@@ -150,6 +149,14 @@ def known_index(call: Call) -> str | None:
     return None if call["self"].rank == call["index"].rank else "an index with other axes"
 
 
+def sum_or_mean(call: Call) -> str | None:
+    """What is written is added, or averaged if it is no integer."""
+    mode = call["reduce"]
+    if mode not in ("sum", "mean"):
+        return f"reduce = {mode!r}"
+    return "an average of integers" if mode == "mean" and not call["self"].dtype.is_floating_point else None
+
+
 #: Of several numbers for one place, PyTorch keeps any, too.
 _ORDER: Final = "of several numbers for one place, any may stay"
 _ALONG: Final = (has_axes("self"), has_axes("index"), known_index)
@@ -157,6 +164,6 @@ _ALONG: Final = (has_axes("self"), has_axes("index"), known_index)
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("scatter.src scatter.value", _scatter, ANY, *_ALONG, fixed_places, passenger=True, special_values=_ORDER),
     row("scatter_add.default", _scatter_add, NUMBERS, *_ALONG),
-    row("scatter_reduce.two", _scatter_reduce, REAL, *_ALONG, equals("reduce", "sum", "mean"), keep=True),
+    row("scatter_reduce.two", _scatter_reduce, NUMBERS, *_ALONG, sum_or_mean, keep=True),
     row("index_put.default", _index_put, NUMBERS, integer_indices, any_axes, passenger=True, special_values=_ORDER),
 )

@@ -93,8 +93,14 @@ def _integers(function: Callable[[int, int], int]) -> Function:
 def _divided(name: str) -> Function:
     def run(m: Machine, op: Any) -> Any:
         x, y = m.tensors[op.a], m.tensors[op.b]
-        if not m.core.issubdtype(y.dtype, m.core.floating) and y.size and not bool((y != 0).all().item()):
-            raise ExecutionError("integers are divided by 0")
+        if not m.core.issubdtype(y.dtype, m.core.floating) and y.size:
+            if not bool((y != 0).all().item()):
+                raise ExecutionError("integers are divided by 0")
+            # The processor has no such quotient, and ends the process.
+            if m.core.issubdtype(y.dtype, m.core.signedinteger):
+                least = m.core.iinfo(x.dtype).min
+                if bool(m.core.logical_and(x == least, y == -1).any().item()):
+                    raise ExecutionError(f"{least} is divided by -1")
         return getattr(m.core, name)(x, y)
 
     return run
