@@ -96,7 +96,7 @@ class GraphBuilder(PartitionBuilder[Value]):
         self._made: Merging[Value] = Merging()
         #: The tensors that constants were made of: as long as they live, nothing else has their addresses.
         self._sources: list[torch.Tensor] = []
-        self._sizes = SizeWriter(self)
+        self._sizes = SizeWriter(self.scalar)
 
     # -- the walk over the program -------------------------------------------------------------------------------------
 

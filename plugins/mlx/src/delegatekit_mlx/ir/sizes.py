@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from delegatekit_toolkit import expressions
 from delegatekit_toolkit.expressions import Expression, expression_of
 
 from ..blob import schema
-
-if TYPE_CHECKING:
-    from .builder import GraphBuilder, Value
 
 #: A size: a number, or sympy's expression if it changes from call to call.
 Size: TypeAlias = Expression
@@ -25,7 +22,7 @@ class Scalar:
 #: Integers in the graph: known ones, and computed ones.
 Terms: TypeAlias = "tuple[int | Scalar, ...]"
 
-_OPERATORS = {
+_OPERATORS: Final[Mapping[str, type[schema.Integers]]] = {
     "add": schema.AddIntNode,
     "sub": schema.SubtractIntNode,
     "mul": schema.MultiplyIntNode,
@@ -33,7 +30,7 @@ _OPERATORS = {
     "mod": schema.ModIntNode,
 }
 #: Sizes and their differences are smaller.
-_MOST = 1 << 40
+_MOST: Final = 1 << 40
 
 
 class SizeWriter(expressions.SizeWriter[Any]):
@@ -41,17 +38,17 @@ class SizeWriter(expressions.SizeWriter[Any]):
 
     where = "MLX lowering"
 
-    def __init__(self, builder: GraphBuilder) -> None:
+    def __init__(self, write: Callable[..., Scalar]) -> None:
         super().__init__()
-        self._builder = builder
+        self._write: Final = write
 
     def constant(self, numbers: Sequence[int]) -> Terms:
         """Known numbers."""
         return tuple(numbers)
 
-    def measured(self, value: Value, axis: int) -> Terms:
+    def measured(self, value: Any, axis: int) -> Terms:
         """The size of a value along an axis."""
-        return (self._builder.scalar(schema.SymSizeNode, a=value, dim=axis),)
+        return (self._write(schema.SymSizeNode, a=value, dim=axis),)
 
     def joined(self, kind: str, left: Terms, right: Terms) -> Terms:
         """Two sizes joined. There is no maximum or minimum: 1 or 0, as one is larger or not, times the difference."""
@@ -61,7 +58,7 @@ class SizeWriter(expressions.SizeWriter[Any]):
             if kind == "maximum":
                 return self.joined("add", right, self.joined("mul", larger, less))
             return self.joined("sub", left, self.joined("mul", larger, less))
-        return (self._builder.scalar(_OPERATORS[kind], a=left[0], b=right[0]),)
+        return (self._write(_OPERATORS[kind], a=left[0], b=right[0]),)
 
     def concatenated(self, parts: list[Terms]) -> Terms:
         """Sizes one after the other."""

@@ -8,8 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from delegatekit_api import Call, Operand
-from delegatekit_toolkit.arguments import indices_of
+from delegatekit_api import Call
 from delegatekit_toolkit.composed import Dialect, Primitive
 from delegatekit_toolkit.composed.rows import arguments, lowering
 from delegatekit_toolkit.constraints import dtypes
@@ -294,19 +293,3 @@ ANY: Final = dtypes(*FLOATS, *INTEGERS, "bool")
 def fixed(sizes: Iterable[Any]) -> bool:
     """True if sizes are the same in every call."""
     return all(map(is_fixed, sizes))
-
-
-def integer_indices(call: Call) -> str | None:
-    """The indices are integers."""
-    return "an index is a mask" if any(item.dtype_name == "bool" for item in indices_of(call).values()) else None
-
-
-def from_front(b: GraphBuilder, operand: Operand, size: Any) -> Value:
-    """Indices counted from the front."""
-    known, last = operand.constant, size_of(size)
-    if known is not None and isinstance(last, int):
-        return b.constant(torch.where(known < 0, known + last, known).to(torch.int64))
-    indices = b.cast(b.value(operand), torch.int64)
-    more = b.full((), last, torch.int64)
-    below = binary(b, schema.LessNode, indices, 0, torch.bool)
-    return where(b, below, add(b, indices, more), indices)

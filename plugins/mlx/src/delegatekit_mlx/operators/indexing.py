@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
-
-import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of, indices_of
 from delegatekit_toolkit.constraints import has_axes, types_of
-from delegatekit_toolkit.expressions import broadcast
 from delegatekit_toolkit.support import Row, row
 
 from ..blob import schema
 from ..ir.builder import GraphBuilder, Lower, Value
-from .common import ANY, FLOATS, add, expanded, from_front, integer_indices, mul, sliced, taken, tensor, transposed
+from .common import ANY, FLOATS, sliced, taken, tensor, transposed
+from .places import integer_indices, rows_of
 
 
 def _embedding(b: GraphBuilder, call: Call) -> Value:
@@ -40,20 +37,6 @@ def _index(b: GraphBuilder, call: Call) -> Value:
         return made
     # The axes of the indices stand where the indexed ones were, if these are neighbors; else in front.
     return transposed(b, made, [*range(axes, axes + first), *range(axes), *range(axes + first, made.rank)])
-
-
-def rows_of(b: GraphBuilder, call: Call, x: Value) -> tuple[Value, Value]:
-    """A tensor with its indexed axes as one in front, and the places along it that the indices name."""
-    found = indices_of(call)
-    rest = [axis for axis in range(x.rank) if axis not in found]
-    sizes = [x.shape[axis] for axis in found]
-    rows = b.reshape(transposed(b, x, [*found, *rest]), (math.prod(sizes), *(x.shape[axis] for axis in rest)))
-    values = [from_front(b, index, x.shape[axis]) for axis, index in found.items()]
-    shape = broadcast(*(value.shape for value in values))
-    places = values[0]
-    for value, size in zip(values[1:], sizes[1:], strict=True):
-        places = add(b, mul(b, places, b.full((), size, torch.int64)), value)
-    return rows, expanded(b, places, shape)
 
 
 def _gather(b: GraphBuilder, call: Call) -> Value:

@@ -16,7 +16,7 @@ from delegatekit_toolkit.support import Row, row
 from ..blob import schema
 from ..ir.builder import GraphBuilder, Lower, Value
 from .common import DIALECT, FLOATS, REAL, add, binary, fixed, inserted, reduced, tensor, transposed, where
-from .quantization import quantized_product
+from .weights import quantized_product
 
 
 def product(b: GraphBuilder, x: Value, y: Value, bias: Value | None = None) -> Value:

@@ -22,16 +22,14 @@ from .common import (
     div,
     expanded,
     fixed,
-    from_front,
     in_float32,
-    integer_indices,
     mul,
     sliced,
     tensor,
     transposed,
     where,
 )
-from .indexing import rows_of
+from .places import from_front, integer_indices, rows_of
 
 
 def _source(b: GraphBuilder, call: Call, index: Value) -> Value:
