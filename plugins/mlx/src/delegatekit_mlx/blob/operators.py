@@ -13,7 +13,7 @@ from .schema import Role, places
 from .types import DTYPES
 
 #: Fields that say little at these values.
-_USUAL: Final = (None, False, 0, 1, 1.0, [])
+_USUAL: Final[tuple[Any, ...]] = (None, False, 0, 1, 1.0, [])
 _KINDS: Final = {Role.READS: "tensor", Role.WRITES: "tensor", Role.READS_VALUE: "value", Role.WRITES_VALUE: "value"}
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import Field, dataclass, field, fields
 from enum import Enum
-from functools import cache
 from typing import Any, Final
 
 from delegatekit_toolkit import flatbuffer as fb
@@ -113,13 +112,18 @@ def index() -> Any:
     return _marked(fb.ref(lambda: IntOrVidOrTid), Role.TERM, required=True)
 
 
-@cache
+#: Table -> what `places` found.
+_PLACES: Final[dict[type, tuple[Place, ...]]] = {}
+
+
 def places(table: type[fb.Table]) -> tuple[Place, ...]:
     """The fields of a table, in order."""
-    return tuple(
-        Place(item.name, item.metadata.get("role", Role.OTHER), bool(item.metadata.get("required")))
-        for item in fields(table)  # type: ignore[arg-type]
-    )
+    if table not in _PLACES:
+        _PLACES[table] = tuple(
+            Place(item.name, item.metadata.get("role", Role.OTHER), bool(item.metadata.get("required")))
+            for item in fields(table)  # type: ignore[arg-type]
+        )
+    return _PLACES[table]
 
 
 # -- terms -------------------------------------------------------------------------------------------------------------

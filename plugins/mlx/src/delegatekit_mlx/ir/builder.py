@@ -390,9 +390,9 @@ def _written(step: _Step, names: _Numbers) -> Table:
         if place.role is Role.TERM:
             made[place.name] = _term(step.kind, place.name, found, names)
         elif place.role is Role.TERMS:
-            made[place.name] = [_integer(item, names) for item in found]
+            made[place.name] = [_integer(item, names) for item in found or ()]
         elif place.role in (Role.READS_ALL, Role.WRITES_ALL):
-            made[place.name] = [names[item] for item in found]
+            made[place.name] = [names[item] for item in found or ()]
         elif place.role is not Role.OTHER and found is not None:
             made[place.name] = names[found]
         else:

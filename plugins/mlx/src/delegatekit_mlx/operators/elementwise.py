@@ -22,7 +22,8 @@ from .common import ANY, DIALECT, INTEGERS, NUMBERS, REAL, binary, composed, ten
 
 def _clamp(b: GraphBuilder, call: Call) -> Value:
     low, high = (call[name] for name in (("min", "max") if call.has("min") else ("min_val", "max_val")))
-    return between(DIALECT.number(b, tensor(b, call)), low, high).value
+    made: Value = between(DIALECT.number(b, tensor(b, call)), low, high).value
+    return made
 
 
 def _to_type(b: GraphBuilder, call: Call) -> Value:
@@ -49,9 +50,9 @@ def _rest(b: GraphBuilder, x: Value, y: Value) -> Value:
 
 def _turned(b: GraphBuilder, rest: Value, x: Value, y: Value) -> Value:
     """True where something is left of a division of numbers of different signs."""
-    signs = [binary(b, schema.LessNode, item, 0, torch.bool) for item in (x, y)]
+    below, other = (binary(b, schema.LessNode, item, 0, torch.bool) for item in (x, y))
     is_left = binary(b, schema.NotEqualNode, rest, 0, torch.bool)
-    return binary(b, schema.LogicalAndNode, is_left, binary(b, schema.NotEqualNode, *signs))
+    return binary(b, schema.LogicalAndNode, is_left, binary(b, schema.NotEqualNode, below, other))
 
 
 def _quotient(b: GraphBuilder, call: Call) -> Value:

@@ -82,7 +82,8 @@ def _shares(call: Call) -> torch.Tensor:
     size = math.prod(per_axis(call["kernel_size"], axes))
     # The elements in each window: PyTorch divides their number by the whole window's where padding counts.
     counts = pool(torch.ones(1, *sizes, dtype=torch.float64), *settings, True, *([1] if axes > 1 else []))
-    return (shares_of(call).double() / (counts if axes > 1 else counts * size)).float()
+    shares: torch.Tensor = shares_of(call).double() / (counts if axes > 1 else counts * size)
+    return shares.float()
 
 
 def _maximum(b: GraphBuilder, call: Call) -> Value:
@@ -185,15 +186,20 @@ def unused_places(call: Call) -> str | None:
     return "the places are used" if used else None
 
 
+_AVERAGE: Final[Lower] = _average
+_MAXIMUM: Final[Lower] = _maximum
+_ADAPTIVE_AVERAGE: Final[Lower] = _adaptive_average
+_MAXIMUM_AND_PLACES: Final[Lower] = _maximum_and_places
+_ADAPTIVE_MAXIMUM: Final[Lower] = _adaptive_maximum
 _RANKS: Final[Callable[[int], Any]] = lambda axes: rank("self", axes + 1, axes + 2)  # noqa: E731
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    *(row(f"avg_pool{axes}d.default", _average, _RANKS(axes), REAL, known_shares) for axes in (2, 3)),
-    *(row(f"max_pool{axes}d.default", _maximum, _RANKS(axes), REAL, known_windows, keep=True) for axes in (1, 2, 3)),
+    *(row(f"avg_pool{axes}d.default", _AVERAGE, _RANKS(axes), REAL, known_shares) for axes in (2, 3)),
+    *(row(f"max_pool{axes}d.default", _MAXIMUM, _RANKS(axes), REAL, known_windows, keep=True) for axes in (1, 2, 3)),
     *(
         row(
             f"max_pool{axes}d_with_indices.default",
-            _maximum_and_places,
+            _MAXIMUM_AND_PLACES,
             _RANKS(axes),
             types_of("self", *FLOATS),
             known_windows,
@@ -201,11 +207,11 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         )
         for axes in (2, 3)
     ),
-    *(row(f"_adaptive_avg_pool{axes}d.default", _adaptive_average, _RANKS(axes), REAL, fixed_image) for axes in (2, 3)),
+    *(row(f"_adaptive_avg_pool{axes}d.default", _ADAPTIVE_AVERAGE, _RANKS(axes), REAL, fixed_image) for axes in (2, 3)),
     *(
         row(
             f"adaptive_max_pool{axes}d.default",
-            _adaptive_maximum,
+            _ADAPTIVE_MAXIMUM,
             _RANKS(axes),
             types_of("self", *FLOATS),
             unused_places,

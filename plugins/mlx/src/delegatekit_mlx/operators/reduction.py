@@ -77,7 +77,7 @@ def _position(b: GraphBuilder, x: Value, axis: int, kind: type[Table]) -> Value:
     return b.cast(found, torch.int64)
 
 
-_PLACES: Final = {schema.MaxNode: schema.ArgmaxNode, schema.MinNode: schema.ArgminNode}
+_PLACES: Final[dict[type[Table], type[Table]]] = {schema.MaxNode: schema.ArgmaxNode, schema.MinNode: schema.ArgminNode}
 
 
 def _extremes(kind: type[Table]) -> Lower:

@@ -40,9 +40,9 @@ def _weights(call: Call, axis: int) -> torch.Tensor:
     pixels = torch.eye(size, dtype=torch.float64)
     if "linear" in call.operator:
         found = torch.ops.aten.upsample_linear1d.default(pixels[:, None], [wanted], corners, factor)
-        return found[:, 0].t()
+        return torch.as_tensor(found[:, 0].t())
     flat = torch.ops.aten.upsample_bicubic2d.default(pixels[:, None, None], [1, wanted], corners, 1.0, factor)
-    return flat[:, 0, 0].t()
+    return torch.as_tensor(flat[:, 0, 0].t())
 
 
 def _mixed(b: GraphBuilder, call: Call) -> Value:

@@ -28,7 +28,7 @@ class Machine:
     def integer(self, term: Any) -> int:
         """An integer, known or computed."""
         if isinstance(term, schema.IntOrVidOrTid):
-            return int(self.values[term.vid] if term.kind else term.literal)
+            return int(term.literal if term.vid is None or not term.kind else self.values[term.vid])
         return int(self.values[term.vid] if term.is_vid else term.literal)
 
     def number(self, term: schema.FloatOrVid) -> Any:

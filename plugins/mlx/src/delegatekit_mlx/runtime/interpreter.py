@@ -80,7 +80,8 @@ def _store(machine: Machine, number: int, made: Any, where: str) -> None:
 
 
 def _scan(program: Program, operator: schema.ScanNode, machine: Machine) -> None:
-    axis, gathered = operator.scan_axis, [[] for _ in operator.outputs]  # type: list[list[Any]]
+    axis = operator.scan_axis
+    gathered: list[list[Any]] = [[] for _ in operator.outputs]
     lengths = {machine.tensors[number].shape[axis] for number in operator.originals}
     if len(lengths) != 1 or len(operator.originals) != len(operator.sliced):
         raise FormatError("scans tensors of different lengths")
