@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import delegatekit
 from delegatekit_api import CompileSpec, DelegateKitError, DelegatePayload, FormatError, TensorSpec
 from delegatekit_conformance import testkit
 from delegatekit_mlx.blob import schema
@@ -136,6 +137,22 @@ def test_operators_for_apples_gpus_only_are_told(lowered: testkit.Lowered) -> No
     graph.instruction_chains[0].instructions.insert(0, schema.Instruction(op=kernel))
     with pytest.raises(FormatError, match=r"operator 0 \(MetalKernel\): is an operator that runs on Apple's GPUs only"):
         MLXRuntime().init(_payload(lowered, wrap(graph), bare=True))
+
+
+def test_integers_of_no_bits_are_refused() -> None:
+    torch.manual_seed(0)
+    net, x = torch.nn.Sequential(torch.nn.Linear(32, 3)).eval(), torch.randn(2, 32)
+    quantized = delegatekit.quantize(net, [(x,)], backend="mlx", scheme="int4-weight-only")
+    lowered = testkit.lower(quantized, x, backend="mlx")
+    graph, output = unwrap(lowered.delegate.blob), torch.empty(2, 3)
+    (product,) = (
+        item.op for item in graph.instruction_chains[0].instructions if isinstance(item.op, schema.QuantizedMatmulNode)
+    )
+    product.bits = 0
+    payload = replace(_payload(lowered, wrap(graph), bare=True), inputs=(TensorSpec("float32", (2, 32)),))
+    runtime = MLXRuntime()
+    with pytest.raises(FormatError, match="integers of 0 bits in groups of 32"):
+        runtime.execute(runtime.init(payload), [x], [output])
 
 
 def test_any_damage_of_a_bare_blob_is_an_error_of_ours(lowered: testkit.Lowered) -> None:

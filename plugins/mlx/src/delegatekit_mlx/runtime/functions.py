@@ -16,6 +16,10 @@ from ..blob import schema
 from ..blob.library import core
 from ..blob.types import DTYPES
 
+#: Bits of integers that stand for numbers, and how many have a scale.
+_BITS: Final = (2, 3, 4, 5, 6, 8)
+_GROUPS: Final = (16, 32, 64, 128)
+
 
 class Machine:
     """The tensors and values of a call."""
@@ -206,7 +210,8 @@ def _index_copy(m: Machine, op: schema.IndexCopyNode) -> Any:
     axis = op.axis + x.ndim if op.axis < 0 else op.axis
     indices = m.indices(m.tensors[op.indices], x.shape[axis])
     found = m.core.array(x)
-    found[(*[slice(None)] * axis, indices)] = update
+    place = (*[slice(None)] * axis, indices)
+    found[place] = update
     return found
 
 
@@ -352,7 +357,14 @@ def _attention(m: Machine, op: schema.SdpaNode) -> Any:
     return m.core.fast.scaled_dot_product_attention(query, key, value, scale=op.scale, mask=mask)
 
 
+def _check_groups(op: Any) -> None:
+    """Raise FormatError for groups and bits by which MLX would divide."""
+    if op.bits not in _BITS or op.group_size not in _GROUPS:
+        raise FormatError(f"has integers of {op.bits} bits in groups of {op.group_size}")
+
+
 def _quantized_matmul(m: Machine, op: schema.QuantizedMatmulNode) -> Any:
+    _check_groups(op)
     return m.core.quantized_matmul(
         m.tensors[op.x],
         m.tensors[op.w],
@@ -366,6 +378,7 @@ def _quantized_matmul(m: Machine, op: schema.QuantizedMatmulNode) -> Any:
 
 
 def _dequantize(m: Machine, op: schema.DequantizeNode) -> Any:
+    _check_groups(op)
     return m.core.dequantize(
         m.tensors[op.w],
         m.tensors[op.scales],

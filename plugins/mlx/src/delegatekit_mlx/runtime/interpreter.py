@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from delegatekit_api import DelegateKitError, ExecutionError, FormatError
 from delegatekit_toolkit.dataflow import element_count
@@ -14,6 +14,8 @@ from ..blob import schema
 from ..blob.program import Program, where_of
 from .functions import FUNCTIONS, Machine
 
+#: Slices that a scan runs through at most: a tensor of more may take no memory, and the scan days.
+_MOST_STEPS: Final = 1 << 16
 #: Given each operator of the main chain, its place, and the seconds that it took.
 Watch: TypeAlias = "Callable[[int, Table, float], None]"
 
@@ -85,7 +87,10 @@ def _scan(program: Program, operator: schema.ScanNode, machine: Machine) -> None
     lengths = {machine.tensors[number].shape[axis] for number in operator.originals}
     if len(lengths) != 1 or len(operator.originals) != len(operator.sliced):
         raise FormatError("scans tensors of different lengths")
-    for step in range(lengths.pop()):
+    (length,) = lengths
+    if length > _MOST_STEPS:
+        raise ExecutionError(f"scans {length} slices: {_MOST_STEPS} are the maximum")
+    for step in range(length):
         for source, target in zip(operator.originals, operator.sliced, strict=True):
             machine.tensors[target] = machine.core.take(machine.tensors[source], step, axis=axis)
         run_chain(program, operator.body_chain_idx, machine)
