@@ -139,6 +139,17 @@ def test_operators_for_apples_gpus_only_are_told(lowered: testkit.Lowered) -> No
         MLXRuntime().init(_payload(lowered, wrap(graph), bare=True))
 
 
+def test_results_that_share_a_number_have_names_of_their_own() -> None:
+    lowered = testkit.lower(lambda x: (((x.exp() + 1).sin() * 2).cos() - 3).abs(), torch.randn(3), backend="mlx")
+    found = operators(memoryview(lowered.delegate.blob))
+    names = [name for item in found for name in item.makes]
+    assert len(set(names)) == len(names) and any("(2)" in name for name in names)
+    made = {"input 0"}
+    for item in found:
+        assert set(item.reads) <= made
+        made |= set(item.makes)
+
+
 def test_integers_of_no_bits_are_refused() -> None:
     torch.manual_seed(0)
     net, x = torch.nn.Sequential(torch.nn.Linear(32, 3)).eval(), torch.randn(2, 32)

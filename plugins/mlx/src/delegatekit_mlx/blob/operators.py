@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from delegatekit_api.blobs import BlobOperator
@@ -21,13 +21,15 @@ def operators(blob: memoryview) -> list[BlobOperator]:
     """The operators in the order of the main chain, of our blobs and stock's. Raises FormatError for damage."""
     program = read_program(blob)
     known = _names(program)
+    taken = set(known.values())
     found = []
     # A number may be used again: each result is a name of its own.
     for operator in program.chains[program.main]:
         reads = dict.fromkeys(_name(known, role, number) for role, number in read(operator))
         makes = []
         for role, number in written(operator):
-            name = _made(program, role, number, known)
+            name = _made(program, role, number, taken)
+            taken.add(name)
             known[_KINDS[role], number] = name
             makes.append(name)
         found.append(BlobOperator(kind_of(operator), tuple(reads), tuple(makes), _facts(operator)))
@@ -44,14 +46,13 @@ def _name(known: Mapping[tuple[str, int], str], role: Role, number: int) -> str:
     return known[_KINDS[role], number]
 
 
-def _made(program: Program, role: Role, number: int, known: Mapping[tuple[str, int], str]) -> str:
+def _made(program: Program, role: Role, number: int, taken: Collection[str]) -> str:
     if role is Role.WRITES and number in program.outputs:
         name = f"output {program.outputs.index(number)}"
     elif role is Role.WRITES and number in program.buffers:
         name = f"new buffer {list(program.buffers).index(number)}"
     else:
         name = f"{_KINDS[role]} {number}"
-    taken = set(known.values())
     version, unique = 2, name
     while unique in taken:
         unique, version = f"{name} ({version})", version + 1
