@@ -18,6 +18,7 @@ from delegatekit_mlx.blob.container import unwrap, wrap
 from delegatekit_mlx.blob.operators import operators
 from delegatekit_mlx.blob.program import read_program
 from delegatekit_mlx.runtime import MLXRuntime
+from delegatekit_mlx.runtime.functions import FUNCTIONS, LACKING
 
 
 @pytest.fixture(scope="module")
@@ -131,11 +132,17 @@ def test_a_chain_that_runs_itself_is_refused(lowered: testkit.Lowered) -> None:
         read_program(wrap(graph))
 
 
+def test_every_operator_runs_or_tells_why_not() -> None:
+    chains = {schema.IfNode, schema.ScanNode}
+    assert set(schema.OPERATORS) == FUNCTIONS.keys() | LACKING.keys() | chains
+    assert not FUNCTIONS.keys() & LACKING.keys()
+
+
 def test_operators_for_apples_gpus_only_are_told(lowered: testkit.Lowered) -> None:
     graph = unwrap(lowered.delegate.blob)
     kernel = schema.MetalKernelNode(name="k", source="", inputs=[0], outputs=[], grid=[], threadgroup=[])
     graph.instruction_chains[0].instructions.insert(0, schema.Instruction(op=kernel))
-    with pytest.raises(FormatError, match=r"operator 0 \(MetalKernel\): is an operator that runs on Apple's GPUs only"):
+    with pytest.raises(FormatError, match=r"operator 0 \(MetalKernel\): is a program in Metal's language"):
         MLXRuntime().init(_payload(lowered, wrap(graph), bare=True))
 
 

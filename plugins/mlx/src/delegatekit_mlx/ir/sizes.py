@@ -29,8 +29,8 @@ _OPERATORS: Final[Mapping[str, type[schema.Integers]]] = {
     "floor_div": schema.FloorDivideIntNode,
     "mod": schema.ModIntNode,
 }
-#: Sizes and their differences are smaller.
-_MOST: Final = 1 << 40
+#: Sizes and their differences are smaller; the runtime on the device has integers of 32 bits.
+_MOST: Final = 1 << 30
 
 
 class SizeWriter(expressions.SizeWriter[Any]):

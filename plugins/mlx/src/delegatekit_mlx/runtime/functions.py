@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from delegatekit_api import ExecutionError, FormatError
 from delegatekit_toolkit.dataflow import MOST_BYTES
+from delegatekit_toolkit.narrowing import INT32_MAX, INT32_MIN
 
 from ..blob import schema
 from ..blob.library import core
@@ -91,7 +92,16 @@ def _reduction(name: str, **more: str) -> Function:
 
 
 def _integers(function: Callable[[int, int], int]) -> Function:
-    return lambda m, op: function(m.integer(op.a), m.integer(op.b))
+    """An operator on integers, which the runtime on the device keeps in 32 bits."""
+
+    def run(m: Machine, op: schema.Integers) -> int:
+        x, y = m.integer(op.a), m.integer(op.b)
+        made = function(x, y)
+        if not INT32_MIN <= made <= INT32_MAX:
+            raise ExecutionError(f"{made} of {x} and {y} exceeds 32 bits")
+        return made
+
+    return run
 
 
 def _divided(name: str) -> Function:
@@ -153,7 +163,7 @@ def _take(m: Machine, op: schema.TakeNode) -> Any:
     found = m.integer(op.index)
     if not -size <= found < size:
         raise ExecutionError(f"index {found} is beyond the end of an axis of {size}")
-    return m.core.take(x, found, axis=op.axis)
+    return m.core.take(x, found % size, axis=op.axis)
 
 
 def _take_along_axis(m: Machine, op: schema.TakeAlongAxisNode) -> Any:
@@ -181,23 +191,26 @@ def _gather(m: Machine, op: schema.GatherNode) -> Any:
     return m.core.take(rows, flat, axis=0).reshape([*shape, *op.slice_sizes])
 
 
-def _slice_of(m: Machine, op: Any, rank: int, size: Callable[[int], int]) -> tuple[slice, ...]:
+def _part_of(m: Machine, op: Any, x: Any) -> tuple[slice, ...]:
+    """The part of a tensor that an operator is about, as Python's index."""
     axis = m.integer(op.axis)
-    axis = axis + rank if axis < 0 else axis
-    if not 0 <= axis < rank or op.step < 1:
-        raise FormatError(f"axis = {axis} of {rank}, step = {op.step}")
-    bounds = slice(m.integer(op.start), m.integer(op.stop)).indices(size(axis))
-    return (*[slice(None)] * axis, slice(bounds[0], max(bounds[:2]), op.step))
+    axis = axis + x.ndim if axis < 0 else axis
+    if not 0 <= axis < x.ndim or not op.step:
+        raise FormatError(f"axis = {axis} of {x.ndim}, step = {op.step}")
+    start, stop, step = slice(m.integer(op.start), m.integer(op.stop), op.step).indices(x.shape[axis])
+    return (*[slice(None)] * axis, slice(start, None if stop < 0 else stop, step))
 
 
 def _slice(m: Machine, op: schema.SliceNode) -> Any:
     x = m.tensors[op.x]
-    return x[_slice_of(m, op, x.ndim, lambda axis: x.shape[axis])]
+    return x[_part_of(m, op, x)]
 
 
 def _slice_update(m: Machine, op: schema.SliceUpdateNode) -> Any:
     x, update = m.tensors[op.dst], m.tensors[op.update]
-    place = _slice_of(m, op, x.ndim, lambda axis: x.shape[axis])
+    place = _part_of(m, op, x)
+    if op.step < 1:
+        raise FormatError(f"step = {op.step}")
     wanted = list(x.shape)
     wanted[len(place) - 1] = len(range(*place[-1].indices(x.shape[len(place) - 1])))
     found = m.core.array(x)
@@ -436,9 +449,46 @@ def _gather_mm(m: Machine, op: schema.GatherMmNode) -> Any:
     for item, batch in zip(places, (left, right), strict=True):
         if item is not None:
             m.indices(item, math.prod(batch.shape[:-2]))
-    return m.core.gather_mm(left, right, *places, sorted_indices=op.sorted_indices)
+    is_sorted = _is_sorted(m, op)
+    if left.dtype == m.core.float32:
+        return m.core.gather_mm(left, right, *places, sorted_indices=is_sorted)
+    # On processors MLX has it for float32 alone.
+    wide = (item.astype(m.core.float32) for item in (left, right))
+    return m.core.gather_mm(*wide, *places, sorted_indices=is_sorted).astype(left.dtype)
 
 
+def _gather_qmm(m: Machine, op: schema.GatherQmmNode) -> Any:
+    _check_groups(op)
+    x, weight = m.tensors[op.x], m.tensors[op.w]
+    places = [_optional(m, op.lhs_indices), _optional(m, op.rhs_indices)]
+    for item, batch in zip(places, (x, weight), strict=True):
+        if item is not None:
+            m.indices(item, math.prod(batch.shape[:-2]))
+    return m.core.gather_qmm(
+        x,
+        weight,
+        m.tensors[op.scales],
+        _optional(m, op.biases),
+        *places,
+        transpose=op.transpose,
+        group_size=op.group_size,
+        bits=op.bits,
+        mode=op.mode,
+        sorted_indices=_is_sorted(m, op),
+    )
+
+
+def _is_sorted(m: Machine, op: schema.GatherMmNode | schema.GatherQmmNode) -> bool:
+    """True if the indices of the second operand are told to be in order."""
+    return op.sorted_indices if op.sorted_indices_flag is None else bool(m.integer(op.sorted_indices_flag))
+
+
+#: The operators that this runtime lacks, and why.
+LACKING: Final[dict[type, str]] = {
+    schema.MetalKernelNode: "is a program in Metal's language, which only Apple's GPUs run",
+    schema.UpdateAndAttendNode: "needs a cache that the program on the device keeps beside the delegate",
+    schema.RandomBitsNode: "makes random bits, which MLX does not offer in Python",
+}
 #: The operators that MLX runs on any device.
 FUNCTIONS: Final[dict[type, Function]] = {
     schema.NoopNode: lambda m, op: None,
@@ -503,6 +553,7 @@ FUNCTIONS: Final[dict[type, Function]] = {
     schema.ArgPartitionNode: _partition("argpartition"),
     schema.ScatterAddNode: _scatter_add,
     schema.GatherMmNode: _gather_mm,
+    schema.GatherQmmNode: _gather_qmm,
     schema.RollNode: lambda m, op: m.core.roll(m.tensors[op.x], tuple(m.integers(op.shift)), tuple(op.axes)),
     schema.FlipNode: _flip,
     schema.RoundNode: lambda m, op: m.core.round(m.tensors[op.x], op.decimals),

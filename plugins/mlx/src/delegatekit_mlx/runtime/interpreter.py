@@ -12,7 +12,7 @@ from delegatekit_toolkit.flatbuffer import Table
 
 from ..blob import schema
 from ..blob.program import Program, where_of
-from .functions import FUNCTIONS, Machine
+from .functions import FUNCTIONS, LACKING, Machine
 
 #: Slices that a scan runs through at most: a tensor of more may take no memory, and the scan days.
 _MOST_STEPS: Final = 1 << 16
@@ -24,8 +24,8 @@ def check_operators(program: Program) -> None:
     """Raise FormatError for an operator that this interpreter lacks."""
     for chain in program.chains:
         for place, operator in enumerate(chain):
-            if type(operator) not in FUNCTIONS and not isinstance(operator, schema.IfNode | schema.ScanNode):
-                raise FormatError("is an operator that runs on Apple's GPUs only", where=where_of(place, operator))
+            if type(operator) in LACKING:
+                raise FormatError(LACKING[type(operator)], where=where_of(place, operator))
 
 
 def run_chain(program: Program, chain: int, machine: Machine, watch: Watch | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from delegatekit_api import Availability, DelegatePayload, ExecutionError, FormatError, TensorSpec
+from delegatekit_api import Availability, DelegatePayload, ExecutionError, TensorSpec
 from delegatekit_api.profiling import OperatorTime
 from delegatekit_toolkit.blob import named_bytes
 from delegatekit_toolkit.content import load_constant, shown
@@ -159,13 +159,9 @@ def _array(value: torch.Tensor) -> Any:
 
 
 def _tensor(value: Any, dtype: torch.dtype) -> torch.Tensor:
-    """An array of MLX as a tensor of a type, to which integers are converted: MLX counts places in 32 bits."""
+    """An array of MLX as a tensor of a type, to which it is converted, as on the device."""
     name = str(dtype).removeprefix("torch.")
-    wanted = getattr(core(), "bool_" if name == "bool" else name)
-    if value.dtype != wanted:
-        if not core().issubdtype(value.dtype, core().integer) or dtype.is_floating_point:
-            raise FormatError(f"computes {value.dtype}, not {dtype}", where=WHERE)
-        value = value.astype(wanted)
+    value = value.astype(getattr(core(), "bool_" if name == "bool" else name))
     if dtype in _BITS:
         return torch.from_numpy(np.array(value.view(core().int16))).view(dtype)
     return torch.from_numpy(np.array(value))
