@@ -85,6 +85,7 @@ def _first(graph: schema.MLXGraph) -> Any:
 #: Graphs that name what does not exist, and the words that tell it.
 _HOSTILE: dict[str, tuple[Any, str]] = {
     "another version": (lambda graph: setattr(graph, "version", "2"), "version '2'"),
+    "inputs without end": (lambda graph: setattr(graph, "num_input_tensors", (1 << 32) - 1), "describes"),
     "a chain beyond the end": (lambda graph: setattr(graph, "main_chain_idx", 7), "runs chain 7 of 1"),
     "a first chain that is the main one": (
         lambda graph: setattr(graph, "init_chain_idx", 0),

@@ -93,7 +93,7 @@ class _Reader:
         self.count = starts[-1]
         self.called: set[int] = set()
         #: What must not be written.
-        self.fixed: set[int] = set(self.inputs)
+        self.fixed: tuple[range, ...] = (self.inputs,)
 
     def program(self) -> Program:
         graph = self.graph
@@ -114,7 +114,7 @@ class _Reader:
             self._run(first, chains, known)
             known.tensors &= {*self.constants, *self.buffers}
         known.tensors |= set(self.inputs)
-        self.fixed = {*self.constants, *self.inputs}
+        self.fixed = (self.constants, self.inputs)
         self._run(graph.main_chain_idx, chains, known)
         for number in outputs:
             if number not in known.tensors:
@@ -234,7 +234,7 @@ class _Reader:
                 raise FormatError(f"writes value {number} of {self.graph.num_values}", where=where)
             known.values.add(number)
             return
-        if number >= self.count or number in self.fixed:
+        if number >= self.count or any(number in space for space in self.fixed):
             raise FormatError(f"writes tensor {number}, which is a constant, an input, or none", where=where)
         known.tensors.add(number)
 
