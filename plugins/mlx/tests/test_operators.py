@@ -78,6 +78,13 @@ def test_rests_of_divisions_are_exact(model: Any) -> None:
     torch.testing.assert_close(lowered.run(), lowered.eager(), rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64, torch.bool])
+def test_bits_are_joined(dtype: torch.dtype) -> None:
+    n, other = torch.arange(-40, 40).to(dtype), torch.arange(80).flip(0).to(dtype)
+    mask = True if dtype == torch.bool else 5
+    testkit.compare(_lower(lambda x, y: (x & y, x | y, x ^ y, ~x, x & mask), n, other))
+
+
 def test_large_integers_are_exact() -> None:
     x = torch.tensor([2**40 + 1, -(2**33), 5])
     testkit.compare(_lower(lambda value: ((value + 2**35 + 1) * 3).clamp(max=2**42 + 1).cumsum(0), x))

@@ -202,6 +202,9 @@ DIALECT: Final[Dialect[Value]] = Dialect(
                 "minimum": schema.MinimumNode,
                 "maximum": schema.MaximumNode,
                 "atan2": schema.Atan2Node,
+                "bitwise_and": schema.BitwiseAndNode,
+                "bitwise_or": schema.BitwiseOrNode,
+                "bitwise_xor": schema.BitwiseXorNode,
             }.items()
         },
         **{

@@ -7,11 +7,11 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
+from delegatekit_toolkit.composed import arithmetic
 from delegatekit_toolkit.composed.arithmetic import exact_division
 from delegatekit_toolkit.composed.number import between
 from delegatekit_toolkit.composed.rows import elementwise_rows
 from delegatekit_toolkit.constraints import dtypes, no_nan
-from delegatekit_toolkit.flatbuffer import Table
 from delegatekit_toolkit.narrowing import fits_elements
 from delegatekit_toolkit.support import Row, row
 
@@ -97,27 +97,14 @@ def _other(b: GraphBuilder, call: Call) -> Value:
     return b.number(other, call.result.dtype) if isinstance(other, int | float) else b.value(other)
 
 
-def _bits(kind: type[Table], of_booleans: type[Table]) -> Lower:
-    def lower(b: GraphBuilder, call: Call) -> Value:
-        x = tensor(b, call)
-        return binary(b, of_booleans if x.dtype is torch.bool else kind, x, _other(b, call))
-
-    return lower
-
-
-def _not(b: GraphBuilder, call: Call) -> Value:
-    x = tensor(b, call)
-    return unary(b, schema.LogicalNotNode if x.dtype is torch.bool else schema.BitwiseInvertNode, x)
-
-
 _WHOLE: Final = dtypes(*INTEGERS, "bool")
 #: Replaced by MLX's own, which take more types or are exact for more numbers.
-_OWN: Final = ("remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not")
+_OWN: Final = ("remainder", "fmod", "bitwise_not")
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     *(
         entry
-        for entry in elementwise_rows(composed, ANY, NUMBERS, narrow=False)
+        for entry in elementwise_rows(composed, ANY, NUMBERS, narrow=False, bits=_WHOLE)
         if entry.operators[0].split(".")[1] not in _OWN and "Tensor_mode" not in entry.operators[0]
     ),
     row("remainder.Tensor remainder.Scalar", _remainder, NUMBERS, fits_elements, no_nan()),
@@ -130,10 +117,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         no_nan(),
         whole_quotient,
     ),
-    row("bitwise_and.Tensor", _bits(schema.BitwiseAndNode, schema.LogicalAndNode), _WHOLE),
-    row("bitwise_or.Tensor", _bits(schema.BitwiseOrNode, schema.LogicalOrNode), _WHOLE),
-    row("bitwise_xor.Tensor", _bits(schema.BitwiseXorNode, schema.NotEqualNode), _WHOLE),
-    row("bitwise_not.default", _not, _WHOLE),
+    row("bitwise_not.default", composed(arithmetic.bitwise_not), _WHOLE),
     row("clamp.default hardtanh.default", _clamp, NUMBERS, fits_elements, no_nan()),
     row("_to_copy.default", _to_type, ANY),
     row(
