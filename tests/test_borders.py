@@ -69,7 +69,7 @@ NEUTRAL = frozenset(BELOW)
 #: that has fused attention.
 NAMED = {"delegatekit-conformance": frozenset({"reference"}), "delegatekit-llm": frozenset({"llama"})}
 #: Names of backends and vendors that must not occur in those.
-VENDORS = re.compile(r"xnnpack|core ?ml|vulkan|ethos.?u|vela|qnn|openvino|hexagon|cadence|vgf", re.IGNORECASE)
+VENDORS = re.compile(r"xnnpack|core ?ml|vulkan|ethos.?u|vela|qnn|openvino|hexagon|cadence|vgf|\bmlx", re.IGNORECASE)
 #: Files at the top that find packages by themselves.
 CENTRAL = ("Makefile", "pyproject.toml", ".ci/run", "conftest.py", "packages.py", "docs/generate.py")
 
