@@ -44,6 +44,22 @@ def test_rows_of_any_length(columns: int) -> None:
     assert ("QuantizedMatmul" in _kinds(lowered)) == (columns == 96)
 
 
+def test_rows_that_are_looked_up_are_unpacked() -> None:
+    import torch.ao.quantization.fx._decomposed  # registers the operators
+
+    torch.manual_seed(0)
+    table, scale = torch.randint(-127, 128, (50, 64)).to(torch.int8), torch.rand(50) * 0.01 + 0.001
+    dequantize = torch.ops.quantized_decomposed.dequantize_per_channel
+
+    def rows(at: torch.Tensor) -> torch.Tensor:
+        zero = torch.zeros(50, dtype=torch.int64)
+        return torch.nn.functional.embedding(at, dequantize(table, scale, zero, 0, -127, 127, torch.int8)) * 2
+
+    lowered = testkit.lower(rows, torch.randint(0, 50, (2, 7)), backend="mlx")
+    _compare(lowered)
+    assert _kinds(lowered)[:4] == ["Take", "Take", "Take", "Dequantize"]
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_scales_along_either_axis_of_a_weight(axis: int) -> None:
     import torch.ao.quantization.fx._decomposed  # registers the operators

@@ -13,10 +13,13 @@ from ..blob import schema
 from ..ir.builder import GraphBuilder, Lower, Value
 from .common import ANY, FLOATS, sliced, taken, tensor, transposed
 from .places import integer_indices, rows_of
+from .weights import quantized_rows
 
 
 def _embedding(b: GraphBuilder, call: Call) -> Value:
-    return taken(b, tensor(b, call, "weight"), 0, tensor(b, call, "indices"))
+    indices = tensor(b, call, "indices")
+    made = quantized_rows(b, indices, call["weight"])
+    return taken(b, tensor(b, call, "weight"), 0, indices) if made is None else made
 
 
 def _index_select(b: GraphBuilder, call: Call) -> Value:

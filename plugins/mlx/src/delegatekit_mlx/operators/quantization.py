@@ -10,10 +10,9 @@ from delegatekit_api import Call
 from delegatekit_toolkit.support import Row, row
 
 from ..blob import schema
-from ..blob.types import NUMBERS
 from ..ir.builder import GraphBuilder, Lower, Value
 from .common import FLOATS, add, binary, mul, sub, unary
-from .weights import packed
+from .weights import packed, unpacked
 
 _INTEGERS: Final = ("int8", "uint8")
 
@@ -34,19 +33,7 @@ def _dequantize(b: GraphBuilder, call: Call) -> Value:
     assert own is not None
     found = packed(b, call.result, torch.float32)
     if found is not None:
-        made = b.op(
-            schema.DequantizeNode,
-            source.shape,
-            torch.float32,
-            w=found.words,
-            scales=found.scales,
-            biases=found.biases,
-            group_size=found.group,
-            bits=found.bits,
-            mode="affine",
-            dtype=NUMBERS[torch.float32],
-        )
-        return b.cast(made, dtype)
+        return b.cast(unpacked(b, found, source.shape), dtype)
     scale, zero = (torch.as_tensor(item).detach() for item in (own.scale, own.zero_point))
     value, shape = b.cast(b.value(source), torch.float32), list(source.shape)
     if own.group is not None:

@@ -6,8 +6,9 @@ scale q + bias.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -15,7 +16,9 @@ from delegatekit_api import Operand
 from delegatekit_api.schemes import Quantization
 
 from ..blob import schema
+from ..blob.types import NUMBERS
 from ..ir.builder import GraphBuilder, Value
+from .common import taken
 
 #: The groups that MLX has, the largest first.
 _GROUPS: Final = (128, 64, 32)
@@ -100,3 +103,29 @@ def quantized_product(b: GraphBuilder, x: Value, weight: Operand) -> Value | Non
         transpose=True,
     )
     return b.cast(made, x.dtype)
+
+
+def quantized_rows(b: GraphBuilder, indices: Value, table: Operand) -> Value | None:
+    """Rows of a known table that stays integers: those that are looked up are unpacked; None if it cannot."""
+    found = packed(b, table, torch.float32)
+    if found is None:
+        return None
+    words, scales, biases = (taken(b, part, 0, indices) for part in (found.words, found.scales, found.biases))
+    made = unpacked(b, Packed(words, scales, biases, found.group, found.bits), (*indices.shape, table.shape[1]))
+    return b.cast(made, table.dtype)
+
+
+def unpacked(b: GraphBuilder, found: Packed, shape: Iterable[Any]) -> Value:
+    """The numbers of packed integers, of these sizes, in float32."""
+    return b.op(
+        schema.DequantizeNode,
+        shape,
+        torch.float32,
+        w=found.words,
+        scales=found.scales,
+        biases=found.biases,
+        group_size=found.group,
+        bits=found.bits,
+        mode="affine",
+        dtype=NUMBERS[torch.float32],
+    )
