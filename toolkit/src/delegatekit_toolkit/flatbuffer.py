@@ -7,8 +7,9 @@
 The order of the fields is the order of the vtable slots (a union takes two). A scalar with the default None is one that
 may be absent; a struct of one scalar has the same bytes, and a vector of such structs those of a vector of the scalar.
 
-`serialize` writes a table with the `flatbuffers` package's Builder; `parse` reads one and checks every offset and length
-before using it, so that hostile bytes only raise FormatError. Format: the flatbuffers binary format (internals document).
+`serialize` writes a table with the `flatbuffers` package's Builder; `parse` reads one and checks every offset and
+length before using it, so that hostile bytes only raise FormatError. Format: the flatbuffers binary format (internals
+document).
 """
 
 from __future__ import annotations
