@@ -28,6 +28,7 @@ from .common import (
     reduced,
     sliced,
     tensor,
+    unary,
 )
 
 
@@ -52,7 +53,9 @@ def _windows(b: GraphBuilder, call: Call, x: Value, filling: float) -> Value:
     found = (*x.shape[:front], *sizes, *kernel)
     steps = [*places[:front], *(place * step for place, step in zip(places[front:], strides, strict=True))]
     steps += [place * gap for place, gap in zip(places[front:], gaps, strict=True)]
-    return b.op(schema.AsStridedNode, found, x.dtype, x=x, shape=found, strides=steps)
+    made = b.op(schema.AsStridedNode, found, x.dtype, x=x, shape=found, strides=steps)
+    # Copied where there are gaps: MLX reduces such views wrongly, on processors at least.
+    return made if max(gaps) == 1 else unary(b, schema.ContiguousNode, made)
 
 
 def _reduced(b: GraphBuilder, kind: type[Table], windows: Value, axes: int) -> Value:
