@@ -115,6 +115,15 @@ def openvino(model: Callable[..., Any], *inputs: Any, dynamic_shapes: Any = None
     return lowered(model, inputs, [partitioner], dynamic_shapes)
 
 
+def mlx() -> Any:
+    """The module `mlx.core`, whose arrays are the processor's on Linux."""
+    import mlx.core
+
+    if mlx.core.default_device() != mlx.core.Device(mlx.core.cpu):
+        raise CannotRunHereError("MLX computes on a GPU here")
+    return mlx.core
+
+
 def quantized_on_the_way(model: torch.nn.Module, *inputs: Any) -> torch.nn.Module:
     """The module with weights in int8 and inputs that get their scales at run time, by stock's XNNPACKQuantizer."""
     try:

@@ -31,7 +31,6 @@ from .common import (
     summed,
     tensor,
     unary,
-    where,
 )
 
 
@@ -66,15 +65,9 @@ def _any(b: GraphBuilder, call: Call) -> Value:
 
 
 def _position(b: GraphBuilder, x: Value, axis: int, kind: type[Table]) -> Value:
-    """The first place of the largest or least along an axis: of NaN, where it is."""
+    """The first place of the largest or least along an axis, which NaN is."""
     shape = [1 if at == axis else size for at, size in enumerate(x.shape)]
-    found = b.op(kind, shape, torch.uint32, x=x, axis=axis, keepdims=True)
-    if x.is_float:
-        unknown = b.cast(binary(b, schema.NotEqualNode, x, x, torch.bool), torch.int32)
-        first = b.op(schema.ArgmaxNode, shape, torch.uint32, x=unknown, axis=axis, keepdims=True)
-        is_unknown = reduced(b, schema.AnyNode, b.cast(unknown, torch.bool), [axis])
-        found = where(b, is_unknown, first, found)
-    return b.cast(found, torch.int64)
+    return b.cast(b.op(kind, shape, torch.uint32, x=x, axis=axis, keepdims=True), torch.int64)
 
 
 _PLACES: Final[dict[type[Table], type[Table]]] = {schema.MaxNode: schema.ArgmaxNode, schema.MinNode: schema.ArgminNode}
