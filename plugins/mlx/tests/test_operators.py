@@ -165,3 +165,7 @@ def test_windows_with_gaps(dtype: torch.dtype) -> None:
     x = torch.randint(-9, 9, (3, 9)).to(dtype)
     for gap in (2, 3):
         testkit.compare(_lower(torch.nn.MaxPool1d(3, 1, dilation=gap), x))
+
+
+def test_any_of_bytes_is_a_byte() -> None:
+    testkit.compare(_lower(lambda x: (x + 1).any(1), torch.tensor([[255, 254], [255, 255]], dtype=torch.uint8)))

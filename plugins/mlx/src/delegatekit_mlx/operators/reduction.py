@@ -61,7 +61,8 @@ def _any(b: GraphBuilder, call: Call) -> Value:
     """True if any elements are not 0."""
     x = tensor(b, call)
     truth = x if x.dtype is torch.bool else binary(b, schema.NotEqualNode, x, 0, torch.bool)
-    return reduced(b, schema.AnyNode, truth, _axes(call), keep=bool(call.get("keepdim", False)))
+    made = reduced(b, schema.AnyNode, truth, _axes(call), keep=bool(call.get("keepdim", False)))
+    return b.cast(made, call.result.dtype)
 
 
 def _position(b: GraphBuilder, x: Value, axis: int, kind: type[Table]) -> Value:
