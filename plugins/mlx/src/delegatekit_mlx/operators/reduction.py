@@ -153,31 +153,16 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         keep=True,
         static_only=True,
     ),
-    row(
-        "cumprod.default",
-        composed(along.cumprod, arguments="dim"),
-        REAL,
-        has_axes("self"),
-        fixed_axes("self"),
-        keep=True,
-        static_only=True,
-    ),
-    row(
-        "cummax.default",
-        composed(along.cummax, arguments="dim"),
-        operands(*FLOATS, *INTEGERS),
-        has_axes("self"),
-        fixed_axes("self"),
-        keep=True,
-        static_only=True,
-    ),
-    row(
-        "cummin.default",
-        composed(along.cummin, arguments="dim"),
-        operands(*FLOATS, *INTEGERS),
-        has_axes("self"),
-        fixed_axes("self"),
-        keep=True,
-        static_only=True,
+    *(
+        row(
+            f"{name}.default",
+            composed(getattr(along, name), arguments="dim"),
+            types,
+            has_axes("self"),
+            fixed_axes("self"),
+            keep=True,
+            static_only=True,
+        )
+        for name, types in (("cumprod", REAL), ("cummax", _ARRANGED), ("cummin", _ARRANGED))
     ),
 )
