@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -51,3 +56,35 @@ def test_quotients_that_no_integer_is_are_errors(number: int, divisor: int) -> N
     lowered = testkit.lower(lambda x, y: torch.div(x, y, rounding_mode="floor") + 1, *pair, backend="mlx")
     with pytest.raises(ExecutionError, match="divided by"):
         lowered.run(*(torch.tensor([item], dtype=torch.int32) for item in (number, divisor)))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not list threads there")
+def test_threads_that_call_leave_none_behind() -> None:
+    lowered = testkit.lower(torch.nn.Linear(8, 4), torch.randn(2, 8), backend="mlx")
+    method = delegatekit.load(lowered.buffer)["forward"]
+    method(torch.randn(2, 8))
+    before = len(list(Path("/proc/self/task").iterdir()))
+    for _ in range(10):
+        thread = threading.Thread(target=method, args=(torch.randn(2, 8),))
+        thread.start()
+        thread.join()
+    # A thread that has ended may still be listed; MLX's own would be ten.
+    assert len(list(Path("/proc/self/task").iterdir())) < before + 5
+
+
+_FORKED = """
+import os, torch
+from delegatekit_conformance import testkit
+lowered = testkit.lower(torch.nn.Linear(8, 4), torch.ones(2, 8), backend="mlx")
+lowered.run()
+child = os.fork()
+if not child:
+    torch.testing.assert_close(lowered.run(), lowered.eager())
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+def test_a_forked_process_computes_on_a_stream_of_its_own() -> None:
+    subprocess.run([sys.executable, "-c", _FORKED], check=True, timeout=60)

@@ -29,7 +29,7 @@ from delegatekit_toolkit.signature import (
 )
 
 from ..blob.container import WHERE
-from ..blob.library import availability, core
+from ..blob.library import availability, computing, core
 from ..blob.program import Constant, Program, kind_of, read_program
 from ..blob.seal import check
 from ..blob.types import key_of
@@ -68,17 +68,18 @@ class MLXRuntime(InterpretingRuntime[_Handle]):
             signature = _signature(program, payload)
         check_payload(payload, signature, WHERE)
         check_operators(program)
-        machine = Machine({})
-        for item in program.constants:
-            machine.tensors[item.number] = _array(_constant(payload, item))
-        for number, kind in program.buffers.items():
-            element_count(kind.largest, WHERE, item_bytes=4, least=0)
-            machine.tensors[number] = _array(torch.zeros(kind.largest, dtype=dtype_of(kind.dtype)))
-        if program.first is not None:
-            run_chain(program, program.first, machine)
-        kept = {*program.buffers, *(item.number for item in program.constants)}
-        tensors = {number: item for number, item in machine.tensors.items() if number in kept}
-        core().eval(list(tensors.values()))
+        with computing() as library:
+            machine = Machine({})
+            for item in program.constants:
+                machine.tensors[item.number] = _array(_constant(payload, item))
+            for number, kind in program.buffers.items():
+                element_count(kind.largest, WHERE, item_bytes=4, least=0)
+                machine.tensors[number] = _array(torch.zeros(kind.largest, dtype=dtype_of(kind.dtype)))
+            if program.first is not None:
+                run_chain(program, program.first, machine)
+            kept = {*program.buffers, *(item.number for item in program.constants)}
+            tensors = {number: item for number, item in machine.tensors.items() if number in kept}
+            library.eval(list(tensors.values()))
         return _Handle(program, signature, tensors)
 
     def run(
@@ -93,17 +94,18 @@ class MLXRuntime(InterpretingRuntime[_Handle]):
             raise ExecutionError("was destroyed", where=WHERE)
         program = handle.program
         sizes = check_call(handle.signature, inputs, outputs, WHERE)
-        machine = Machine(dict(handle.tensors))
-        for number, item in zip(program.inputs, inputs, strict=True):
-            machine.tensors[number] = _array(item)
-        run_chain(program, program.main, machine, None if times is None else partial(_note, times))
-        made = [machine.tensors[number] for number in program.outputs]
-        kept = {number: machine.tensors[number] for number in program.buffers}
-        try:
-            core().eval([*made, *kept.values()])
-            results = [_tensor(item, output.dtype) for item, output in zip(made, outputs, strict=True)]
-        except (RuntimeError, ValueError, MemoryError) as error:
-            raise ExecutionError(f"MLX fails: {error}", where=WHERE) from error
+        with computing() as library:
+            machine = Machine(dict(handle.tensors))
+            for number, item in zip(program.inputs, inputs, strict=True):
+                machine.tensors[number] = _array(item)
+            run_chain(program, program.main, machine, None if times is None else partial(_note, times))
+            made = [machine.tensors[number] for number in program.outputs]
+            kept = {number: machine.tensors[number] for number in program.buffers}
+            try:
+                library.eval([*made, *kept.values()])
+                results = [_tensor(item, output.dtype) for item, output in zip(made, outputs, strict=True)]
+            except (RuntimeError, ValueError, MemoryError) as error:
+                raise ExecutionError(f"MLX fails: {error}", where=WHERE) from error
         check_tensors("result", handle.signature.outputs, results, sizes, WHERE)
         for number, kind in program.buffers.items():
             if tuple(kept[number].shape) != kind.shape:
