@@ -154,6 +154,21 @@ def coreml(model: Callable[..., Any], *inputs: Any) -> bytes:
     return lowered(model, inputs, [CoreMLPartitioner(compile_specs=specs)])
 
 
+def mlx(model: Callable[..., Any], inputs: Sequence[Any], dynamic_shapes: Any = None) -> list[dict[str, Any]]:
+    """The nodes of the first delegate that stock ExecuTorch's MLX partitioner makes, as its inspector tells them."""
+    try:
+        from delegatekit_executorch_backends.compiler.generating import generate_mlx
+
+        generate_mlx()
+        from executorch.backends.mlx import MLXPartitioner
+        from executorch.backends.mlx.pte_inspector import extract_delegate_payload, parse_mlx_payload
+    except ImportError as error:
+        raise CannotRunHereError(f"executorch or its MLX backend is not installed ({error})") from error
+    file = lowered(model, inputs, [MLXPartitioner()], dynamic_shapes)
+    chains = parse_mlx_payload(extract_delegate_payload(file, "MLXBackend"))["graph"]["instruction_chains"]
+    return [node for chain in chains for node in chain["instructions"]]
+
+
 class Tosa:
     """A TOSA graph of integers under construction; the weights are random, and always the same."""
 

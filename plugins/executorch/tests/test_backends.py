@@ -22,7 +22,7 @@ from delegatekit_executorch_backends.targets import SYSTEMS
 from delegatekit_toolkit.accuracy import estimate, tolerance
 
 #: Backends whose compiler needs nothing more than the wheel and what the development environment has.
-RUNNING = ("executorch.xnnpack", "executorch.vulkan", "executorch.webgpu", "executorch.coreml")
+RUNNING = ("executorch.xnnpack", "executorch.vulkan", "executorch.webgpu", "executorch.coreml", "executorch.mlx")
 #: Their quantizers, and the options that these need.
 QUANTIZED = (
     *(("executorch.xnnpack", scheme, {}) for scheme in ("int8", "int8-per-tensor", "int8-dynamic")),
@@ -70,7 +70,6 @@ def test_every_backend_is_an_entry_point_and_describes_itself() -> None:
         ("executorch.samsung", "AI LiteCore"),
         ("executorch.nxp", "eiq-neutron-sdk"),
         ("executorch.mps", "has no executorch.backends.apple.mps"),
-        ("executorch.mlx", "generate.py"),
         ("executorch.cadence", "Xtensa"),
         ("executorch.cuda", "CUDA"),
     ],

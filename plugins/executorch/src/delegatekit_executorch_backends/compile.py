@@ -25,10 +25,11 @@ def compile_partition(system: System, partition: PartitionProgram, options: Back
     stock = stock_compiler(system, options)
     compiler = stock_class(system, system.compiler)
     from .ir.edge import edge_program
+    from .ir.sizes import sizes_kept
 
     program = edge_program(partition.view, kept_operators(system, options)).program
     try:
-        with quietly():
+        with quietly(), sizes_kept(program, system):
             if system.marks_nodes:
                 program = stock.partitioner.partition(program).tagged_exported_program
             made = compiler.preprocess(program, list(stock.specs))

@@ -47,6 +47,8 @@ class Tagged:
     reasons: Mapping[Node, str]
     #: The constants that partitions read and that have no tag: inputs of delegates.
     outside: frozenset[Node]
+    #: True if a node that has a tag was left, without which partitions may depend on themselves.
+    cut: bool
 
     def partitions(self) -> list[list[Node]]:
         """The nodes of each partition, in graph order."""
@@ -77,8 +79,9 @@ class StockPartitioner:
         return Verdict.no(tagged.reasons[call.node])
 
     def propose(self, program: ProgramView) -> Sequence[Collection[Node]] | None:
-        """The partitioner's own partitions, unless the user lets the core form them."""
-        return None if self._merge else self._tagged(program).partitions()
+        """The partitioner's own partitions, unless the user lets the core form them, or they are not whole."""
+        tagged = self._tagged(program)
+        return None if self._merge or tagged.cut else tagged.partitions()
 
     def constant_is_input(self, program: ProgramView, constant: Node) -> bool:
         """True for a constant that the partitioner left without a tag."""
@@ -96,9 +99,10 @@ class StockPartitioner:
         from .compiler.listening import listening
         from .compiler.loading import quietly
         from .ir.edge import edge_program
+        from .ir.sizes import sizes_kept
 
         edge = edge_program(program, self.keep_operators())
-        with quietly(), listening() as reasons:
+        with quietly(), listening() as reasons, sizes_kept(edge.program, self._system):
             tagged = partitioner.partition(edge.program).tagged_exported_program
         by_name = {node.name: node for node in tagged.graph.nodes}
 
@@ -107,18 +111,28 @@ class StockPartitioner:
             found = {by_name[item.name].meta.get(_TAG) if item.name in by_name else None for item in edge.nodes[node]}
             return found.pop() if len(found) == 1 else None
 
-        tags, left = {}, {}
+        tags, left, cut = {}, {}, False
         for call in program.calls():
             tag = tag_of(call.node)
-            if tag is not None and self._system.needs_dimensions and _lacks_dimensions(call.node, program):
-                left[call.node] = "its delegate does not run with tensors without dimensions"
-            elif tag is not None:
-                tags[call.node] = str(tag)
-            else:
+            if tag is None:
                 said = next(filter(None, map(reasons.of, reversed(edge.nodes[call.node]))), None)
                 left[call.node] = said or f"{type(partitioner).__name__} leaves it and gives no reason"
+            elif (reason := self._unfit(call.node, program)) is not None:
+                left[call.node], cut = reason, True
+            else:
+                tags[call.node] = str(tag)
         outside = frozenset(node for node in program.constants if tag_of(node) is None)
-        return Tagged(tags, left, outside)
+        return Tagged(tags, left, outside, cut)
+
+    def _unfit(self, node: Node, program: ProgramView) -> str | None:
+        """The reason why a call that the partitioner takes does not compile or run right; None if it does."""
+        from .ir.edge import is_fixed
+
+        if self._system.needs_dimensions and _lacks_dimensions(node, program):
+            return "its delegate does not run with tensors without dimensions"
+        if str(node.target) in self._system.fixed and not is_fixed(node):
+            return "its compiler would fix the sizes that change"
+        return None
 
 
 def _lacks_dimensions(node: Node, program: ProgramView) -> bool:
@@ -131,7 +145,10 @@ def _lacks_dimensions(node: Node, program: ProgramView) -> bool:
 @cache
 def kept_operators(system: System, options: BackendOptions) -> frozenset[str]:
     """The operators that a backend's partitioner asks not to decompose, and those of quantized programs."""
-    operators, _ = stock_compiler(system, options).partitioner.ops_to_not_decompose(_every_operator())
+    stock = stock_compiler(system, options)
+    if stock.handled is not None:
+        return stock.handled | _QUANTIZED
+    operators, _ = stock.partitioner.ops_to_not_decompose(_every_operator())
     return frozenset(map(str, operators)) | _QUANTIZED
 
 

@@ -33,6 +33,11 @@ from .options import (
 STOCK: Final = "executorch"
 INSTALL: Final = "pip install 'delegatekit-executorch-backends[compiler]'"
 
+#: What ExecuTorch's MLX backend needs, and what writes it where the wheel lacks it: the generator, with flatc.
+MLX_CODE: Final = "executorch/backends/mlx/serialization/mlx_graph_schema.py"
+MLX_GENERATOR: Final = "executorch/backends/mlx/serialization/generate.py"
+MLX_FLATC: Final = "executorch/data/bin/flatc" + (".exe" if sys.platform == "win32" else "")
+
 #: The reason why something that a backend needs is not there; None if it is.
 Need = Callable[[], "str | None"]
 
@@ -63,6 +68,12 @@ class System:
     needs_dimensions: bool = False
     #: The library that its delegate opens: the variable that names it, the package that has it, and where.
     library: tuple[str, str, str] | None = None
+    #: True if its compiler may ask for the number of a size that changes, which fixes that at the example's.
+    fixes_sizes: bool = False
+    #: The operators for which it does, although its partitioner takes them.
+    fixed: frozenset[str] = frozenset()
+    #: True if code of its own is generated before it is imported, where the wheel lacks it.
+    generated: bool = False
     #: True if its compiler or its runtime must not share a process with others.
     isolated: bool = False
 
@@ -87,7 +98,7 @@ class System:
         if version is None:
             return f"ExecuTorch is not installed: {INSTALL}"
         module = self.partitioner.partition(":")[0]
-        if _stock_file(module.replace(".", "/") + ".py") is None:
+        if stock_file(module.replace(".", "/") + ".py") is None:
             return f"the installed executorch {version} has no {module}"
         return next(filter(None, (need() for need in self.needs)), None)
 
@@ -100,7 +111,7 @@ def stock_version() -> str | None:
         return None
 
 
-def _stock_file(path: str) -> Path | None:
+def stock_file(path: str) -> Path | None:
     """A file of the installed ExecuTorch, by its path in the wheel: "executorch/..."; None if it is not there."""
     found = find_spec(STOCK)
     folders = () if found is None else found.submodule_search_locations or ()
@@ -117,7 +128,7 @@ def _module(name: str, words: str, source: str) -> str | None:
 
 
 def _file(path: str, words: str, source: str) -> str | None:
-    return None if _stock_file(path) is not None else f"{words} is not in the installed executorch: {source}"
+    return None if stock_file(path) is not None else f"{words} is not in the installed executorch: {source}"
 
 
 def _variable(name: str, words: str, source: str) -> str | None:
@@ -146,6 +157,16 @@ def _old_openvino() -> str | None:
     return (
         f"OpenVINO {version} is installed, and executorch {stock_version()} takes versions before 2026 (later ones end "
         "its process): pip install --no-deps 'openvino==2025.4.1', in an environment of its own"
+    )
+
+
+def _mlx_code() -> str | None:
+    """The reason why the code that MLX's generator writes is neither there nor can be written."""
+    if stock_file(MLX_CODE) is not None:
+        return None
+    source = "build ExecuTorch from its sources, or install its wheel for Linux or macOS"
+    return _file(MLX_GENERATOR, "the generator of MLX's code", source) or _file(
+        MLX_FLATC, "flatc, which MLX's generator needs,", source
     )
 
 
@@ -241,16 +262,15 @@ _LISTED: Final = (
         "Apple's GPUs through MLX",
         "executorch.backends.mlx.partitioner:MLXPartitioner",
         "executorch.backends.mlx.preprocess:MLXBackend",
-        needs=(
-            partial(
-                _file,
-                "executorch/backends/mlx/serialization/mlx_graph_schema.py",
-                "the code that MLX's generator writes",
-                "build ExecuTorch from its sources, or run executorch/backends/mlx/serialization/generate.py, which "
-                "needs flatc",
-            ),
-        ),
+        needs=(_mlx_code,),
         dynamic=True,
+        fixes_sizes=True,
+        fixed=frozenset(
+            f"aten.{pool}{axes}d{suffix}.default"
+            for axes in (1, 2, 3)
+            for pool, suffix in (("avg_pool", ""), ("max_pool", ""), ("max_pool", "_with_indices"))
+        ),
+        generated=True,
     ),
     System(
         "executorch.mps",
@@ -333,7 +353,7 @@ _LISTED: Final = (
             lambda: (
                 "the binding PyEnnWrapperAdaptor is not in the installed executorch: build ExecuTorch with Exynos AI "
                 "LiteCore, from soc-developer.semiconductor.samsung.com"
-                if _stock_file("executorch/backends/samsung/python/__init__.py") is None
+                if stock_file("executorch/backends/samsung/python/__init__.py") is None
                 else None
             ),
         ),

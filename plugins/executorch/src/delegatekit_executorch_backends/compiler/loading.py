@@ -14,6 +14,7 @@ from typing import Any, Final
 from delegatekit_api import LoweringError
 
 from ..targets import System
+from .generating import generate_mlx
 
 #: Held while ExecuTorch is imported or listened to: both change logging for the process.
 LOCK: Final = RLock()
@@ -23,6 +24,8 @@ def stock_class(system: System, reference: str) -> Any:
     """The class of a reference "module:class". Raises LoweringError where something is missing, and what to do."""
     module, _, name = reference.partition(":")
     with quietly(), importing(system, module):
+        if system.generated:
+            generate_mlx()
         return getattr(import_module(module), name)
 
 
@@ -45,12 +48,17 @@ def quietly() -> Iterator[None]:
     Errors are raised beside. Logging is put back: some modules set the root logger's level, and add handlers to it.
     """
     root = logging.getLogger()
+    # (PyTorch's and MLX's own show records, too; a place that has no logger yet is none.)
+    others = [logger for logger in root.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
+    loggers = [root, *(logger for logger in others if logger.handlers)]
     with LOCK, warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         warnings.simplefilter("ignore")
-        level, handlers = root.level, list(root.handlers)
-        root.handlers[:] = [logging.NullHandler()]
+        before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+        for logger in loggers:
+            logger.handlers[:] = [logging.NullHandler()]
         try:
             yield
         finally:
-            root.setLevel(level)
-            root.handlers[:] = handlers
+            for logger, level, handlers in before:
+                logger.setLevel(level)
+                logger.handlers[:] = handlers

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, Final
+
+from torch._ops import OpOverload
 
 from delegatekit_api import BackendOptions
 
@@ -29,6 +32,8 @@ class StockCompiler:
 
     partitioner: Any
     specs: tuple[Any, ...]
+    #: What it would keep whole, where its own answer depends on the arguments of each call; None if it does not.
+    handled: frozenset[str] | None = None
 
 
 def stock_compiler(system: System, options: BackendOptions) -> StockCompiler:
@@ -36,7 +41,9 @@ def stock_compiler(system: System, options: BackendOptions) -> StockCompiler:
     kind = stock_class(system, system.partitioner)
     partitioner = _MAKERS.get(system.name, _plain)(kind, options)
     inner = getattr(partitioner, "_vulkan_partitioner", partitioner)
-    return StockCompiler(partitioner, tuple(inner.delegation_spec.compile_specs))
+    handled = _HANDLED.get(system.name)
+    specs = tuple(inner.delegation_spec.compile_specs)
+    return StockCompiler(partitioner, specs, None if handled is None else handled())
 
 
 def _plain(kind: Any, options: Any) -> Any:
@@ -113,6 +120,42 @@ def _openvino(kind: Any, options: OpenVinoOptions) -> Any:
     return kind([spec("device", options.device.encode())])
 
 
+def _mlx(kind: Any, options: Any) -> Any:
+    """MLX's partitioner, which tells its reasons, and works in our pipeline, too.
+
+    Otherwise it works in ExecuTorch's own function alone, which keeps operators whole as ours does, and has its reasons
+    only in its log, by operator.
+    """
+    reporter = import_module("executorch.exir.backend.utils").WhyNoPartitionReporter
+
+    def generate_partitions(self: Any, edge_program: Any) -> Any:
+        found = kind.generate_partitions(self, edge_program)
+        for node, reason in self.supported_ops._unsupported_reason.items():
+            # (Of an exception in a handler it has the trace, too, and where the handler is in memory.)
+            reporter().report_reject(node, re.sub(r" at 0x[0-9a-f]+|\nTraceback.*", "", reason, flags=re.DOTALL))
+        return found
+
+    changed = {
+        "generate_partitions": generate_partitions,
+        "_is_to_edge_transform_and_lower": staticmethod(lambda: True),
+    }
+    return type(kind.__name__, (kind,), changed)()
+
+
+def _handled_by_mlx() -> frozenset[str]:
+    """The operators that MLX's compiler has a handler for, and those that its patterns of several end with."""
+    registry = import_module("executorch.backends.mlx.builder.op_registry").REGISTRY
+    handled = (target for target in registry.registered_ops() if isinstance(target, OpOverload))
+    patterns = ("aten.scaled_dot_product_attention.default", "aten.index_copy.default")
+    return frozenset((*map(str, filter(_is_functional, handled)), *patterns))
+
+
+def _is_functional(operator: OpOverload[..., Any]) -> bool:
+    """True for an operator whose results are new tensors, as in all edge programs."""
+    schema = operator._schema
+    return not schema.is_mutable and not any(result.alias_info for result in schema.returns)
+
+
 def _qnn(kind: Any, options: QnnOptions) -> Any:
     utils = import_module("executorch.backends.qualcomm.utils.utils")
     schema = import_module("executorch.backends.qualcomm.serialization.qc_schema")
@@ -123,6 +166,7 @@ def _qnn(kind: Any, options: QnnOptions) -> Any:
 _MAKERS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "executorch.coreml": _coreml,
     "executorch.ethosu": _ethosu,
+    "executorch.mlx": _mlx,
     "executorch.openvino": _openvino,
     "executorch.qnn": _qnn,
     "executorch.tosa": _tosa,
@@ -131,3 +175,4 @@ _MAKERS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "executorch.webgpu": _vulkan,
     "executorch.xnnpack": _xnnpack,
 }
+_HANDLED: Final[Mapping[str, Callable[[], frozenset[str]]]] = {"executorch.mlx": _handled_by_mlx}

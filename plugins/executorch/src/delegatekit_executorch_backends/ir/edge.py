@@ -30,7 +30,7 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Graph, Node
-from torch.utils._pytree import tree_structure
+from torch.utils._pytree import tree_leaves, tree_structure
 
 from delegatekit_api import ProgramView
 
@@ -86,7 +86,7 @@ class _Writer:
         for node in inputs:
             self._specs.append(InputSpec(InputKind.USER_INPUT, _argument(self._placeholder(node)), None))
         for node in view.graph.nodes:
-            if node.op == "call_function" and self._products and str(node.target) == _LINEAR and _is_fixed(node):
+            if node.op == "call_function" and self._products and str(node.target) == _LINEAR and is_fixed(node):
                 self._product(node, *node.args)
             elif node.op == "call_function":
                 self._call(node)
@@ -214,9 +214,10 @@ def elsewhere(*operands: Any) -> Any:
     raise NotImplementedError
 
 
-def _is_fixed(node: Node) -> bool:
-    values = [item.meta["val"] for item in (node, *node.all_input_nodes)]
-    return all(isinstance(size, int) for value in values for size in value.shape)
+def is_fixed(node: Node) -> bool:
+    """True if no size of a call's result or of its tensors changes."""
+    values = tree_leaves([item.meta.get("val") for item in (node, *node.all_input_nodes)])
+    return all(isinstance(size, int) for value in values for size in getattr(value, "shape", ()))
 
 
 def _meaningful(kwargs: Mapping[str, Any]) -> dict[str, Any]:
