@@ -7,7 +7,7 @@ sizes fit.
 from __future__ import annotations
 
 import torch
-from tools import mlx
+from tools import mlx_nodes
 
 PRODUCT = "ExecuTorch's MLX lowering"
 PACKAGE = "executorch"
@@ -17,6 +17,6 @@ AVOIDED = ()
 
 def main() -> str | None:
     """The observed fault; None if it is fixed."""
-    nodes = mlx(lambda x, places: x[places], [torch.ones(5, 4), torch.ones(2, 4, dtype=torch.int64)])
+    nodes = mlx_nodes(lambda x, places: x[places], [torch.ones(5, 4), torch.ones(2, 4, dtype=torch.int64)])
     found = [node["op_name"] for node in nodes]
     return f"{found}, a result of (2, 4), should be (2, 4, 4)" if "TakeAlongAxisNode" in found else None

@@ -7,7 +7,7 @@ example, and from then on the whole program has them.
 from __future__ import annotations
 
 import torch
-from tools import mlx
+from tools import mlx_nodes
 
 PRODUCT = "ExecuTorch's MLX lowering"
 PACKAGE = "executorch"
@@ -19,6 +19,6 @@ def main() -> str | None:
     """The observed fault; None if it is fixed."""
     batch = torch.export.Dim("batch", min=1, max=8)
     inputs = torch.ones(3, 4), torch.arange(3)
-    nodes = mlx(lambda x, places: x[places, places] * 2, inputs, ({0: batch}, {0: batch}))
+    nodes = mlx_nodes(lambda x, places: x[places, places] * 2, inputs, ({0: batch}, {0: batch}))
     (reshape,) = [node for node in nodes if node["op_name"] == "ReshapeNode"]
     return f"the result has the shape {reshape['shape']}" if {"literal": 3} in reshape["shape"] else None

@@ -6,7 +6,7 @@ The handler writes the sizes without asking whether they change, and the writer 
 from __future__ import annotations
 
 import torch
-from tools import mlx
+from tools import mlx_nodes
 
 PRODUCT = "ExecuTorch's MLX lowering"
 PACKAGE = "executorch"
@@ -17,6 +17,6 @@ AVOIDED = ("plugins/executorch/src/delegatekit_executorch_backends/support.py: S
 def main() -> str | None:
     """The observed fault; None if it is fixed."""
     batch = torch.export.Dim("batch", min=2, max=8)
-    nodes = mlx(lambda x: torch.nn.functional.max_pool2d(x, 2), [torch.ones(3, 2, 4, 4)], ({0: batch},))
+    nodes = mlx_nodes(lambda x: torch.nn.functional.max_pool2d(x, 2), [torch.ones(3, 2, 4, 4)], ({0: batch},))
     (reshape,) = [node for node in nodes if node["op_name"] == "ReshapeNode"]
     return f"pools images of the shape {reshape['shape'][:1]}" if reshape["shape"][0] == {"literal": 3} else None

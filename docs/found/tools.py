@@ -154,7 +154,7 @@ def coreml(model: Callable[..., Any], *inputs: Any) -> bytes:
     return lowered(model, inputs, [CoreMLPartitioner(compile_specs=specs)])
 
 
-def mlx(model: Callable[..., Any], inputs: Sequence[Any], dynamic_shapes: Any = None) -> list[dict[str, Any]]:
+def mlx_nodes(model: Callable[..., Any], inputs: Sequence[Any], dynamic_shapes: Any = None) -> list[dict[str, Any]]:
     """The nodes of the first delegate that stock ExecuTorch's MLX partitioner makes, as its inspector tells them."""
     try:
         from delegatekit_executorch_backends.compiler.generating import generate_mlx

@@ -20,7 +20,7 @@ from delegatekit_toolkit.tosa.types import Array
 
 from ..ir.builder import Lower, Value, VgfBuilder
 from .common import MOVED, NUMBERS, add, result_type, tensor
-from .indexing import elements_along, integer_indices, place_of_indices, places_of, rows_of, same_axes
+from .places import elements_along, integer_indices, place_of_indices, places_of, rows_of, same_axes
 
 #: How many numbers may be added at one place: each is an addition of the whole tensor.
 _MOST: Final = 64
