@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import is_plain_average, per_axis, pooled_axes, shares_of, windows_of
-from delegatekit_toolkit.constraints import rank, types_of
+from delegatekit_toolkit.constraints import rank, types_of, unused
 from delegatekit_toolkit.flatbuffer import Table
-from delegatekit_toolkit.support import Row, row
+from delegatekit_toolkit.support import Constraint, Row, row
 
 from ..blob import schema
 from ..ir.builder import GraphBuilder, Lower, Made, Value
@@ -183,10 +183,9 @@ def fixed_image(call: Call) -> str | None:
     return None if fixed(_image(call)) else "the size of the images changes from call to call"
 
 
-def unused_places(call: Call) -> str | None:
-    """The places are not used."""
-    used = any(user.operator == "getitem" and user.node.args[1] == 1 for user in call.users)
-    return "the places are used" if used else None
+def _ranks(axes: int) -> Constraint:
+    """Images of so many axes with channels, with a batch or without."""
+    return rank("self", axes + 1, axes + 2)
 
 
 _AVERAGE: Final[Lower] = _average
@@ -194,30 +193,29 @@ _MAXIMUM: Final[Lower] = _maximum
 _ADAPTIVE_AVERAGE: Final[Lower] = _adaptive_average
 _MAXIMUM_AND_PLACES: Final[Lower] = _maximum_and_places
 _ADAPTIVE_MAXIMUM: Final[Lower] = _adaptive_maximum
-_RANKS: Final[Callable[[int], Any]] = lambda axes: rank("self", axes + 1, axes + 2)  # noqa: E731
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    *(row(f"avg_pool{axes}d.default", _AVERAGE, _RANKS(axes), REAL, known_shares) for axes in (2, 3)),
-    *(row(f"max_pool{axes}d.default", _MAXIMUM, _RANKS(axes), REAL, known_windows, keep=True) for axes in (1, 2, 3)),
+    *(row(f"avg_pool{axes}d.default", _AVERAGE, _ranks(axes), REAL, known_shares) for axes in (2, 3)),
+    *(row(f"max_pool{axes}d.default", _MAXIMUM, _ranks(axes), REAL, known_windows, keep=True) for axes in (1, 2, 3)),
     *(
         row(
             f"max_pool{axes}d_with_indices.default",
             _MAXIMUM_AND_PLACES,
-            _RANKS(axes),
+            _ranks(axes),
             types_of("self", *FLOATS),
             known_windows,
             known_places,
         )
         for axes in (2, 3)
     ),
-    *(row(f"_adaptive_avg_pool{axes}d.default", _ADAPTIVE_AVERAGE, _RANKS(axes), REAL, fixed_image) for axes in (2, 3)),
+    *(row(f"_adaptive_avg_pool{axes}d.default", _ADAPTIVE_AVERAGE, _ranks(axes), REAL, fixed_image) for axes in (2, 3)),
     *(
         row(
             f"adaptive_max_pool{axes}d.default",
             _ADAPTIVE_MAXIMUM,
-            _RANKS(axes),
+            _ranks(axes),
             types_of("self", *FLOATS),
-            unused_places,
+            unused(1, "places"),
             fixed_image,
             keep=True,
         )
