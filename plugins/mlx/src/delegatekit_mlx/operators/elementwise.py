@@ -57,7 +57,7 @@ def _turned(b: GraphBuilder, rest: Value, x: Value, y: Value) -> Value:
 
 def _quotient(b: GraphBuilder, call: Call) -> Value:
     """A quotient as it is, rounded down or towards 0."""
-    dtype, mode = call.result.dtype, call.get("rounding_mode", "floor")
+    dtype, mode = call.result.dtype, call["rounding_mode"]
     x, y = b.cast(tensor(b, call), dtype), b.cast(_other(b, call), dtype)
     if mode is None:
         return binary(b, schema.DivideNode, x, y)
@@ -86,7 +86,7 @@ def _rounded_down(b: GraphBuilder, x: Value, y: Value) -> Value:
 
 def whole_quotient(call: Call) -> str | None:
     """A quotient that is rounded towards 0 is one of integers, or by a known power of two: PyTorch rounds it twice."""
-    return _EXACT(call) if call.get("rounding_mode") == "trunc" else None
+    return _EXACT(call) if call["rounding_mode"] == "trunc" else None
 
 
 _EXACT: Final = exact_division()
@@ -109,14 +109,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     ),
     row("remainder.Tensor remainder.Scalar", _remainder, NUMBERS, fits_elements, no_nan()),
     row("fmod.Tensor fmod.Scalar", _fmod, NUMBERS, fits_elements, no_nan()),
-    row(
-        "div.Tensor_mode div.Scalar_mode floor_divide.default",
-        _quotient,
-        NUMBERS,
-        fits_elements,
-        no_nan(),
-        whole_quotient,
-    ),
+    row("div.Tensor_mode div.Scalar_mode", _quotient, NUMBERS, fits_elements, no_nan(), whole_quotient),
     row("bitwise_not.default", composed(arithmetic.bitwise_not), _WHOLE),
     row("clamp.default hardtanh.default", _clamp, NUMBERS, fits_elements, no_nan()),
     row("_to_copy.default", _to_type, ANY),
