@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from delegatekit_api import Call, Operand
@@ -114,6 +114,17 @@ def pooled_axes(call: Call) -> int:
 def indices_of(call: Call) -> dict[int, Operand]:
     """The axes of `self` that are indexed by tensors, and by which."""
     return {axis: item for axis, item in enumerate(call["indices"]) if item is not None}
+
+
+def axis_of_indices(axes: Collection[int]) -> int:
+    """The axis of a result, and of what is written, where the axes of the indices begin: that of the first indexed axis
+    if these are neighbors, else 0.
+
+    >>> axis_of_indices([1, 2]), axis_of_indices([1, 3])
+    (1, 0)
+    """
+    first = min(axes)
+    return first if list(axes) == list(range(first, first + len(axes))) else 0
 
 
 def written_part(call: Call) -> tuple[int, int, int]:

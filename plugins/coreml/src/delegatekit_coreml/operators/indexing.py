@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.arguments import axis_of, indices_of
+from delegatekit_toolkit.arguments import axis_of, axis_of_indices, indices_of
 from delegatekit_toolkit.constraints import dtypes, has_axes, types_of
 from delegatekit_toolkit.support import Row, row
 
@@ -62,7 +62,6 @@ def _index(b: ProgramBuilder, call: Call) -> Var:
 
 def _looked_up_at_once(b: ProgramBuilder, x: Var, found: dict[int, Operand]) -> Var:
     """Along several axes: they are moved to the front, and the result's axes where PyTorch has them."""
-    first = min(found)
     places, order, shape = places_of(b, x, found)
     datatype = datatype_of(x)
     if datatype is DataType.BOOL:
@@ -70,8 +69,8 @@ def _looked_up_at_once(b: ProgramBuilder, x: Var, found: dict[int, Operand]) -> 
     if order != sorted(order):
         x = b.call("transpose", x=x, perm=numbers(order))
     result = b.cast(b.call("gather_nd", x=x, indices=places), datatype)
-    in_a_row = list(found) == list(range(first, first + len(found)))
-    if not first or not in_a_row:
+    first = axis_of_indices(found)
+    if not first:
         return result
     axes = len(shape)
     back = [*range(axes, axes + first), *range(axes), *range(axes + first, len(result.shape))]

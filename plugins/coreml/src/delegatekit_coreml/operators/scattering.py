@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.arguments import axis_of, indices_of
+from delegatekit_toolkit.arguments import axis_of, axis_of_indices, indices_of
 from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.narrowing import narrow_product, narrowed
 from delegatekit_toolkit.support import Row, row
@@ -209,10 +209,7 @@ def _updates(
 ) -> Var:
     """The values as PyTorch broadcasts them, with the axes of the indices in front."""
     rest = [size for axis, size in enumerate(sizes) if axis not in found]
-    first = min(found)
-    in_a_row = list(found) == list(range(first, first + len(found)))
-    if not in_a_row:
-        return expanded(b, values, (*shape, *rest))
+    first = axis_of_indices(found)
     values = expanded(b, values, (*rest[:first], *shape, *rest[first:]))
     axes = range(len(values.shape))
     order = [*axes[first : first + len(shape)], *axes[:first], *axes[first + len(shape) :]]

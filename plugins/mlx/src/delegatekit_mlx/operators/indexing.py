@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of, indices_of
+from delegatekit_toolkit.arguments import axis_of, axis_of_indices, indices_of
 from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.support import Row, row
 
 from ..blob import schema
 from ..ir.builder import GraphBuilder, Lower, Value
 from .common import ANY, FLOATS, sliced, taken, tensor, transposed
-from .places import integer_indices, rows_of
+from .places import integer_indices, rows_of, same_axes
 from .weights import quantized_rows
 
 
@@ -35,10 +35,7 @@ def _index(b: GraphBuilder, call: Call) -> Value:
         return taken(b, x, axis, b.value(index))
     rows, places = rows_of(b, call, x)
     made = taken(b, rows, 0, places)
-    first, axes = min(found), places.rank
-    if not first or list(found) != list(range(first, first + len(found))):
-        return made
-    # The axes of the indices stand where the indexed ones were, if these are neighbors; else in front.
+    first, axes = axis_of_indices(found), places.rank
     return transposed(b, made, [*range(axes, axes + first), *range(axes), *range(axes + first, made.rank)])
 
 
@@ -51,14 +48,9 @@ def _gather(b: GraphBuilder, call: Call) -> Value:
     return b.op(schema.TakeAlongAxisNode, index.shape, x.dtype, x=x, indices=index, axis=along)
 
 
-def known_place(call: Call) -> str | None:
-    """The index has the tensor's axes."""
-    return None if call["self"].rank == call["index"].rank else "an index with other axes"
-
-
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("embedding.default", _embedding, types_of("weight", *FLOATS)),
     row("index_select.default", _index_select, ANY, has_axes("self"), passenger=True),
     row("index.Tensor", _index, ANY, integer_indices, passenger=True),
-    row("gather.default", _gather, ANY, has_axes("self"), has_axes("index"), known_place, passenger=True),
+    row("gather.default", _gather, ANY, has_axes("self"), has_axes("index"), same_axes, passenger=True),
 )

@@ -22,6 +22,11 @@ def integer_indices(call: Call) -> str | None:
     return "an index is a mask" if any(item.dtype_name == "bool" for item in indices_of(call).values()) else None
 
 
+def same_axes(call: Call) -> str | None:
+    """The index has the tensor's axes."""
+    return None if call["self"].rank == call["index"].rank else "an index with other axes"
+
+
 def from_front(b: GraphBuilder, operand: Operand, size: Any) -> Value:
     """Indices counted from the front."""
     known, last = operand.constant, size_of(size)

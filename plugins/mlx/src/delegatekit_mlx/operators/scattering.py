@@ -8,7 +8,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of, indices_of
+from delegatekit_toolkit.arguments import axis_of, axis_of_indices, indices_of
 from delegatekit_toolkit.constraints import has_axes
 from delegatekit_toolkit.support import Row, row
 
@@ -29,7 +29,7 @@ from .common import (
     transposed,
     where,
 )
-from .places import from_front, integer_indices, rows_of
+from .places import from_front, integer_indices, rows_of, same_axes
 
 
 def _source(b: GraphBuilder, call: Call, index: Value) -> Value:
@@ -102,9 +102,8 @@ def _index_put(b: GraphBuilder, call: Call) -> Value:
         return _rows_put(b, call, x)
     rows, places = rows_of(b, call, x)
     rest = [axis for axis in range(x.rank) if axis not in found]
-    first, axes = min(found), places.rank
-    # Values have the axes of the indices where the indexed axes are, if these are neighbors; else in front.
-    before = first if list(found) == list(range(first, first + len(found))) else 0
+    axes = places.rank
+    before = axis_of_indices(found)
     order = [*range(before, before + axes), *range(before), *range(before + axes, axes + len(rest))]
     sizes = [x.shape[axis] for axis in rest]
     source = expanded(b, tensor(b, call, "values"), [*sizes[:before], *places.shape, *sizes[before:]])
@@ -142,11 +141,6 @@ def fixed_places(call: Call) -> str | None:
     return None if fixed((*call["self"].shape, *call["index"].shape)) else "sizes of tensor or index change"
 
 
-def known_index(call: Call) -> str | None:
-    """The index has the tensor's axes."""
-    return None if call["self"].rank == call["index"].rank else "an index with other axes"
-
-
 def sum_or_mean(call: Call) -> str | None:
     """What is written is added, or averaged if it is no integer."""
     mode = call["reduce"]
@@ -157,7 +151,7 @@ def sum_or_mean(call: Call) -> str | None:
 
 #: Of several numbers for one place, PyTorch keeps any, too.
 _ORDER: Final = "of several numbers for one place, any may stay"
-_ALONG: Final = (has_axes("self"), has_axes("index"), known_index)
+_ALONG: Final = (has_axes("self"), has_axes("index"), same_axes)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("scatter.src scatter.value", _scatter, ANY, *_ALONG, fixed_places, passenger=True, special_values=_ORDER),

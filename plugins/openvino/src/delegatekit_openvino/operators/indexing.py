@@ -9,7 +9,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of, indices_of
+from delegatekit_toolkit.arguments import axis_of, axis_of_indices, indices_of
 from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.support import Row, row
 
@@ -53,10 +53,7 @@ def _index(b: ModelBuilder, call: Call) -> Value:
     places, order, shape = places_of(b, x, found)
     made = b.op("gather_nd", transposed(b, x, order), places)
     made = b.declare(made, [*shape, *(x.shape[axis] for axis in order[len(found) :])])
-    first = min(found)
-    if not first or list(found) != list(range(first, first + len(found))):
-        return made
-    axes = len(shape)
+    first, axes = axis_of_indices(found), len(shape)
     return transposed(b, made, [*range(axes, axes + first), *range(axes), *range(axes + first, made.rank)])
 
 

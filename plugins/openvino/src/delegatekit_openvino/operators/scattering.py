@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.arguments import axis_of, indices_of
+from delegatekit_toolkit.arguments import axis_of, axis_of_indices, indices_of
 from delegatekit_toolkit.constraints import has_axes
 from delegatekit_toolkit.narrowing import narrow_product, narrowed
 from delegatekit_toolkit.support import Row, row
@@ -97,9 +97,7 @@ def _index_put(b: ModelBuilder, call: Call) -> Value:
     places, order, shape = places_of(b, x, found)
     front = transposed(b, x, order)
     rest = [x.shape[axis] for axis in order[len(found) :]]
-    first = min(found)
-    # Values have the axes of the indices where the indexed axes are, if these are neighbors; else in front.
-    before = first if list(found) == list(range(first, first + len(found))) else 0
+    before = axis_of_indices(found)
     axes = [*range(before, before + len(shape)), *range(before), *range(before + len(shape), len(shape) + len(rest))]
     source = expanded(b, tensor(b, call, "values"), [*rest[:before], *shape, *rest[before:]])
     reduction = "sum" if call["accumulate"] else "none"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.arguments import indices_of
+from delegatekit_toolkit.arguments import axis_of_indices, indices_of
 from delegatekit_toolkit.layout import identity
 
 from ..ir.encodings import activation_fault, activation_type
@@ -206,11 +206,9 @@ def rows_of(b: ProgramBuilder, x: Value, found: dict[int, Operand]) -> Value:
     The result's axes are those that PyTorch has in the place of these axes.
     """
     shared = broadcast(*(item.shape for item in found.values()))
-    first, last = min(found), max(found)
-    in_a_row = list(found) == list(range(first, last + 1))
+    last = max(found)
     free = [axis for axis in range(last) if axis not in found]
-    # PyTorch has the indices' axes where these stand side by side, and in front otherwise.
-    start = first if in_a_row else 0
+    start = axis_of_indices(found)
     rank = len(shared) + len(free)
     places = {axis: at if at < start else at + len(shared) for at, axis in enumerate(free)}
     rows: Value | None = None

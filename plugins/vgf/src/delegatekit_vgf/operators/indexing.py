@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.arguments import axis_of, indices_of
+from delegatekit_toolkit.arguments import axis_of, axis_of_indices, indices_of
 from delegatekit_toolkit.constraints import has_axes, types_of
 from delegatekit_toolkit.support import Row, row
 
@@ -16,7 +16,6 @@ from .places import (
     elements_along,
     from_front,
     integer_indices,
-    place_of_indices,
     places_of,
     rows_of,
     same_axes,
@@ -46,7 +45,7 @@ def _index(b: VgfBuilder, call: Call) -> Value:
     places = places_of(b, x, found)
     rows = b.looked_up(rows_of(b, x, found), 0, b.shaped(places, [math.prod(places.shape)]))
     rest = [size for axis, size in enumerate(x.shape) if axis not in found]
-    first, count = place_of_indices(found), len(places.shape)
+    first, count = axis_of_indices(found), len(places.shape)
     behind = [count + axis for axis in range(len(rest))]
     return b.shaped(rows, [*places.shape, *rest]).permuted([*behind[:first], *range(count), *behind[first:]])
 

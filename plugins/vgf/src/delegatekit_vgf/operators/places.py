@@ -29,12 +29,6 @@ def from_front(b: VgfBuilder, indices: Operand, size: int) -> Value:
     return b.apply(Minimum(), b.apply(Maximum(), front, zero), b.term(size - 1, given))
 
 
-def place_of_indices(found: Mapping[int, Operand]) -> int:
-    """The axis where the axes of indices stand: where the indexed axes are, if these are neighbors; else in front."""
-    first = min(found)
-    return first if list(found) == list(range(first, first + len(found))) else 0
-
-
 def rows_of(b: VgfBuilder, x: Value, found: Mapping[int, Operand]) -> Value:
     """The elements as rows: one for each place in the indexed axes, which are taken as one."""
     front = x.permuted([*found, *(axis for axis in range(len(x.order)) if axis not in found)])

@@ -12,15 +12,15 @@ from typing import Final
 
 import numpy as np
 
-from delegatekit_api import Call, Operand
-from delegatekit_toolkit.arguments import axis_of, indices_of
+from delegatekit_api import Call
+from delegatekit_toolkit.arguments import axis_of, axis_of_indices, indices_of
 from delegatekit_toolkit.constraints import has_axes
 from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.tosa.types import Array
 
 from ..ir.builder import Lower, Value, VgfBuilder
 from .common import MOVED, NUMBERS, add, result_type, tensor
-from .places import elements_along, integer_indices, place_of_indices, places_of, rows_of, same_axes
+from .places import elements_along, integer_indices, places_of, rows_of, same_axes
 
 #: How many numbers may be added at one place: each is an addition of the whole tensor.
 _MOST: Final = 64
@@ -71,7 +71,7 @@ def _index_put(b: VgfBuilder, call: Call) -> Value:
     rows, places = rows_of(b, x, found), places_of(b, x, found)
     order = [*found, *(axis for axis in range(len(x.order)) if axis not in found)]
     rest = [x.shape[axis] for axis in order[len(found) :]]
-    first, count = place_of_indices(found), len(places.shape)
+    first, count = axis_of_indices(found), len(places.shape)
     wide = b.expanded(tensor(b, call, "values"), [*rest[:first], *places.shape, *rest[first:]])
     behind = [*range(first), *range(first + count, count + len(rest))]
     values = b.shaped(wide.permuted([*range(first, first + count), *behind]), [math.prod(places.shape), rows.shape[1]])
@@ -112,22 +112,21 @@ def few_at_a_place(call: Call) -> str | None:
 
 
 def _most_at_a_place(call: Call) -> int:
+    """The most numbers that are written to one place."""
     shape = call["self"].shape
-    given: dict[int, Operand] = (
-        {axis_of(call["dim"], len(shape)): call["index"]} if call.has("index") else indices_of(call)
-    )
-    columns = [np.where(data < 0, data + shape[axis], data) for axis, data in _numbers(given)]
     if call.has("index"):
-        (axis,) = given
-        columns = [
-            columns[0] if at == axis else np.indices(columns[0].shape)[at] for at in range(len(columns[0].shape))
-        ]
-    rows = np.stack([column.reshape(-1) for column in np.broadcast_arrays(*columns)], 1)
-    return int(np.unique(rows, axis=0, return_counts=True)[1].max(initial=0))
-
-
-def _numbers(given: dict[int, Operand]) -> list[tuple[int, Array]]:
-    return [(axis, item.constant.numpy()) for axis, item in given.items() if item.constant is not None]
+        places = call["index"].constant.numpy()
+        columns = list(np.indices(places.shape))
+        columns[axis_of(call["dim"], len(shape))] = places
+        sizes = shape
+    else:
+        found = indices_of(call)
+        known = [item.constant for item in found.values() if item.constant is not None]
+        columns = list(np.broadcast_arrays(*(item.numpy() for item in known)))
+        sizes = tuple(shape[axis] for axis in found)
+    # (Places that count from the end are those that wrap around.)
+    flat = np.ravel_multi_index(tuple(columns), sizes, mode="wrap")
+    return int(np.unique(flat, return_counts=True)[1].max(initial=0))
 
 
 _PLACES: Final = (has_axes("self"), has_axes("index"), same_axes, known_places)
