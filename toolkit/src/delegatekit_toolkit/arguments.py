@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delegatekit_api import Call, Operand
 
@@ -142,3 +142,28 @@ def written_part(call: Call) -> tuple[int, int, int]:
         return axis, start, start + 1
     start, end, _ = slice(call["start"], call["end"]).indices(size)
     return axis, start, max(start, end)
+
+
+class Diagonal(NamedTuple):
+    """The elements along two axes of a tensor at once, as a slice of one axis that holds the elements of both."""
+
+    order: tuple[int, ...]  # of the tensor's axes: the two come last
+    sizes: tuple[Any, ...]  # of the tensor so ordered, with one axis for the two
+    places: slice  # of that axis
+
+
+def diagonal_of(call: Call) -> Diagonal:
+    """What aten.diagonal_copy takes; the two axes have known sizes.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> diagonal_of(call_of(lambda x: torch.diagonal_copy(x, 1), torch.ones(2, 3)))
+    Diagonal(order=(0, 1), sizes=(6,), places=slice(1, 6, 4))
+    """
+    shape, offset = call["self"].shape, call["offset"]
+    pair = [axis_of(call[name], len(shape)) for name in ("dim1", "dim2")]
+    rest = [axis for axis in range(len(shape)) if axis not in pair]
+    rows, columns = (shape[axis] for axis in pair)
+    start, step = max(-offset, 0) * columns + max(offset, 0), columns + 1
+    end = start + (call.result.shape[-1] - 1) * step + 1
+    return Diagonal((*rest, *pair), (*(shape[axis] for axis in rest), rows * columns), slice(start, end, step))

@@ -390,6 +390,38 @@ def matrix_weight() -> Constraint:
     return _documented(check, "The weight is a matrix, the bias a vector.")
 
 
+def known_scales(integers: tuple[str, ...], numbers: tuple[str, ...], *, constants: bool = True) -> Constraint:
+    """A quantize or dequantize has known scales and zero points, of a computed tensor one, between these dtypes; with
+    `constants=False` the integers of constants may have any.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> quantize = torch.ops.quantized_decomposed.quantize_per_tensor
+    >>> call = call_of(lambda x: quantize(x, 0.5, 0, -128, 127, torch.int8), torch.ones(2))
+    >>> known_scales(("int8",), ("float32",))(call)
+    >>> known_scales(("uint8",), ("float32",))(call)
+    'int8 and float32: uint8, and float32 are taken'
+    """
+    words = f"{_listed(integers)}, and {_listed(numbers)}"
+
+    def check(call: Call) -> str | None:
+        own, source, result = call.quantization, call["input"], call.result
+        if own is None:
+            return "scales or zero points are computed, or in blocks of an unusual form"
+        stored, real = (result, source) if ".quantize" in call.operator else (source, result)
+        if real.dtype_name not in numbers or (
+            stored.dtype_name not in integers and (constants or not source.is_constant)
+        ):
+            return f"{stored.dtype_name} and {real.dtype_name}: {words} are taken"
+        return None if own.is_per_tensor or source.is_constant else "several scales of a computed tensor"
+
+    return _documented(
+        check,
+        f"Scales and zero points are known; integers are {_listed(integers)}, numbers {_listed(numbers)}; a computed "
+        "tensor has one scale.",
+    )
+
+
 def nearest_pixels() -> Constraint:
     """Nearest-neighbor upsampling from static sizes selects the exact pixels.
 

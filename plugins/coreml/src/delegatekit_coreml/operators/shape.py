@@ -10,7 +10,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of, pads_of, written_part
+from delegatekit_toolkit.arguments import axis_of, diagonal_of, pads_of, written_part
 from delegatekit_toolkit.constraints import has_axes, no_gaps, no_nan, padding_outwards, same_dtypes
 from delegatekit_toolkit.expressions import expression_of, fixed_axes
 from delegatekit_toolkit.narrowing import numbers_fit
@@ -179,16 +179,9 @@ def _edge_pad(mode: str) -> Lower:
 
 def _diagonal(b: ProgramBuilder, call: Call) -> Var:
     """The elements along two axes at once: their places among the elements of both."""
-    x, offset = tensor(b, call), call["offset"]
-    shape = tuple(x.shape)
-    first, second = (axis_of(call[name], len(shape)) for name in ("dim1", "dim2"))
-    rest = [axis for axis in range(len(shape)) if axis not in (first, second)]
-    x = b.call("transpose", x=x, perm=numbers([*rest, first, second]))
-    sizes = [shape[axis] for axis in rest]
-    x = reshaped(b, x, (*sizes, shape[first] * shape[second]))
-    start = max(-offset, 0) * shape[second] + max(offset, 0)
-    end = start + (call.result.shape[-1] - 1) * (shape[second] + 1) + 1
-    return _distinct(b, call, sliced(b, x, len(sizes), start, end, shape[second] + 1))
+    order, sizes, places = diagonal_of(call)
+    flat = reshaped(b, b.call("transpose", x=tensor(b, call), perm=numbers(order)), sizes)
+    return _distinct(b, call, sliced(b, flat, len(sizes) - 1, places.start, places.stop, places.step))
 
 
 def _unfold(b: ProgramBuilder, call: Call) -> Var:

@@ -7,6 +7,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
+from delegatekit_toolkit.constraints import known_scales
 from delegatekit_toolkit.support import Row, row
 
 from ..blob import schema
@@ -14,7 +15,7 @@ from ..ir.builder import GraphBuilder, Lower, Value
 from .common import FLOATS, add, binary, mul, sub, unary
 from .weights import packed, unpacked
 
-_INTEGERS: Final = ("int8", "uint8")
+_SCALES: Final = known_scales(("int8", "uint8"), FLOATS)
 
 
 def _quantize(b: GraphBuilder, call: Call) -> Value:
@@ -46,33 +47,13 @@ def _dequantize(b: GraphBuilder, call: Call) -> Value:
     return b.cast(b.reshape(value, shape), dtype)
 
 
-# -- conditions --------------------------------------------------------------------------------------------------------
-
-
-def known_parameters(call: Call) -> str | None:
-    """Scales and zero points are known; integers are int8 or uint8, numbers floating-point."""
-    own = call.quantization
-    if own is None:
-        return "scales or zero points are computed, or in blocks of an unusual form"
-    integers, real = (call.result, call["input"]) if _quantizes(call) else (call["input"], call.result)
-    if integers.dtype_name not in _INTEGERS or real.dtype_name not in FLOATS:
-        return f"{integers.dtype_name} and {real.dtype_name}: int8 or uint8, and floating-point numbers are taken"
-    if not own.is_per_tensor and not call["input"].is_constant:
-        return "several scales of a computed tensor"
-    return None
-
-
-def _quantizes(call: Call) -> bool:
-    return ".quantize" in call.operator
-
-
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("quantized_decomposed.quantize_per_tensor.default", _quantize, known_parameters, keep=True, passenger=True),
+    row("quantized_decomposed.quantize_per_tensor.default", _quantize, _SCALES, keep=True, passenger=True),
     row(
         "quantized_decomposed.dequantize_per_tensor.default quantized_decomposed.dequantize_per_channel.default "
         "torchao.dequantize_affine.default",
         _dequantize,
-        known_parameters,
+        _SCALES,
         keep=True,
         passenger=True,
     ),

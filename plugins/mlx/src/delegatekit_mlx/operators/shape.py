@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of, pads_of
+from delegatekit_toolkit.arguments import axis_of, diagonal_of, pads_of
 from delegatekit_toolkit.constraints import has_axes, padding_outwards, same_dtypes
 from delegatekit_toolkit.expressions import fixed_axes, is_fixed
 from delegatekit_toolkit.narrowing import fits_elements
@@ -201,15 +201,9 @@ def _unfold(b: GraphBuilder, call: Call) -> Value:
 
 def _diagonal(b: GraphBuilder, call: Call) -> Value:
     """The elements along two axes at once: their places among the elements of both."""
-    x, offset = tensor(b, call), call["offset"]
-    first, second = (axis_of(call[name], x.rank) for name in ("dim1", "dim2"))
-    rest = [axis for axis in range(x.rank) if axis not in (first, second)]
-    rows, columns = x.shape[first], x.shape[second]
-    assert isinstance(rows, int) and isinstance(columns, int)
-    flat = b.reshape(transposed(b, x, [*rest, first, second]), [*(x.shape[axis] for axis in rest), rows * columns])
-    start = max(-offset, 0) * columns + max(offset, 0)
-    end = start + (call.result.shape[-1] - 1) * (columns + 1) + 1
-    return sliced(b, flat, len(rest), start, end, columns + 1)
+    order, sizes, places = diagonal_of(call)
+    flat = b.reshape(transposed(b, tensor(b, call), order), sizes)
+    return sliced(b, flat, len(sizes) - 1, places.start, places.stop, places.step)
 
 
 def _triangle(kind: Any) -> Lower:

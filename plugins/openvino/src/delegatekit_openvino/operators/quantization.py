@@ -11,13 +11,14 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
+from delegatekit_toolkit.constraints import known_scales
 from delegatekit_toolkit.quantized import numbers_of
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, ModelBuilder, Value
 from .common import FLOATS, binary, clamp, unary
 
-_INTEGERS: Final = ("int8", "uint8")
+_SCALES: Final = known_scales(("int8", "uint8"), FLOATS)
 _FOUR_BITS: Final = (-8, 7)
 
 
@@ -76,31 +77,11 @@ def _is_narrow(call: Call) -> bool:
     return own is not None and _FOUR_BITS[0] <= own.minimum and own.maximum <= _FOUR_BITS[1]
 
 
-# -- conditions --------------------------------------------------------------------------------------------------------
-
-
-def known_parameters(call: Call) -> str | None:
-    """Scales and zero points are known; integers are int8 or uint8, numbers floating-point."""
-    own = call.quantization
-    if own is None:
-        return "scales or zero points are computed, or in blocks of an unusual form"
-    integers, real = (call.result, call["input"]) if _quantizes(call) else (call["input"], call.result)
-    if integers.dtype_name not in _INTEGERS or real.dtype_name not in FLOATS:
-        return f"{integers.dtype_name} and {real.dtype_name}: int8 or uint8, and floating-point numbers are taken"
-    if not own.is_per_tensor and not call["input"].is_constant:
-        return "several scales of a computed tensor"
-    return None
-
-
-def _quantizes(call: Call) -> bool:
-    return ".quantize" in call.operator
-
-
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row(
         "quantized_decomposed.quantize_per_tensor.default",
         _quantize,
-        known_parameters,
+        _SCALES,
         keep=True,
         passenger=True,
         integers=True,
@@ -109,7 +90,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         "quantized_decomposed.dequantize_per_tensor.default quantized_decomposed.dequantize_per_channel.default "
         "torchao.dequantize_affine.default",
         _dequantize,
-        known_parameters,
+        _SCALES,
         keep=True,
         passenger=True,
         integers=True,

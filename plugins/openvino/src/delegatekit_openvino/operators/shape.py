@@ -10,7 +10,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of, pads_of, written_part
+from delegatekit_toolkit.arguments import axis_of, diagonal_of, pads_of, written_part
 from delegatekit_toolkit.constraints import has_axes, no_gaps, no_nan, padding_outwards, same_dtypes
 from delegatekit_toolkit.expressions import fixed_axes
 from delegatekit_toolkit.narrowing import numbers_fit
@@ -165,15 +165,9 @@ def _unfold(b: ModelBuilder, call: Call) -> Value:
 
 def _diagonal(b: ModelBuilder, call: Call) -> Value:
     """The elements along two axes at once: their places among the elements of both."""
-    x, offset = tensor(b, call), call["offset"]
-    first, second = (axis_of(call[name], x.rank) for name in ("dim1", "dim2"))
-    rest = [axis for axis in range(x.rank) if axis not in (first, second)]
-    rows, columns = x.shape[first], x.shape[second]
-    assert isinstance(rows, int) and isinstance(columns, int)
-    flat = b.reshape(transposed(b, x, [*rest, first, second]), [*(x.shape[axis] for axis in rest), rows * columns])
-    start = max(-offset, 0) * columns + max(offset, 0)
-    end = start + (call.result.shape[-1] - 1) * (columns + 1) + 1
-    return own(b, call, sliced(b, flat, len(rest), start, end, columns + 1))
+    order, sizes, places = diagonal_of(call)
+    flat = b.reshape(transposed(b, tensor(b, call), order), sizes)
+    return own(b, call, sliced(b, flat, len(sizes) - 1, places.start, places.stop, places.step))
 
 
 def fixed_bounds(call: Call) -> str | None:

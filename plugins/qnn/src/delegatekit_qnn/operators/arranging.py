@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axis_of, pads_of, written_part
+from delegatekit_toolkit.arguments import axis_of, diagonal_of, pads_of, written_part
 from delegatekit_toolkit.constraints import has_axes, no_gaps, padding_outwards, same_dtypes
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row, row
@@ -82,15 +82,9 @@ def _edge_pad(mode: str) -> Lower:
 
 def _diagonal(b: ProgramBuilder, call: Call) -> Value:
     """The elements along two axes at once: their places among the elements of both."""
-    x, offset = b.value(call["self"]), call["offset"]
-    shape = x.shape
-    first, second = (axis_of(call[name], x.rank) for name in ("dim1", "dim2"))
-    rest = [axis for axis in range(x.rank) if axis not in (first, second)]
-    sizes = [shape[axis] for axis in rest]
-    tensor = b.reshaped(b.stored(x, (*rest, first, second)), (*sizes, shape[first] * shape[second]))
-    start = max(-offset, 0) * shape[second] + max(offset, 0)
-    end = start + (call.result.shape[-1] - 1) * (shape[second] + 1) + 1
-    return sliced(b, Value(tensor, identity(tensor.rank)), len(sizes), start, end, shape[second] + 1)
+    order, sizes, places = diagonal_of(call)
+    flat = b.reshaped(b.stored(b.value(call["self"]), order), sizes)
+    return sliced(b, Value(flat, identity(flat.rank)), len(sizes) - 1, places.start, places.stop, places.step)
 
 
 def _unfold(b: ProgramBuilder, call: Call) -> Value:

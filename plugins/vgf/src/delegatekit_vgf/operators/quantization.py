@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from delegatekit_api import Call
+from delegatekit_toolkit.constraints import known_scales
 from delegatekit_toolkit.quantized import numbers_of
 from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.tosa import Cast
@@ -16,7 +17,7 @@ from ..ir.builder import Lower, Value, VgfBuilder
 from ..ir.types import DTYPES
 from .common import DIALECT, REALS, add, clamp, mul, result_type, sub
 
-_INTEGERS: Final = ("int8", "int16")
+_SCALES: Final = known_scales(("int8", "int16"), REALS, constants=False)
 
 
 def _quantize(b: VgfBuilder, call: Call) -> Value:
@@ -42,24 +43,11 @@ def _dequantize(b: VgfBuilder, call: Call) -> Value:
     return mul(b, value, float(np.float32(own.scale)))
 
 
-def known_parameters(call: Call) -> str | None:
-    """Scales and zero points are known; integers are int8 or int16; of computed tensors one scale."""
-    own = call.quantization
-    if own is None:
-        return "scales or zero points are computed, or in blocks of an unusual form"
-    quantizes = ".quantize" in call.operator
-    integers, real = (call.result, call["input"]) if quantizes else (call["input"], call.result)
-    constant = call["input"].is_constant
-    if real.dtype_name not in REALS or (integers.dtype_name not in _INTEGERS and not constant):
-        return f"{integers.dtype_name} and {real.dtype_name}: int8 or int16, and floating-point numbers are taken"
-    return None if own.is_per_tensor or constant else "several scales of a computed tensor"
-
-
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row(
         "quantized_decomposed.quantize_per_tensor.default",
         _quantize,
-        known_parameters,
+        _SCALES,
         keep=True,
         passenger=True,
     ),
@@ -67,7 +55,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         "quantized_decomposed.dequantize_per_tensor.default quantized_decomposed.dequantize_per_channel.default "
         "torchao.dequantize_affine.default",
         _dequantize,
-        known_parameters,
+        _SCALES,
         keep=True,
         passenger=True,
     ),
