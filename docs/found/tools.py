@@ -24,9 +24,9 @@ def needs_avx512() -> None:
 
 
 def needs_less_than_avx512() -> None:
-    """Raise CannotRunHereError on a processor for which XNNPACK uses its kernels for AVX-512, which are right."""
+    """Raise CannotRunHereError on a processor with AVX-512: the fault is in the kernels for those without."""
     if torch.backends.cpu.get_cpu_capability() == "AVX512":
-        raise CannotRunHereError("the kernels for AVX-512 are right, and this processor has it")
+        raise CannotRunHereError("the fault is in kernels for less than AVX-512, which this processor has")
 
 
 class Module(torch.nn.Module):

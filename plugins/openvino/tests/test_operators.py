@@ -175,6 +175,16 @@ def test_attention_whose_result_is_read_twice(dtype: torch.dtype) -> None:
     testkit.compare(lowered, tolerance=bound)
 
 
+@pytest.mark.parametrize("sizes", [(8,), (4, 2), (2, 2, 2)])
+def test_eight_channels_of_eight_places_in_bfloat16(sizes: tuple[int, ...]) -> None:
+    """OpenVINO would crash where it converts them from its own order."""
+    torch.manual_seed(0)
+    convolution = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)[len(sizes) - 1](2, 8, 1)
+    module = torch.nn.Sequential(convolution, torch.nn.ReLU()).bfloat16()
+    lowered = _lower(module, torch.randn(3, 2, *sizes).bfloat16())
+    testkit.compare(lowered, tolerance=4 * torch.finfo(torch.bfloat16).eps)
+
+
 def test_infinite_numbers_are_refused_where_openvino_takes_them_for_zero() -> None:
     partitioner = OpenVINOPartitioner(OpenVINOOptions())
     x = torch.randn(2, 3)

@@ -90,6 +90,13 @@ class ModelBuilder(PartitionBuilder[Value]):
             self._named(sink, "assign")
             self._sinks.append(sink)
 
+    def _in_order(self, value: Value) -> Value:
+        """What becomes bfloat16, in PyTorch's order: OpenVINO crashes where it converts its own order of eight channels
+        with eight places."""
+        channels, places = value.shape[1:2], value.shape[2:]
+        crashes = channels == (8,) and all(map(is_fixed, places)) and math.prod(places) == 8
+        return self._copied(value, value.shape) if crashes else value
+
     def _copied(self, value: Value, shape: Sequence[int]) -> Value:
         """A copy that OpenVINO takes for no other operation: a variable whose new value is an input or an output, or
         nearly, would have its memory, which is the caller's."""
@@ -131,7 +138,7 @@ class ModelBuilder(PartitionBuilder[Value]):
     def make_output(self, value: Value, operand: Operand) -> None:
         """Return a value as the model's next result, in the program's type."""
         if operand.dtype is torch.bfloat16:
-            value = self._converted(self.rounded(value), operand.dtype)
+            value = self._converted(self._in_order(self.rounded(value)), operand.dtype)
         node = self._library.opset15.result(value.output)
         value.output.get_tensor().add_names({self._named(node, "output")})
         self._results.append(node)
