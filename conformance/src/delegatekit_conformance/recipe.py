@@ -99,7 +99,9 @@ class TensorRecipe:
                 flat = torch.randint(numbers[0], numbers[1] + 1, (count,), generator=generator).double()
             pool = torch.tensor([float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 1.0, -1.0], dtype=torch.float64)
             chosen = pool[torch.randint(len(pool), (count,), generator=generator)]
-            return torch.where(torch.rand(count, generator=generator) < 0.4, chosen, flat).to(dtype).reshape(shape)
+            made = torch.where(torch.rand(count, generator=generator) < 0.4, chosen, flat).to(dtype)
+            # PyTorch's conversion gives a NaN a sign that depends on its place: NaN has none here.
+            return (made.masked_fill_(made.isnan(), float("nan")) if dtype.is_floating_point else made).reshape(shape)
         if kind == "among":
             pool = torch.tensor(numbers[0], dtype=dtype)
             return pool[torch.randint(len(pool), (count,), generator=generator)].reshape(shape)

@@ -315,7 +315,7 @@ def trunc(x: Number[V]) -> Number[V]:
 
 @composition
 def signbit(x: Number[V]) -> Number[V]:
-    """True below zero, and for the zero whose inverse is."""
+    """True below zero, and for the zero whose inverse is; false for NaN, whatever its sign."""
     return (where(x.equals(0), 1 / x, x) if x.is_float else x) < 0
 
 
