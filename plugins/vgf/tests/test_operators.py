@@ -31,6 +31,11 @@ def test_bounds_may_be_infinite() -> None:
     testkit.compare(_lower(lambda value: (value.clamp(max=-torch.inf), value.clamp(-torch.inf, 0.5)), x))
 
 
+def test_infinity_times_a_known_zero_is_nan() -> None:
+    x, zeros = torch.tensor([1.5, torch.inf, -torch.inf, torch.nan]), torch.zeros(2, 4)
+    testkit.compare(_lower(lambda value: (value * 0.0, value * zeros + 1, (value.half() * 0).float() + 1), x))
+
+
 def test_booleans_are_compared_with_numbers() -> None:
     truth = torch.tensor([True, False])
     testkit.compare(_lower(lambda x: (x == 2, x < 2, x == x.logical_not()), truth))

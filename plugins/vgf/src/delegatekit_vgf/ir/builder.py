@@ -14,6 +14,7 @@ from delegatekit_toolkit.building import place_of
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.support import Row
 from delegatekit_toolkit.tosa import (
+    Add,
     BitwiseOr,
     Cast,
     Ceil,
@@ -28,6 +29,7 @@ from delegatekit_toolkit.tosa import (
     Mul,
     Operator,
     Select,
+    Sub,
     Tensor,
     Tile,
 )
@@ -171,7 +173,11 @@ class VgfBuilder(ProgramBuilder):
         return Value(self.emit(operator, (*tensors, *more), shape, dtype or tensors[-1].dtype), order)
 
     def product(self, left: Value, right: Value) -> Value:
-        """The product of two values."""
+        """The product of two values. One by zero is a difference: the converter makes all of it zero, infinity too."""
+        for known, other in ((left, right), (right, left)):
+            data = known.tensor.data
+            if data is not None and data.size and not data.any() and other.tensor.dtype in FLOATS:
+                return self.apply(Add(), self.apply(Sub(), other, other), known)
         return self.apply(Mul(), left, right, more=(self.number(0),))
 
     def choice(self, condition: Value, left: Value, right: Value) -> Value:
