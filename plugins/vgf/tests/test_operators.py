@@ -48,6 +48,14 @@ def test_powers_are_those_of_pytorch_for_all_signs() -> None:
     torch.testing.assert_close(lowered.run(), lowered.eager(), rtol=1e-6, atol=0, equal_nan=True)
 
 
+def test_whole_powers_have_their_digits() -> None:
+    x = torch.linspace(-3, 3, 1000)
+    for exponent in (5, 7, 8, 9, -5, -8):
+        lowered = _lower(lambda value, exponent=exponent: value**exponent, x)
+        (got,), (want,) = lowered.run(), lowered.eager(dtype=torch.float64)
+        assert float(((got - want) / want).abs().max()) < float32_tolerance()
+
+
 def test_tanh_has_its_digits_near_zero() -> None:
     x = torch.logspace(-6, 1, 50)
     for function in (torch.tanh, torch.expm1, torch.sinh):

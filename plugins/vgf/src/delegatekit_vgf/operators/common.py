@@ -59,6 +59,9 @@ from ..ir.types import DIGITS, DTYPES, FLOATS
 #: From here on every float32, and every float16, is a whole number.
 _WHOLE: Final = {DType.FP32: 2.0**23, DType.FP16: 2.0**10}
 
+#: Exponents whose powers are products of float32, which have more digits than POW.
+_PRODUCTS: Final = range(1, 10)
+
 #: Floating-point types.
 REALS: Final = ("float32", "float16")
 #: (Constants of int64 become int32; others are refused.)
@@ -247,6 +250,8 @@ def _places(b: VgfBuilder, x: Value, axis: int) -> Value:
 def _power(b: VgfBuilder, left: Term, right: Term) -> Value:
     """POW of sizes above 0: TOSA defines no powers of 0, and of negative numbers only some."""
     base, exponent = _pair(b, left, right)
+    if base.tensor.dtype == DType.FP32 and not isinstance(right, Value) and abs(right) in _PRODUCTS:
+        return _repeated(b, base, int(right))
     x, y = DIALECT.number(b, base), DIALECT.number(b, exponent)
     size, nothing = abs(x), x.equals(0)
     found = DIALECT.number(b, b.apply(Pow(), number_.where(nothing, 1, size).value, exponent))
@@ -257,6 +262,17 @@ def _power(b: VgfBuilder, left: Term, right: Term) -> Value:
         y > 0, 0, number_.where(y.equals(0), 1, number_.where(odd, 1 / x, abs(y) * math.inf))
     )
     return number_.where(nothing, powers_of_zero, number_.where(x < 0, negative, found)).value
+
+
+def _repeated(b: VgfBuilder, x: Value, exponent: int) -> Value:
+    """A power as a product: POW has the digits of an exponential, fewer for larger exponents."""
+    square, made = x, x if exponent % 2 else None
+    for bit in range(1, abs(exponent).bit_length()):
+        square = b.product(square, square)
+        if abs(exponent) >> bit & 1:
+            made = square if made is None else b.product(made, square)
+    assert made is not None
+    return made if exponent > 0 else b.apply(Reciprocal(), made)
 
 
 #: TOSA's operators by the names of the compositions.
