@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+import delegatekit
 from delegatekit_conformance import testkit
 from delegatekit_toolkit.testing import float32_tolerance
 from delegatekit_vgf.options import VgfOptions
@@ -210,3 +213,33 @@ def test_what_the_hardware_lacks_is_refused_with_the_reason() -> None:
     ]
     (reason,) = testkit.refusals(partitioner, lambda x: x.sum(), torch.ones(2, 4))
     assert "has no axes" in reason
+
+
+class _Module(nn.Module):
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self.function(*inputs)
+
+
+@pytest.mark.parametrize("reach", [1.0, 60.0, 6e4])
+@pytest.mark.parametrize("function", [torch.atan, functional.celu, lambda x: torch.ops.aten.elu(x, 2.0, 0.0, 2.0)])
+def test_functions_of_int16_are_right_for_every_integer(
+    function: Callable[[torch.Tensor], torch.Tensor], reach: float
+) -> None:
+    x = torch.cat([torch.linspace(-reach, reach, 999), torch.linspace(-1, 1, 301)])
+    quantized = delegatekit.quantize(_Module(function).eval(), [(x,)], backend="vgf", scheme="int16", progress=False)
+    step = next(node.args[1] for node in reversed(quantized.graph.nodes) if "dequantize_per_tensor" in str(node.target))
+    (found,) = testkit.lower(quantized, x, backend="vgf").run()
+    torch.testing.assert_close(found, quantized(x), rtol=0, atol=2.01 * step)
+
+
+def test_booleans_beside_quantized_values_stay_numbers() -> None:
+    x, truth = torch.randn(4, 2), torch.tensor([[True, False]] * 4)
+    module = _Module(lambda value, mask: torch.cat([torch.relu(value), mask], 1))
+    quantized = delegatekit.quantize(module.eval(), [(x, truth)], backend="vgf", progress=False)
+    torch.testing.assert_close(
+        testkit.lower(quantized, x, truth, backend="vgf", whole=False).run()[0], quantized(x, truth), rtol=0, atol=1e-6
+    )

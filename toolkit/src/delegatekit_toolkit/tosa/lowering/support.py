@@ -38,10 +38,10 @@ from .operators import (
 from .operators.common import (
     Rows,
     activation_obstacle,
-    constants_of,
     eight_bits,
     few_axes,
     integer_operands,
+    names_of,
     static_sizes,
 )
 from .program import LowerCall, ProgramBuilder, scale_of
@@ -192,7 +192,7 @@ def unit_obstacle(table: SupportTable[LowerCall], unit: Unit) -> str | None:
     if unit.kind == REQUANTIZE:
         reason = _first_reason((static_sizes, few_axes), unit.anchor)
         return reason or activation_obstacle(unit.operands[0].quantization)
-    mixed = _mixed(unit, () if unit.kind == FUNCTION else constants_of(table[unit.kind].facts))
+    mixed = _mixed(unit, () if unit.kind == FUNCTION else names_of(table[unit.kind].facts, "constants"))
     if mixed is not None or unit.kind == FUNCTION:
         return mixed or _first_reason((static_sizes, few_axes), unit.anchor) or functions.curve_obstacle(unit)
     return _first_reason((*table.common, *table[unit.kind].constraints), unit.anchor)

@@ -42,7 +42,7 @@ class Lines:
     def unit(self) -> float:
         """The value of one unit of an entry."""
         values = self.values
-        unit = max(float(np.abs(values).max()), float(np.abs(np.diff(values)).max())) / _UNIT
+        unit = max(float(np.abs(values).max()), float(np.abs(np.diff(values)).max())) / _UNIT or 2 * self.avoided or 1.0
         return unit * (1 + 2.0**-12) if math.isclose(unit, self.avoided, rel_tol=2.0**-20) else unit
 
     @property

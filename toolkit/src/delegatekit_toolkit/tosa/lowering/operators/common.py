@@ -72,14 +72,15 @@ def few_axes(call: Call) -> str | None:
 def integer_operands(rows: Iterable[Row[LowerCall]]) -> Constraint:
     """The constraint of quantized operands; facts of the rows name operands that have constraints of their own.
 
-    `constants` names operands that are constant; with `float_constants` any operand may be a constant of any type.
+    `constants` names operands that are constant, `masks` booleans; with `float_constants` any operand may be a constant
+    of any type.
     """
     facts: Mapping[str, Mapping[str, object]] = {name: row.facts for row in rows for name in row.operators}
 
     def check(call: Call) -> str | None:
-        own = [call[name] for name in constants_of(facts[call.operator])]
+        own = [call[name] for fact in ("constants", "masks") for name in names_of(facts[call.operator], fact)]
         for item in call.operands:
-            if item in own or item.dtype is torch.bool:
+            if item in own:
                 continue
             if facts[call.operator].get("float_constants") and item.is_constant:
                 continue
@@ -95,9 +96,9 @@ def integer_operands(rows: Iterable[Row[LowerCall]]) -> Constraint:
     return check
 
 
-def constants_of(facts: Mapping[str, object]) -> tuple[str, ...]:
-    """The names of the operands that have constraints of their own, by the facts of an operator's row."""
-    found = facts.get("constants", ())
+def names_of(facts: Mapping[str, object], fact: str) -> tuple[str, ...]:
+    """The names of the operands that a fact of an operator's row lists."""
+    found = facts.get(fact, ())
     assert isinstance(found, tuple)
     return found
 

@@ -107,9 +107,13 @@ def _curve(call: Call, before: Scale, after: Scale) -> _Curve:
         found: Array = made.numpy()
         return found
 
-    step, finest = before.scale, before.scale / _NARROWEST
-    while step > finest and (part := _reach(values_at(KNOTS * step), after)) < _WORTH:
-        step = max(finest, step * part)
+    # A whole factor: the integers of the operand are among those of the lines.
+    factor, step = 1, before.scale
+    while (part := _reach(values_at(KNOTS * step), after)) < _WORTH:
+        wider = min(_NARROWEST, int(factor / part))
+        if wider == factor:
+            break
+        factor, step = wider, before.scale / wider
     lowest, highest = INTEGER_RANGES[after.dtype]
     bounds = lowest * after.scale, highest * after.scale
     lines = Lines(_held(values_at(KNOTS * step), *bounds), after.scale)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.constraints import types_of
 from delegatekit_toolkit.support import Constraint, row
 from delegatekit_toolkit.tosa import (
     DType,
@@ -184,24 +185,22 @@ def _side(b: ProgramBuilder, operand: Operand, result: Result) -> Value:
     return Value.dense(b.graph.constant(integers, after.dtype, f"{b.name}.constant"))
 
 
-def compared_numbers(call: Call) -> str | None:
-    """Numbers, no booleans."""
-    truth = next((item.name for item in call.operands if item.dtype is torch.bool), None)
-    return None if truth is None else f"{truth} is bool: numbers are compared"
-
-
 def rows(device: Device) -> Rows:
     """The rows for a device. Operators that return booleans need no quantize after them."""
     constraints = needs(device, COMPARISONS) or (common_rank,)
-    numbers = (*constraints, compared_numbers)
-    compared = (row(f"{name}.Tensor", _comparison(name), *numbers, truth=True) for name in _COMPARISONS)
-    with_numbers = (row(f"{name}.Scalar", _comparison_with_number(name), *numbers, truth=True) for name in _COMPARISONS)
+    first = (*constraints, types_of("self", "bool"))
+    both = (*first, types_of("other", "bool"))
+    compared = (row(f"{name}.Tensor", _comparison(name), *constraints, truth=True) for name in _COMPARISONS)
+    with_number = (
+        row(f"{name}.Scalar", _comparison_with_number(name), *constraints, truth=True) for name in _COMPARISONS
+    )
+    two: dict[str, Any] = {"truth": True, "masks": ("self", "other")}
     return (
         *compared,
-        *with_numbers,
-        row("logical_and.default bitwise_and.Tensor", _logic(LogicalAnd()), *constraints, truth=True),
-        row("logical_or.default bitwise_or.Tensor", _logic(LogicalOr()), *constraints, truth=True),
-        row("logical_xor.default bitwise_xor.Tensor", _logic(LogicalXor()), *constraints, truth=True),
-        row("logical_not.default bitwise_not.default", _not, *constraints, truth=True),
-        row("where.self", _chosen, chooses(device), float_constants=True),
+        *with_number,
+        row("logical_and.default bitwise_and.Tensor", _logic(LogicalAnd()), *both, **two),
+        row("logical_or.default bitwise_or.Tensor", _logic(LogicalOr()), *both, **two),
+        row("logical_xor.default bitwise_xor.Tensor", _logic(LogicalXor()), *both, **two),
+        row("logical_not.default bitwise_not.default", _not, *first, truth=True, masks=("self",)),
+        row("where.self", _chosen, chooses(device), float_constants=True, masks=("condition",)),
     )
