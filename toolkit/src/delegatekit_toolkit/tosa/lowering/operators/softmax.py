@@ -152,19 +152,19 @@ def _exponentials(
     largest = b.cheapest(rows, ways, "largest of rows")
     sides = b.rescaled(rows, [1.0], name="operand"), b.rescaled(largest, [1.0], name="operand")
     difference = _binary(b, Sub(), *sides, "difference")
-    # From -255 to 0 (-65535): these are 256 numbers. For int16 those that make a difference are kept.
-    step = scale if rows.dtype == DType.INT8 else min(scale, NOTHING / _SPANS[rows.dtype])
-    top = INTEGER_RANGES[rows.dtype][1]
+    # From -255 to 0 (-65535): these are 256 numbers. For int16 those that make a difference are kept, in whole parts
+    # of the scale. Beyond the least of 16 bits nothing makes a difference: RESCALE would not be defined that far away.
+    span, top = _SPANS[rows.dtype], INTEGER_RANGES[rows.dtype][1]
+    factor = 1 if rows.dtype == DType.INT8 else min(max(1, int(scale * span / NOTHING)), 4 * span)
+    step = scale / factor if factor < 4 * span else NOTHING / span
     narrow = difference
-    if step != scale:
-        # Beyond the smallest of 16 bits nothing makes a difference: RESCALE would not be defined that far from 0.
-        factor = min(scale / step, 4.0 * _SPANS[rows.dtype])
-        lowest = b.single(-math.ceil(4 * _SPANS[rows.dtype] / factor), (1, 1))
+    if factor > 1:
+        lowest = b.single(-math.ceil(4 * span / factor), (1, 1))
         near = difference if factor < _SMALL else _binary(b, Maximum(), difference, lowest, "near")
-        narrow = b.rescaled(near, [factor], name="narrow")
+        narrow = b.rescaled(near, [float(factor)], name="narrow")
     raised = _binary(b, Add(), narrow, b.single(top, (1, 1)), "raised")
     below = b.rescaled(raised, [1.0], dtype=rows.dtype, name="below")
-    unit, span = (1 << _BITS) - 1, _SPANS[rows.dtype]
+    unit = (1 << _BITS) - 1
     powers = _function(b, below, lambda m: np.exp((m * span - top) * step) * unit, "power")
     if isinstance(hidden, Value):
         none = b.graph.constant(np.zeros([1] * len(order)), DType.INT32)
