@@ -111,6 +111,22 @@ def pooled_axes(call: Call) -> int:
     return int(call.operator.rsplit("pool", 1)[1][0])
 
 
+def rms_epsilon(call: Call) -> float:
+    """The number that an rms_norm adds to the mean of squares: without one, the epsilon of the type that PyTorch
+    computes in, which is float32 for halves.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> rms_epsilon(call_of(lambda x: torch.ops.aten.rms_norm(x, [2]), torch.ones(2).half()))
+    1.1920928955078125e-07
+    """
+    import torch  # schemes are listed without it
+
+    given: float | None = call["eps"]
+    dtype = torch.promote_types(call["input"].dtype, torch.float32)
+    return torch.finfo(dtype).eps if given is None else given
+
+
 def indices_of(call: Call) -> dict[int, Operand]:
     """The axes of `self` that are indexed by tensors, and by which."""
     return {axis: item for axis, item in enumerate(call["indices"]) if item is not None}

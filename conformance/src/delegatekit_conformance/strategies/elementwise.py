@@ -665,7 +665,7 @@ def _bounds(sketch: Sketch) -> tuple[float, float]:
     if sketch.dtype == "uint8":
         return sketch.choice(((1, 3), (0, 2), (2, 2)))
     # A float beside integers makes the result a float.
-    return sketch.choice(((-1, 2), (0, 3), (2, 2)))
+    return sketch.choice(((-1, 2), (0, 3), (2, 2), (-1.5, 2.5), (0.5, 2.0)))
 
 
 @operator("aten.clamp.Tensor", dtypes=EVERY_NUMBER)

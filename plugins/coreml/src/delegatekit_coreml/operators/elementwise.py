@@ -11,13 +11,13 @@ from delegatekit_toolkit.narrowing import narrowed, numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Var
-from .common import ANY, NUMBERS, clamp, composed, tensor
+from .common import ANY, NUMBERS, clamp, composed, floating, tensor
 from .program import Lower, ProgramBuilder
 
 
 def _clamp(b: ProgramBuilder, call: Call) -> Var:
     low, high = (call[name] for name in (("min", "max") if call.has("min") else ("min_val", "max_val")))
-    return clamp(b, tensor(b, call), low, high)
+    return clamp(b, floating(b, call), low, high)
 
 
 def _to_type(b: ProgramBuilder, call: Call) -> Var:

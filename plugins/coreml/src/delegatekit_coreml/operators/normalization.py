@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.arguments import rms_epsilon
 from delegatekit_toolkit.constraints import constant, has_axes
 from delegatekit_toolkit.expressions import is_fixed
 from delegatekit_toolkit.support import Row, row
@@ -39,9 +40,7 @@ def _normalized(b: ProgramBuilder, x: Var, axes: tuple[int, ...], small: float, 
 def _rms_norm(b: ProgramBuilder, call: Call) -> Var:
     """x over the root of its mean square. In float16 squares would soon leave the type: x is divided by its largest
     number first, and the epsilon by its square."""
-    x, small = tensor(b, call, "input"), call["eps"]
-    if small is None:
-        small = torch.finfo(call["input"].dtype).eps
+    x, small = tensor(b, call, "input"), rms_epsilon(call)
     rank, count = len(x.shape), len(call["normalized_shape"])
     axes = tuple(range(rank - count, rank))
     if datatype_of(x) is DataType.FLOAT16:

@@ -17,12 +17,12 @@ from delegatekit_toolkit.support import Row, row
 
 from ..blob import schema
 from ..ir.builder import GraphBuilder, Lower, Value
-from .common import ANY, DIALECT, INTEGERS, NUMBERS, REAL, binary, composed, tensor, unary, where
+from .common import ANY, DIALECT, INTEGERS, NUMBERS, REAL, binary, composed, floating, tensor, unary, where
 
 
 def _clamp(b: GraphBuilder, call: Call) -> Value:
     low, high = (call[name] for name in (("min", "max") if call.has("min") else ("min_val", "max_val")))
-    made: Value = between(DIALECT.number(b, tensor(b, call)), low, high).value
+    made: Value = between(DIALECT.number(b, floating(b, call)), low, high).value
     return made
 
 

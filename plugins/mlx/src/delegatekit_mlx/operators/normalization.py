@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 
 from delegatekit_api import Call
+from delegatekit_toolkit.arguments import rms_epsilon
 from delegatekit_toolkit.constraints import has_axes
 from delegatekit_toolkit.expressions import is_fixed
 from delegatekit_toolkit.support import Row, row
@@ -40,9 +41,7 @@ def _layer_norm(b: GraphBuilder, call: Call) -> Value:
 
 
 def _rms_norm(b: GraphBuilder, call: Call) -> Value:
-    small = call["eps"]
-    if small is None:
-        small = torch.finfo(call["input"].dtype).eps
+    small = rms_epsilon(call)
 
     def make(x: Value) -> Value:
         rows, weight = _rows(b, call, x), _parameter(b, call, "weight", x.dtype)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-import torch
-
 from delegatekit_api import Call
+from delegatekit_toolkit.arguments import rms_epsilon
 from delegatekit_toolkit.constraints import has_axes
 from delegatekit_toolkit.support import Row, row
 
@@ -31,9 +30,7 @@ def _layer_norm(b: ModelBuilder, call: Call) -> Value:
 
 
 def _rms_norm(b: ModelBuilder, call: Call) -> Value:
-    x, small = tensor(b, call, "input"), call["eps"]
-    if small is None:
-        small = torch.finfo(call["input"].dtype).eps
+    x, small = tensor(b, call, "input"), rms_epsilon(call)
     axes = range(x.rank - len(call["normalized_shape"]), x.rank)
     square = add(b, reduced(b, "mean", mul(b, x, x), axes), small)
     made = div(b, x, unary(b, "sqrt", square))

@@ -8,6 +8,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.arguments import rms_epsilon
 from delegatekit_toolkit.constraints import constant
 from delegatekit_toolkit.sizes import Size
 from delegatekit_toolkit.support import Row, row
@@ -70,11 +71,8 @@ def _layer_norms(b: ProgramBuilder, call: Call) -> tuple[Tensor, ...]:
 
 def _rms_norm(b: ProgramBuilder, call: Call) -> Tensor:
     x = _as_rows(b, call)
-    epsilon = call["eps"]
-    if epsilon is None:
-        epsilon = torch.finfo(call["input"].dtype).eps
     weight = _parameter(b, call["weight"], x.sizes[-1], 1.0, call["input"].dtype)
-    return b.view(b.call("et_vk.rms_norm.default", [x, weight, float(epsilon)], x.shape), b.shape(call))
+    return b.view(b.call("et_vk.rms_norm.default", [x, weight, rms_epsilon(call)], x.shape), b.shape(call))
 
 
 def enough_axes(call: Call) -> str | None:

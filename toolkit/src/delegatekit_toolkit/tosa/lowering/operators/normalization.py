@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import torch
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.arguments import rms_epsilon
 from delegatekit_toolkit.support import row
 from delegatekit_toolkit.tosa import DType, Tensor
 from delegatekit_toolkit.tosa.types import Array
@@ -173,8 +173,7 @@ def _layer_norm(b: ProgramBuilder, call: Call, result: Result) -> Value:
 
 
 def _rms_norm(b: ProgramBuilder, call: Call, result: Result) -> Value:
-    eps = call["eps"]
-    return _over_last(b, call, result, None, torch.finfo(torch.float32).eps if eps is None else eps, centred=False)
+    return _over_last(b, call, result, None, rms_epsilon(call), centred=False)
 
 
 def _over_last(
