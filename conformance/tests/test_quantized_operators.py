@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # registers the operators
 
 from delegatekit.plugins import LoadedBackend
 from delegatekit_api import Availability
@@ -40,6 +42,19 @@ def _off_by_steps(sound: Any) -> Any:
 
 def case(operator: str) -> QuantizedOperator:
     return QuantizedOperator(load_operators()[operator])
+
+
+def test_what_eager_makes_of_nan_is_no_reference() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.quantized_decomposed.quantize_per_tensor(x, 0.5, 0, -128, 127, torch.int8)
+
+    class Roots(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return step(x.sqrt())
+
+    for number, verdict in ((4.0, Verdict.DELEGATED), (-4.0, Verdict.NOT_APPLICABLE)):
+        found = quantized.judged(Roots(), (torch.full((2,), number),), "int8", replace(QUICK, stock=False))
+        assert found.verdict is verdict, found
 
 
 def test_an_operator_that_no_scheme_names_has_no_examples() -> None:

@@ -64,6 +64,17 @@ def test_finite_elements_beside_infinite_ones_are_not(monkeypatch: pytest.Monkey
     assert explanation((0.0, 1.0, 0.5), Device(1.01), monkeypatch) == ""
 
 
+@pytest.mark.parametrize(("words", "found"), [("no infinity", ""), ("infinity is refused", "infinity is refused")])
+def test_a_run_that_fails_is_explained_by_words_that_say_so(
+    words: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of({"x": tensor_of(2, values=("literal", (1.0, torch.inf)))}, ("q", "aten.neg.default", Ref("x")))
+    monkeypatch.setattr(special_values, "_said", lambda subject, context: [words])
+    monkeypatch.setattr(special_values, "try_subject", lambda subject, context: Outcome(Verdict.DELEGATED))
+    failed = Outcome(Verdict.RUN_ERROR, "no infinity, please", blame="backend", example=recipe.describe())
+    assert special_values.explained(recipe, failed, CONTEXT).declared == found
+
+
 def test_ordinary_numbers_explain_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert explanation((2.0, 1.0, 0.5), Device(1.0), monkeypatch) == ""
 

@@ -20,6 +20,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import delegatekit
 from delegatekit.plugins import discovery
@@ -287,11 +288,19 @@ def judged(
     dynamic: bool = False,
     decibels: float = MIN_SQNR_DB,
 ) -> Outcome:
-    """Try a quantized module, whose numbers in eager are the reference, and the same program without any backend."""
+    """Try a quantized module, whose numbers in eager are the reference, and the same program without any backend.
+
+    One that quantizes NaN has no reference: which integer PyTorch makes of it is undefined.
+    """
     try:
         program = torch.export.export(quantized, inputs, strict=False)
     except Exception as error:
         return Outcome(Verdict.NOT_EXPORTABLE, words(error))
+    watched = _Quantizes()
+    with watched, torch.no_grad():
+        quantized(*inputs)
+    if watched.nan:
+        return Outcome(Verdict.NOT_APPLICABLE, "NaN is quantized: which integer that is, is undefined")
     half = _rounding_of_half(program, quantized, inputs) if _computes_in_half(context) else None
     run = partial(_compared, program, quantized, inputs, scheme, _relative_error(scheme, context), decibels, half)
     options = context.by_backend
@@ -422,6 +431,19 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 def _other(value: Any) -> Any:
     """Other numbers of the same kind, for calibration."""
     return value.flip(tuple(range(value.dim()))) if isinstance(value, torch.Tensor) and value.dim() else value
+
+
+class _Quantizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Watches whether a quantize of eager gets NaN."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.nan = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if str(func).startswith("quantized_decomposed.quantize"):
+            self.nan |= bool(args[0].isnan().any())
+        return func(*args, **(kwargs or {}))
 
 
 def output_scales(program: ExportedProgram) -> list[float | None]:

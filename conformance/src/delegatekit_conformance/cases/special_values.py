@@ -27,8 +27,10 @@ from ..outcome import Outcome, Verdict
 from ..recipe import Recipe
 from ..trial import Subject, try_subject
 
-#: Outcomes of a program that special values may explain. They never explain a crash, or a program that is not compiled.
+#: Outcomes of a program that special values may explain. They never explain a crash, or a program that is not compiled
 _EXPLAINED = (Verdict.MISMATCH, Verdict.RUN_ERROR, Verdict.STOCK)
+#: and a run that fails as a whole only if the declaration says so, by a word that begins like one of these.
+_FAILING = ("fail", "refuse", "error")
 #: Floating-point numbers beyond the first, or nearer to zero than the second, are not ordinary ...
 _ENDS = (2.0**24, torch.finfo(torch.float32).tiny)
 #: ... and these for a device that computes in float16: the range of its full precision.
@@ -59,7 +61,9 @@ def _declared(program: Recipe | Joined, outcome: Outcome, context: Context) -> s
         return ""
     try:
         subject = _subject(program)
-        said = _said(subject, context)
+        said = tuple(_said(subject, context))
+        if outcome.verdict is Verdict.RUN_ERROR:
+            said = tuple(text for text in said if any(word in text for word in _FAILING))
         half = discovery.get_backend(context.backend).compute_precision(context.options) == "float16"
         ends, largest = (_ENDS_HALF, _ENDS_HALF[0]) if half else (_ENDS, sys.float_info.max)
         if not said or not _made_ordinary(subject, ends, largest):
