@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 
 import delegatekit
+from delegatekit_api import CompileSpec, DelegatePayload, TensorSpec
 from delegatekit_conformance import testkit
+from delegatekit_openvino.runtime import OpenVINORuntime
 
 
 def test_counters_are_told_with_the_calls_that_they_come_from() -> None:
@@ -42,3 +44,13 @@ def test_times_are_of_all_calls_that_were_joined() -> None:
     program = delegatekit.lower(Model(), (torch.randn(3, 4),), backends=["openvino"])
     (delegate,) = program.methods["forward"].delegates
     assert len({handle for handles in delegate.debug_handle_map.values() for handle in handles}) == 4
+
+
+def test_results_are_written_into_any_memory() -> None:
+    lowered = testkit.lower(torch.nn.ReLU(), torch.randn(2, 3), backend="openvino")
+    specs = tuple(CompileSpec(key, value) for key, value in lowered.delegate.compile_specs.items())
+    kind = TensorSpec("float32", (2, 3))
+    payload = DelegatePayload("OpenvinoBackend", memoryview(lowered.delegate.blob), specs, (kind,), (kind,), {}, bytes)
+    runtime, output = OpenVINORuntime(), torch.zeros(3, 2).t()
+    runtime.execute(runtime.init(payload), lowered.inputs, [output])
+    torch.testing.assert_close(output, lowered.eager()[0], rtol=0, atol=0)

@@ -133,6 +133,18 @@ def test_counters_count_with_the_variables_and_starting_anew_sets_them_back() ->
     assert torch.equal(method(x)[0], first) and torch.equal(second, first + 2)
 
 
+@pytest.mark.parametrize("calls", [0, 1])
+def test_a_profile_begins_with_the_buffers_first_values(calls: int) -> None:
+    x = torch.ones(3, 4)
+    model = Model(lambda old, x: (old + x, old * 2)).eval()
+    method = delegatekit.load(delegatekit.lower(model, (x,), backends=["openvino"]).buffer)["forward"]
+    for _ in range(calls):
+        method(x)
+    method.reset()
+    method.record_operators((x,))
+    assert torch.equal(method(x)[0], (torch.arange(12.0).reshape(3, 4) % 5 + 1) * 2)
+
+
 def test_a_buffer_that_openvino_cannot_hold_stays_outside() -> None:
     class Wide(nn.Module):
         def __init__(self) -> None:

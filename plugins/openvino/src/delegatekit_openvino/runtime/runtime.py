@@ -35,6 +35,8 @@ class _Handle:
     request: Any
     #: The same model with counters, loaded for the first profile.
     counting: Any = None
+    #: False before the first call: until then OpenVINO tells zeros for variables that begin otherwise.
+    has_state: bool = False
 
 
 class OpenVINORuntime:
@@ -71,7 +73,8 @@ class OpenVINORuntime:
         if handle.request is not None and handle.counting is None:
             counting = handle.properties | {"PERF_COUNT": "YES"}
             handle.counting = _imported(handle.payload, handle.device, counting)
-        _copy_state(handle.request, handle.counting)
+        if handle.has_state:
+            _copy_state(handle.request, handle.counting)
         self._run(handle, handle.counting, inputs, outputs)
         _copy_state(handle.counting, handle.request)
         return [
@@ -83,6 +86,7 @@ class OpenVINORuntime:
     def destroy(self, handle: _Handle) -> None:
         """Release the delegate; calling twice is harmless."""
         handle.request = handle.counting = None
+        handle.has_state = False
 
     def _run(
         self, handle: _Handle, request: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
@@ -96,9 +100,13 @@ class OpenVINORuntime:
             number = wide_number(item) if item.dtype is torch.int64 else None
             if number is not None:
                 raise ExecutionError(f"input {place} has the number {number}: OpenVINO has 32 bits", where=WHERE)
-        fixed = [not kind.is_dynamic for kind in handle.signature.outputs]
+        # OpenVINO writes into what has one block of memory, and the size of the call.
+        direct = [
+            not kind.is_dynamic and item.is_contiguous()
+            for kind, item in zip(handle.signature.outputs, outputs, strict=True)
+        ]
         given = [_tensor(item) for item in inputs]
-        taken = [_tensor(item) if known else None for item, known in zip(outputs, fixed, strict=True)]
+        taken = [_tensor(item) if known else None for item, known in zip(outputs, direct, strict=True)]
         try:
             for place, tensor in enumerate(given):
                 request.set_input_tensor(place, tensor)
@@ -106,6 +114,7 @@ class OpenVINORuntime:
                 if tensor is not None:
                     request.set_output_tensor(place, tensor)
             request.infer()
+            handle.has_state = True
             results = [
                 output if tensor is not None else _result(request.get_output_tensor(place), output.dtype)
                 for place, (output, tensor) in enumerate(zip(outputs, taken, strict=True))
@@ -168,9 +177,7 @@ def _imported(payload: DelegatePayload, device: str, properties: dict[str, str])
 
 
 def _copy_state(source: Any, target: Any) -> None:
-    """Give the variables of a request those of another one of the same model, if any is left."""
-    if source is None:
-        return
+    """Give the variables of a request those of another one of the same model."""
     found = {state.name: state for state in source.query_state()}
     for state in target.query_state():
         state.state = found[state.name].state
