@@ -24,6 +24,14 @@ def test_double_precision_is_refused_with_the_reason() -> None:
     assert reason.endswith("is float64, which MLX does not have on Apple's GPUs")
 
 
+def test_bits_beyond_those_of_the_elements_are_refused() -> None:
+    partitioner, n = MLXPartitioner(MLXOptions()), torch.ones(2, dtype=torch.int32)
+    assert testkit.refusals(partitioner, lambda x: x & 0xFFFFFFFF, n) == [
+        "other = 4294967295: int32 has no such number"
+    ]
+    assert not testkit.refusals(partitioner, lambda x: x.long() & 0xFFFFFFFF, n)
+
+
 def test_a_whole_graph_is_asked_for() -> None:
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

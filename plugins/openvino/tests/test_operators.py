@@ -64,6 +64,17 @@ def test_bits_of_small_integers_are_refused() -> None:
     assert reason.endswith("uint8: int32, int64 or bool are taken")
 
 
+def test_what_does_not_fit_openvinos_integers_is_refused() -> None:
+    partitioner, n = OpenVINOPartitioner(OpenVINOOptions()), torch.tensor([[2**30, 2**29, 1]], dtype=torch.int32)
+    assert testkit.refusals(partitioner, lambda x: x.sum(1, dtype=torch.int32), n) == [
+        "a sum of integers may leave the 24 bits in which OpenVINO adds them"
+    ]
+    for function in (lambda x: x & 0xFFFFFFFF, lambda x: x.long() | 1 << 40, lambda x: x.long() ^ (-1 << 33)):
+        (reason,) = testkit.refusals(partitioner, function, n)
+        assert reason.endswith("the device computes in 32 bits")
+    testkit.compare(_lower(lambda x: ((x > 4).sum(1, dtype=torch.int32), x & 0x7FFFFFFF), n))
+
+
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_grouped_convolutions(groups: int, transposed: bool) -> None:

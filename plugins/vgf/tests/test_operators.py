@@ -213,6 +213,8 @@ def test_what_the_hardware_lacks_is_refused_with_the_reason() -> None:
     ]
     (reason,) = testkit.refusals(partitioner, lambda x: x.sum(), torch.ones(2, 4))
     assert "has no axes" in reason
+    (reason,) = testkit.refusals(partitioner, lambda x: x & 0xFFFFFFFF, torch.ones(2, dtype=torch.int32))
+    assert reason == "other = 4294967295: the device computes in 32 bits"
 
 
 class _Module(nn.Module):

@@ -96,7 +96,8 @@ def elementwise_rows(
     `narrow` computes integers in all their bits, others in 32. `bits` are the types whose bits the target joins by
     primitives of its own; without, booleans alone.
     """
-    fitting = (numbers_fit if narrow else fits_elements, no_nan())
+    fits = numbers_fit if narrow else fits_elements
+    fitting = (fits, no_nan())
     product = (narrow_product,) if narrow else ()
     told: dict[str, Any] = {"special_values": narrowed if narrow else ""}
     division = (numbers, *fitting, exact_division())
@@ -122,7 +123,7 @@ def elementwise_rows(
         row("logical_or.default", composed(arithmetic.logical_or, _TWO), any_type),
         row("logical_xor.default", composed(arithmetic.logical_xor, _TWO), any_type),
         *(
-            row(f"{name}.Tensor {name}.Scalar", composed(make, _TWO), bits or bools, same_dtypes())
+            row(f"{name}.Tensor {name}.Scalar", composed(make, _TWO), bits or bools, same_dtypes(), fits)
             for name, make in arithmetic.BITS.items()
         ),
         row("logical_not.default", composed(arithmetic.logical_not), any_type),
