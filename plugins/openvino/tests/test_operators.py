@@ -27,6 +27,16 @@ def test_logarithms_near_one_have_their_digits() -> None:
         assert float(((got - want) / want).abs().max()) < float32_tolerance()
 
 
+def test_exponentials_are_finite_as_long_as_their_type_is() -> None:
+    x = torch.tensor([88.3, 88.5, 88.7, 88.72, 88.73, 100.0, torch.inf, 88.0, 1.0, 0.0, -80.0, -torch.inf])
+    for function, given in ((torch.exp, x), (torch.expm1, x), (torch.exp2, x / 0.6931472)):
+        lowered = _lower(lambda value, function=function: function(value), given)
+        for engine in lowered.engines:
+            torch.testing.assert_close(
+                lowered.run(engine=engine), lowered.eager(), rtol=8 * float32_tolerance(), atol=0
+            )
+
+
 def test_bfloat16_is_rounded_to_the_nearest() -> None:
     x = torch.randn(1000) * torch.logspace(-30, 30, 1000)
     testkit.compare(_lower(lambda value: value.to(torch.bfloat16) * 2, x))

@@ -272,6 +272,12 @@ def extreme(b: ModelBuilder, kind: str, x: Value, axes: Iterable[int], *, keep: 
     return made if keep else dropped(b, made, along)
 
 
+def _exp(b: ModelBuilder, x: Value) -> Value:
+    """e^x as a product: OpenVINO's is infinite from 88.4 on, float32's at 88.7."""
+    below, above = (unary(b, "exp", part) for part in (binary(b, "minimum", x, 88), _relu(b, sub(b, x, 88))))
+    return mul(b, below, above)
+
+
 def _silu(b: ModelBuilder, x: Value) -> Value:
     return b.declare(b.op("swish", x, b.number(1, x.dtype)), x.shape)
 
@@ -322,7 +328,7 @@ DIALECT: Final[Dialect[Value]] = Dialect(
         **{
             name: _one(kind)
             for name, kind in {
-                **{name: name for name in ("sign", "floor", "sqrt", "exp", "sin", "cos", "tan")},
+                **{name: name for name in ("sign", "floor", "sqrt", "sin", "cos", "tan")},
                 **{name: name for name in ("acos", "asin", "atan", "sinh", "cosh", "tanh", "sigmoid")},
                 "ceil": "ceiling",
                 "neg": "negative",
@@ -341,6 +347,7 @@ DIALECT: Final[Dialect[Value]] = Dialect(
         "relu": _relu,
         "div": _divide,
         "floor_divide": _floor_divide,
+        "exp": _exp,
         "log": _log,
         "log1p": _log1p,
         "clamp": clamp,
