@@ -24,6 +24,11 @@ def test_double_precision_is_refused_with_the_reason() -> None:
     assert reason.endswith("is float64, which MLX does not have on Apple's GPUs")
 
 
+def test_reductions_along_no_axes_are_refused() -> None:
+    found = testkit.refusals(MLXPartitioner(MLXOptions()), lambda x: torch.any(x, dim=()), torch.ones(2))
+    assert found == ["dim is empty"]
+
+
 def test_bits_beyond_those_of_the_elements_are_refused() -> None:
     partitioner, n = MLXPartitioner(MLXOptions()), torch.ones(2, dtype=torch.int32)
     assert testkit.refusals(partitioner, lambda x: x & 0xFFFFFFFF, n) == [

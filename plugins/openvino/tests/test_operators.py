@@ -74,7 +74,7 @@ def test_bits_of_small_integers_are_refused() -> None:
     assert reason.endswith("uint8: int32, int64 or bool are taken")
 
 
-def test_what_does_not_fit_openvinos_integers_is_refused() -> None:
+def test_what_openvino_would_compute_otherwise_is_refused() -> None:
     partitioner, n = OpenVINOPartitioner(OpenVINOOptions()), torch.tensor([[2**30, 2**29, 1]], dtype=torch.int32)
     assert testkit.refusals(partitioner, lambda x: x.sum(1, dtype=torch.int32), n) == [
         "a sum of integers may leave the 24 bits in which OpenVINO adds them"
@@ -82,7 +82,14 @@ def test_what_does_not_fit_openvinos_integers_is_refused() -> None:
     for function in (lambda x: x & 0xFFFFFFFF, lambda x: x.long() | 1 << 40, lambda x: x.long() ^ (-1 << 33)):
         (reason,) = testkit.refusals(partitioner, function, n)
         assert reason.endswith("the device computes in 32 bits")
+    assert testkit.refusals(partitioner, lambda x: torch.any(x, dim=()), n) == ["dim is empty"]
     testkit.compare(_lower(lambda x: ((x > 4).sum(1, dtype=torch.int32), x & 0x7FFFFFFF), n))
+
+
+def test_integers_between_fractions_become_numbers() -> None:
+    for dtype in (torch.int32, torch.int64):
+        n = torch.tensor([-3, 0, 5]).to(dtype)
+        testkit.compare(_lower(lambda x: (x.clamp(0.5), x.clamp(0.5, 3), x.clamp(max=-0.5)), n))
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
@@ -230,9 +237,10 @@ def test_infinite_numbers_are_refused_where_openvino_takes_them_for_zero() -> No
         (([0, 1, 1], None, [1, 0, 3]), (3, 3, 5)),
         ((None, [0, 2, 1], None, [1, 0, 3]), (3, 2, 4)),
         ((None, [0, 2]), (5,)),
+        ((None, 1), (2, 4, 5)),
     ],
 )
-def test_any_axes_are_indexed_to_write(indices: tuple[list[int] | None, ...], rows: tuple[int, ...]) -> None:
+def test_any_axes_are_indexed_to_write(indices: tuple[list[int] | int | None, ...], rows: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     places = [None if index is None else torch.tensor(index) for index in indices]
     x, values = torch.randn(2, 3, 4, 5), torch.randn(rows)

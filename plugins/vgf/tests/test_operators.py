@@ -34,6 +34,11 @@ def test_bounds_may_be_infinite() -> None:
     testkit.compare(_lower(lambda value: (value.clamp(max=-torch.inf), value.clamp(-torch.inf, 0.5)), x))
 
 
+def test_integers_between_fractions_become_numbers() -> None:
+    n = torch.tensor([-3, 0, 5], dtype=torch.int32)
+    testkit.compare(_lower(lambda x: (x.clamp(0.5), x.clamp(0.5, 3), x.clamp(max=-0.5)), n))
+
+
 def test_infinity_times_a_known_zero_is_nan() -> None:
     x, zeros = torch.tensor([1.5, torch.inf, -torch.inf, torch.nan]), torch.zeros(2, 4)
     testkit.compare(_lower(lambda value: (value * 0.0, value * zeros + 1, (value.half() * 0).float() + 1), x))
@@ -213,6 +218,7 @@ def test_what_the_hardware_lacks_is_refused_with_the_reason() -> None:
     ]
     (reason,) = testkit.refusals(partitioner, lambda x: x.sum(), torch.ones(2, 4))
     assert "has no axes" in reason
+    assert testkit.refusals(partitioner, lambda x: torch.any(x, dim=()), torch.ones(2, 4)) == ["dim is empty"]
     (reason,) = testkit.refusals(partitioner, lambda x: x & 0xFFFFFFFF, torch.ones(2, dtype=torch.int32))
     assert reason == "other = 4294967295: the device computes in 32 bits"
 

@@ -44,6 +44,7 @@ X = torch.randn(3, 4)
         (lambda x: torch.where(x > 0, x, 0), torch.randn(1, 1, 1, 1, 2), "5 axes: the runtime takes 4"),
         (lambda x: x + 1, torch.randn((1,) * 9), "9 axes: the runtime takes 8"),
         (lambda x: x.flip(0), torch.randn(1, 1, 1, 2, 2), "5 axes"),
+        (lambda x: torch.any(x, dim=()), X > 0, "dim is empty"),
         (torch.erfinv, X, "is not in the backend's operator table"),
     ],
 )

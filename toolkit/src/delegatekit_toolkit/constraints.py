@@ -249,6 +249,21 @@ def absent(*names: str) -> Constraint:
     return _documented(check, f"{_listed(names, 'and')} {'is' if len(names) == 1 else 'are'} left out.")
 
 
+def nonempty(name: str) -> Constraint:
+    """The named list is not empty; an omitted one (None) passes.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> nonempty("dim")(call_of(lambda x: x.any(dim=()), torch.ones(2)))
+    'dim is empty'
+    """
+
+    def check(call: Call) -> str | None:
+        return f"{name} is empty" if call.get(name) == () else None
+
+    return _documented(check, f"{name} is not empty.")
+
+
 def equals(name: str, *allowed: Any) -> Constraint:
     """An argument has one of the allowed values.
 

@@ -82,6 +82,17 @@ def test_computed_shifts_are_refused() -> None:
     assert found == ["other is computed: a number or a constant is taken"]
 
 
+def test_reductions_along_no_axes_are_refused() -> None:
+    found = refusals(CoreMLPartitioner(CoreMLOptions()), lambda x: torch.any(x, dim=()), torch.ones(2))
+    assert found == ["dim is empty"]
+
+
+def test_integers_between_fractions_become_numbers() -> None:
+    for dtype in (torch.int32, torch.int64):
+        n = torch.tensor([-3, 0, 5]).to(dtype)
+        compare(lower(lambda x: (x.clamp(0.5), x.clamp(0.5, 3), x.clamp(max=-0.5)), n, backend="coreml"))
+
+
 def test_powers_of_two_scale() -> None:
     compare(
         lower(torch.ldexp, torch.randn(4), torch.tensor([0, 3, -2, 10]), backend="coreml", options=SINGLE),

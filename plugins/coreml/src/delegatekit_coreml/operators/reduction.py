@@ -11,7 +11,7 @@ from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.composed.along import enough_elements, known_order
-from delegatekit_toolkit.constraints import has_axes, types_of
+from delegatekit_toolkit.constraints import has_axes, nonempty, types_of
 from delegatekit_toolkit.narrowing import narrow_sum
 from delegatekit_toolkit.support import Row, row
 
@@ -121,7 +121,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("amin.default min.default", _reduction("reduce_min"), NUMBERS),
     row("argmax.default", _position("reduce_argmax"), types_of("self", *FLOATS)),
     row("argmin.default", _position("reduce_argmin"), types_of("self", *FLOATS)),
-    row("any.default any.dim any.dims", _any, ANY),
+    row("any.default any.dim any.dims", _any, ANY, nonempty("dim")),
     row("var.correction", composed(along.var, arguments=_VARIANCE), REAL, enough_elements),
     row("var_mean.correction", composed(along.var_mean, arguments=_VARIANCE), REAL, enough_elements, has_axes("self")),
     row("max.dim", _extreme("max"), types_of("self", *FLOATS, *INTEGERS, "bool")),

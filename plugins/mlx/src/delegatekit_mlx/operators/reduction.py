@@ -10,7 +10,7 @@ from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.composed.rows import variance_rows
-from delegatekit_toolkit.constraints import has_axes, operands
+from delegatekit_toolkit.constraints import has_axes, nonempty, operands
 from delegatekit_toolkit.expressions import fixed_axes
 from delegatekit_toolkit.flatbuffer import Table
 from delegatekit_toolkit.support import Row, row
@@ -136,7 +136,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("prod.default prod.dim_int", _reduction(schema.ProdNode), ANY),
     row("amax.default max.default", _extreme(schema.MaxNode), ANY),
     row("amin.default min.default", _extreme(schema.MinNode), ANY),
-    row("any.default any.dim any.dims", _any, ANY),
+    row("any.default any.dim any.dims", _any, ANY, nonempty("dim")),
     row("max.dim", _extremes(schema.MaxNode), _ARRANGED, has_axes("self")),
     row("min.dim", _extremes(schema.MinNode), _ARRANGED, has_axes("self")),
     row("argmax.default", _arg(schema.ArgmaxNode), _ARRANGED, has_axes("self")),

@@ -11,12 +11,12 @@ from delegatekit_toolkit.narrowing import narrowed, numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, ModelBuilder, Value
-from .common import ANY, BITS, NUMBERS, clamp, composed, lost_nan, own, tensor
+from .common import ANY, BITS, NUMBERS, clamp, composed, floating, lost_nan, own, tensor
 
 
 def _clamp(b: ModelBuilder, call: Call) -> Value:
     low, high = (call[name] for name in (("min", "max") if call.has("min") else ("min_val", "max_val")))
-    return own(b, call, clamp(b, tensor(b, call), low, high))
+    return own(b, call, clamp(b, floating(b, call), low, high))
 
 
 def _to_type(b: ModelBuilder, call: Call) -> Value:

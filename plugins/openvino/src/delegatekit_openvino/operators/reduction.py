@@ -11,7 +11,7 @@ from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.composed.along import known_order
 from delegatekit_toolkit.composed.rows import variance_rows
-from delegatekit_toolkit.constraints import has_axes, types_of
+from delegatekit_toolkit.constraints import has_axes, nonempty, types_of
 from delegatekit_toolkit.narrowing import may_be_large
 from delegatekit_toolkit.support import Row, row
 
@@ -103,7 +103,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("max.default", _reduction("max"), NUMBERS, special_values=lost_nan),
     row("min.default", _reduction("min"), NUMBERS, special_values=lost_nan),
     row("prod.default prod.dim_int", _reduction("prod"), REAL),
-    row("any.default any.dim any.dims", _any, ANY),
+    row("any.default any.dim any.dims", _any, ANY, nonempty("dim")),
     row("max.dim", _extremes("max"), _ARRANGED, has_axes("self"), special_values=lost_nan),
     row("min.dim", _extremes("min"), _ARRANGED, has_axes("self"), special_values=lost_nan),
     row("argmax.default", _position("max"), _ARRANGED, has_axes("self"), special_values=lost_nan),

@@ -92,8 +92,9 @@ def known_mode(call: Call) -> str | None:
 def _index_put(b: ModelBuilder, call: Call) -> Value:
     """Rows at places along several axes, which are moved to the front and back."""
     x, found = tensor(b, call), indices_of(call)
-    if len(found) == 1 and not call["accumulate"]:
-        return _rows_put(b, call, x, *found.popitem())
+    ((axis, index), *others) = found.items()
+    if index.rank and not others and not call["accumulate"]:
+        return _rows_put(b, call, x, axis, index)
     places, order, shape = places_of(b, x, found)
     front = transposed(b, x, order)
     rest = [x.shape[axis] for axis in order[len(found) :]]

@@ -9,7 +9,7 @@ from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.composed.along import enough_elements, known_order
-from delegatekit_toolkit.constraints import has_axes
+from delegatekit_toolkit.constraints import has_axes, nonempty
 from delegatekit_toolkit.narrowing import may_be_large, narrow_product, narrowed
 from delegatekit_toolkit.support import Row, row
 
@@ -89,7 +89,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("amax.default max.default", _reduction("ReduceMax", "ElementWiseMaximum"), NUMBERS, fixed=True),
     row("amin.default min.default", _reduction("ReduceMin", "ElementWiseMinimum"), NUMBERS, fixed=True),
     row("prod.default prod.dim_int", _product, NUMBERS, narrow_product, special_values=narrowed),
-    row("any.default any.dim any.dims", _any, ANY),
+    row("any.default any.dim any.dims", _any, ANY, nonempty("dim")),
     row("var.correction", composed_along(along.var, arguments=_VARIANCE), REAL, _AXES, enough_elements),
     row(
         "std.correction",

@@ -16,7 +16,7 @@ from .common import ANY, BITS, MOVED, NUMBERS, clamp, composed, result_type, ten
 
 def _clamp(b: VgfBuilder, call: Call) -> Value:
     low, high = (call[name] for name in (("min", "max") if call.has("min") else ("min_val", "max_val")))
-    return clamp(b, tensor(b, call), low, high)
+    return clamp(b, b.cast(tensor(b, call), result_type(call)), low, high)
 
 
 def _to_type(b: VgfBuilder, call: Call) -> Value:

@@ -10,7 +10,7 @@ from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.composed.along import known_order
 from delegatekit_toolkit.composed.rows import variance_rows
-from delegatekit_toolkit.constraints import has_axes
+from delegatekit_toolkit.constraints import has_axes, nonempty
 from delegatekit_toolkit.narrowing import narrow_sum
 from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.tosa import (
@@ -84,7 +84,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("amax.default max.default", _reduction(ReduceMax), NUMBERS),
     row("amin.default min.default", _reduction(ReduceMin), NUMBERS),
     row("prod.default prod.dim_int", _reduction(ReduceProduct), REAL),
-    row("any.default any.dim any.dims", _any, ANY),
+    row("any.default any.dim any.dims", _any, ANY, nonempty("dim")),
     row("_softmax.default", _softmax, REAL, has_axes("self")),
     row("_log_softmax.default", _log_softmax, REAL, has_axes("self")),
     row("cumsum.default", composed(along.cumsum, arguments="dim"), REAL, has_axes("self"), keep=True),

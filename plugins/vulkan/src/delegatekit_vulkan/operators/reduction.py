@@ -14,7 +14,7 @@ from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.composed.along import enough_elements, known_order
-from delegatekit_toolkit.constraints import dtypes, has_axes, operands
+from delegatekit_toolkit.constraints import dtypes, has_axes, nonempty, operands
 from delegatekit_toolkit.narrowing import narrowed
 from delegatekit_toolkit.sizes import largest
 from delegatekit_toolkit.support import Row, row
@@ -128,7 +128,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("amin.default min.default", _reduction(MIN), FLOATS),
     row("argmax.default", _position("aten.argmax.default"), operands("float32", "float16"), _FLATTENED),
     row("argmin.default", _position("aten.argmin.default"), operands("float32", "float16"), _FLATTENED),
-    row("any.default any.dim any.dims", _truth, _TRUTH_TYPES),
+    row("any.default any.dim any.dims", _truth, _TRUTH_TYPES, nonempty("dim")),
     row("var.correction", _VARIANCE, FLOATS, enough_elements),
     row(
         "_cdist_forward.default",
