@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch.nn import functional
@@ -220,11 +222,32 @@ def test_infinite_numbers_are_refused_where_openvino_takes_them_for_zero() -> No
     for function, words in (
         (lambda value: value + torch.inf, ["other is infinite"]),
         (lambda value: torch.inf - value, ["other is infinite"]),
-        (lambda value: value / 0, ["other = 0"]),
+        (lambda value: value / 0, ["other is 0, or has an infinite inverse"]),
     ):
         assert testkit.refusals(partitioner, function, x, dynamic_shapes=sizes) == words
     assert testkit.refusals(partitioner, lambda value: value * torch.inf, x) == ["other is infinite"]
     testkit.compare(_lower(lambda value: value + torch.inf, x))
+
+
+def test_weights_are_multiplied_by_finite_numbers() -> None:
+    """A weight that is 0 would become NaN."""
+    partitioner, weight = OpenVINOPartitioner(OpenVINOOptions()), torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 3.0]])
+    infinite, inverse = "is infinite", "is 0, or has an infinite inverse"
+    for function, words in (
+        (lambda y: y * torch.tensor([1.0, torch.inf]), f"other {infinite}"),
+        (lambda y: y * 1e39, f"other {infinite}"),
+        (lambda y: y / torch.tensor([1.0, 0.0]), f"other {inverse}"),
+        (lambda y: y / torch.zeros(1), f"other {inverse}"),
+        (lambda y: y / 1e-46, f"other {inverse}"),
+        (lambda y: torch.add(torch.ones(2, 2), y, alpha=torch.inf), f"alpha {infinite}"),
+        (lambda y: torch.addmm(torch.ones(2), y, weight[:, :2], alpha=torch.inf), f"alpha {infinite}"),
+        (lambda y: functional.elu(y, torch.inf), "alpha = inf is not a finite number"),
+    ):
+
+        def model(x: torch.Tensor, f: Callable[[torch.Tensor], torch.Tensor] = function) -> torch.Tensor:
+            return f(functional.linear(x, weight))
+
+        assert testkit.refusals(partitioner, model, torch.randn(2, 3)) == [words]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ Operators are checked only here; the lowerings rely on it.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -18,7 +17,7 @@ from delegatekit_toolkit.narrowing import narrow_constants, wide_number
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
 from delegatekit_toolkit.symbols import bounded_sizes
 
-from .ir.builder import Lower
+from .ir.builder import Lower, computed_in
 from .operators import (
     convolution,
     elementwise,
@@ -39,6 +38,12 @@ if TYPE_CHECKING:
     from .options import OpenVINOOptions
 
 _JOINED: Final = ("add", "sub", "rsub", "mul", "div", "full")
+#: Operators -> the arguments that become factors.
+_FACTORS: Final = {
+    "mul": ("self", "other"),
+    **dict.fromkeys(("add", "sub", "rsub"), ("alpha",)),
+    **dict.fromkeys(("addmm", "baddbmm"), ("alpha", "beta")),
+}
 _TAKEN: Final = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")
 
 
@@ -60,22 +65,24 @@ def axes(call: Call) -> str | None:
 
 
 def finite_numbers(call: Call) -> str | None:
-    """Numbers that are added or multiplied are finite where sizes change: OpenVINO takes infinite ones for 0 there.
-    None is multiplied by infinity, or divided by 0: after a layer that would be made part of the weights, some of which
-    are 0."""
+    """Constants that results are multiplied by are finite, and those that they are divided by have finite inverses; so
+    are numbers that are added where sizes change.
+
+    OpenVINO multiplies the weights of a layer by the former, some of which are 0, and takes the latter for 0.
+    """
     name = call.operator.removeprefix("aten.").partition(".")[0]
-    other = call.get("other")
-    if name == "div" and isinstance(other, int | float) and other == 0:
-        return "other = 0"
-    if name not in _JOINED or not (name == "mul" or any(item.is_dynamic for item in (*call.tensors, *call.results))):
-        return None
-    for key in ("self", "other", "fill_value"):
+    changes = name in _JOINED and any(item.is_dynamic for item in (*call.tensors, *call.results))
+    factors, dtype = _FACTORS.get(name, ()), computed_in(call.results[0].dtype)
+    for key in ("self", "other", "fill_value", "alpha", "beta"):
         known = call.get(key)
         data = known.constant if isinstance(known, Operand) else known
-        if isinstance(data, torch.Tensor):
-            data = data.item() if data.numel() == 1 else None
-        if isinstance(data, int | float) and math.isinf(data):
+        if not isinstance(data, torch.Tensor | int | float):
+            continue
+        numbers = torch.as_tensor(data).detach().to(dtype)
+        if (key in factors or (changes and numbers.numel() == 1)) and bool(numbers.isinf().any()):
             return f"{key} is infinite"
+        if (name, key) == ("div", "other") and bool(numbers.reciprocal().isinf().any()):
+            return f"{key} is 0, or has an infinite inverse"
     return None
 
 

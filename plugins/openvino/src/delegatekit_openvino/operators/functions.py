@@ -8,7 +8,7 @@ from delegatekit_api import Call
 from delegatekit_toolkit.composed import activations, along, arithmetic, functions, number
 from delegatekit_toolkit.composed.functions import powers_of_integers
 from delegatekit_toolkit.composed.rows import function_rows
-from delegatekit_toolkit.constraints import dtypes, types_of
+from delegatekit_toolkit.constraints import dtypes, finite, types_of
 from delegatekit_toolkit.narrowing import narrow_product, numbers_fit
 from delegatekit_toolkit.support import Row, row
 
@@ -58,6 +58,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         composed(activations.elu, arguments="alpha scale input_scale"),
         REAL,
         numbers_fit,
+        finite("alpha", "scale", "input_scale"),
         special_values=lost_nan,
     ),
     row("glu.default", composed(along.glu, arguments="dim"), REAL, even_halves, keep=True, special_values=lost_nan),
