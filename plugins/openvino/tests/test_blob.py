@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
 
 from delegatekit_api import CompileSpec, DelegatePayload, FormatError, TensorSpec
 from delegatekit_conformance import testkit
-from delegatekit_openvino.blob.layout import read_layout
+from delegatekit_openvino.blob.layout import _HEADER, _masked, read_layout
 from delegatekit_openvino.blob.operators import operators
 from delegatekit_openvino.runtime import OpenVINORuntime
 
@@ -106,9 +107,45 @@ def test_operators_of_a_blob_are_told(lowered: testkit.Lowered) -> None:
 
 
 def test_operators_that_are_computed_as_one_are_told_one_by_one() -> None:
-    lowered = testkit.lower(lambda x: (torch.sin(x) * 2 + torch.abs(x)).exp(), torch.randn(3, 4), backend="openvino")
+    lowered = testkit.lower(lambda x: (torch.sin(x) * 2 + torch.abs(x)).tanh(), torch.randn(3, 4), backend="openvino")
     found = {item.name: item for item in operators(memoryview(lowered.delegate.blob), ())}
-    assert list(found) == ["Sin", "Multiply", "Abs", "Add", "Exp"]
+    assert list(found) == ["Sin", "Multiply", "Abs", "Add", "Tanh"]
     assert found["Multiply"].reads[0] == found["Sin"].makes[0]
     assert set(found["Add"].reads) == {found["Multiply"].makes[0], found["Abs"].makes[0]}
-    assert found["Exp"].reads == found["Add"].makes
+    assert found["Tanh"].reads == found["Add"].makes
+
+
+_CHAIN = "".join(
+    f"""<layer id="{at}" type="Subgraph"><port_map><input external_port_id="0" internal_layer_id="0"/>
+    <output external_port_id="1" internal_layer_id="1"/></port_map><body><layers/><edges><edge from-layer="0"
+    from-port="0" to-layer="1" to-port="0"/></edges></body></layer>"""
+    for at in range(3000)
+)
+_LINKS = "".join(f'<edge from-layer="{at}" from-port="1" to-layer="{at + 1}" to-port="0"/>' for at in range(3000))
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ('<layer id="1" name="a" type="Subgraph"><port_map></port_map><body></body>' * 400, "damaged model"),
+        ('<layer id="1" name="a" type="b">' * 20000, "damaged model"),
+        ("<a>" * 50000 + "</a>" * 50000, ""),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><net>&b;</net>', "type of document"),
+        (f'<net><edges><edge from-layer="0" to-port="{"1" * 5000}"/></edges></net>', "which is no number"),
+        ('<net><layers><layer id="\u0661"/></layers></net>', "which is no number"),
+        (f"<net><layers>{_CHAIN}</layers><edges>{_LINKS}</edges></net>", ""),
+    ],
+    ids=["open subgraphs", "open layers", "nested", "entities", "a long number", "another digit", "a chain"],
+)
+def test_models_of_any_text_are_read_or_refused_soon(lowered: testkit.Lowered, model: str, words: str) -> None:
+    blob, text = lowered.delegate.blob, _masked(model.encode())
+    fields = list(_HEADER.unpack_from(blob))
+    fields[5] = len(text)
+    made = memoryview(b"".join((_HEADER.pack(*fields), blob[_HEADER.size : fields[4]], text)))
+    start = time.process_time()
+    if words:
+        with pytest.raises(FormatError, match=words):
+            operators(made, (CompileSpec("device", b"CPU"),))
+    else:
+        assert not operators(made, (CompileSpec("device", b"CPU"),))
+    assert time.process_time() - start < 2
