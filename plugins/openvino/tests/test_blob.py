@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from delegatekit_api import CompileSpec, DelegatePayload, FormatError, TensorSpe
 from delegatekit_conformance import testkit
 from delegatekit_openvino.blob.layout import _HEADER, _masked, read_layout
 from delegatekit_openvino.blob.operators import operators
+from delegatekit_openvino.blob.seal import _SEAL, check
 from delegatekit_openvino.runtime import OpenVINORuntime
 
 _PROGRAM = """
@@ -78,6 +80,29 @@ def test_changed_settings_are_refused(lowered: testkit.Lowered) -> None:
         )
         with pytest.raises(FormatError):
             OpenVINORuntime().init(changed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"threads": float("inf")}, "Infinity"),
+        ({"threads": 1.5}, "threads is 1.5, not a whole number"),
+        ({"precision": "x"}, "a precision 'x', which is not known"),
+        ({"openvino": '1"; touch /tmp/owned; "'}, "of OpenVINO, which is none"),
+        ({"signature": {"inputs": [{"dtype": "float32", "shape": [1, float("inf")]}], "outputs": []}}, "Infinity"),
+    ],
+)
+def test_settings_that_nobody_writes_are_refused(
+    lowered: testkit.Lowered, settings: dict[str, object], words: str
+) -> None:
+    """With a fitting checksum."""
+    specs = lowered.delegate.compile_specs
+    text = json.dumps(json.loads(specs["delegatekit.settings"]) | settings).encode()
+    blob = lowered.delegate.blob
+    made = {"device": b"CPU", "delegatekit.settings": text}
+    made["delegatekit.seal"] = _SEAL.header(blob) + _SEAL.header(b"CPU\0" + text)
+    with pytest.raises(FormatError, match=words):
+        check(memoryview(blob), [CompileSpec(key, value) for key, value in made.items()])
 
 
 def test_a_blob_without_a_checksum_of_ours_runs(lowered: testkit.Lowered) -> None:

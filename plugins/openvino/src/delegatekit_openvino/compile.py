@@ -14,7 +14,7 @@ from delegatekit_toolkit.symbols import SizeBounds
 
 from .blob.layout import renamed
 from .blob.library import chosen_device, core, has_device, release
-from .blob.seal import Settings, compile_specs
+from .blob.seal import PRECISIONS, Settings, compile_specs
 from .ir.builder import ModelBuilder
 from .ir.fusion import must_stay_apart
 from .options import OpenVINOOptions
@@ -24,7 +24,6 @@ from .support import TABLE
 _LOCK: Final = threading.Lock()
 #: The devices that take the precision; NPUs compute in float16.
 _PRECISE: Final = ("CPU", "GPU")
-_PRECISIONS: Final = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
 def compiler_version(options: OpenVINOOptions) -> str:
@@ -57,7 +56,7 @@ def compile_partition(partition: PartitionProgram, options: OpenVINOOptions) -> 
 def _compiled(model: Any, device: str, precision: str) -> Any:
     properties = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1"}
     if device in _PRECISE:
-        properties["INFERENCE_PRECISION_HINT"] = _PRECISIONS[precision]
+        properties["INFERENCE_PRECISION_HINT"] = PRECISIONS[precision]
     if device == "CPU":
         properties |= {
             # Its products of bytes saturate on processors without VNNI, and round otherwise than the program says.
@@ -83,7 +82,7 @@ def _signature(view: ProgramView) -> Signature:
 def _specs(blob: bytes, device: str, options: OpenVINOOptions, signature: Signature) -> tuple[CompileSpec, ...]:
     settings = Settings(
         openvino=release(),
-        precision=_PRECISIONS[options.precision],
+        precision=PRECISIONS[options.precision],
         threads=options.threads,
         signature=signature,
     )

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import asdict, dataclass
+from typing import Final
 
 from delegatekit_api import CompileSpec, FormatError
 from delegatekit_toolkit.blob import Seal
-from delegatekit_toolkit.signature import Range, Signature, TensorType
+from delegatekit_toolkit.json_text import decoded, parse_object, to_json
+from delegatekit_toolkit.signature import Signature
 
 WHERE: Final = "OpenVINO delegate"
+#: The option's values -> OpenVINO's names.
+PRECISIONS: Final = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+_RELEASE: Final = re.compile(r"[0-9]+\.[0-9]+")
 _DEVICE: Final = "device"
 _SEAL_KEY: Final = "delegatekit.seal"
 _SETTINGS_KEY: Final = "delegatekit.settings"
@@ -39,7 +43,7 @@ class Settings:
 
 def compile_specs(blob: bytes, device: str, settings: Settings) -> tuple[CompileSpec, ...]:
     """The specs of a blob: its device, the settings of this runtime, and the checksum of the blob and of both."""
-    written = _written(settings)
+    written = to_json(asdict(settings), compact=True, sort_keys=True).encode()
     seal = _SEAL.header(blob) + _SEAL.header(device.encode() + b"\0" + written)
     return (CompileSpec(_DEVICE, device.encode()), CompileSpec(_SETTINGS_KEY, written), CompileSpec(_SEAL_KEY, seal))
 
@@ -60,39 +64,13 @@ def check(blob: memoryview, specs: Sequence[CompileSpec]) -> tuple[str, Settings
         size = _SEAL.header_size
         _SEAL.check(seal[:size], blob)
         _SEAL.check(seal[size:], device + b"\0" + settings)
-    try:
-        return device.decode("ascii"), None if settings is None else _read(settings)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise FormatError(f"has a damaged compile spec: {error}", where=WHERE) from error
+    return device.decode("ascii", "replace"), None if settings is None else _read(settings)
 
 
-def _written(settings: Settings) -> bytes:
-    fields: dict[str, Any] = {
-        "openvino": settings.openvino,
-        "precision": settings.precision,
-        "threads": settings.threads,
-    }
-    for name, types in (("inputs", settings.signature.inputs), ("outputs", settings.signature.outputs)):
-        fields[name] = [
-            [
-                kind.dtype,
-                [size if isinstance(size, int) else [size.low, size.high, size.symbol] for size in kind.shape],
-            ]
-            for kind in types
-        ]
-    return json.dumps(fields, sort_keys=True).encode()
-
-
-def _read(data: bytes) -> Settings:
-    fields = json.loads(data)
-    inputs, outputs = (
-        tuple(
-            TensorType(
-                str(dtype), tuple(int(size) if isinstance(size, int) else Range(*map(int, size)) for size in shape)
-            )
-            for dtype, shape in fields[name]
-        )
-        for name in ("inputs", "outputs")
-    )
-    signature = Signature(inputs, outputs)
-    return Settings(str(fields["openvino"]), str(fields["precision"]), int(fields["threads"]), signature)
+def _read(text: bytes) -> Settings:
+    settings = decoded(Settings, parse_object(text, WHERE), WHERE)
+    if not _RELEASE.fullmatch(settings.openvino):
+        raise FormatError(f"is of the release {settings.openvino!r:.40} of OpenVINO, which is none", where=WHERE)
+    if settings.precision not in PRECISIONS.values():
+        raise FormatError(f"is for a precision {settings.precision!r:.40}, which is not known", where=WHERE)
+    return settings
