@@ -64,6 +64,18 @@ def test_padding_beyond_the_kernel_is_refused() -> None:
     assert testkit.refusals(partitioner, layer, torch.ones(1, 2, 4, 4)) == ["padding = 2 for a kernel of extent 1"]
 
 
+@pytest.mark.parametrize("dilation", [(2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1)])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_dilated_convolutions_over_three_axes(dilation: tuple[int, ...], channels: int) -> None:
+    torch.manual_seed(0)
+    layer, x = torch.nn.Conv3d(1, channels, 2, dilation=dilation), torch.randn(1, 1, 5, 6, 7)
+    if channels == 1 and dilation[0] != dilation[1]:
+        (reason,) = testkit.refusals(OpenVINOPartitioner(OpenVINOOptions()), layer, x)
+        assert reason == f"dilation = {list(dilation)} of one channel"
+    else:
+        testkit.compare(_lower(layer, x), tolerance=float32_tolerance(8))
+
+
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.bool])
 def test_bits_are_joined(dtype: torch.dtype) -> None:
     n, other = torch.arange(-40, 40).to(dtype), torch.arange(80).flip(0).to(dtype)

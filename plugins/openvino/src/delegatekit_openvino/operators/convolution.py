@@ -42,20 +42,27 @@ def one_to_three_axes(call: Call) -> str | None:
 
 def inside_padding(call: Call) -> str | None:
     """The padding is smaller than the kernel's extent: beyond it OpenVINO crashes."""
-    kernel = call["weight"].shape[2:]
-    if not all(map(is_fixed, kernel)):
-        return "the size of the kernel changes from call to call"
-    for size, gap, pad in zip(kernel, call["dilation"], call["padding"], strict=True):
+    for size, gap, pad in zip(call["weight"].shape[2:], call["dilation"], call["padding"], strict=True):
         if pad > (extent := (size - 1) * gap):
             return f"padding = {pad} for a kernel of extent {extent + 1}"
     return None
 
 
-def fixed_transposed(call: Call) -> str | None:
+def equal_dilations(call: Call) -> str | None:
+    """Depth and height have the same dilation, in convolutions from one channel to one over three axes: with others
+    OpenVINO reads beyond its input."""
+    out, channels, *kernel = call["weight"].shape
+    dilation = call["dilation"]
+    if call["transposed"] or (out, channels, len(kernel)) != (1, 1, 3) or kernel[0] == 1 or dilation[0] == dilation[1]:
+        return None
+    return f"dilation = {list(dilation)} of one channel"
+
+
+def fixed_weight(call: Call) -> str | None:
     """The weight's sizes do not change."""
     return None if all(map(is_fixed, call["weight"].shape)) else "the weight's sizes change from call to call"
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("convolution.default", _convolution, REAL, one_to_three_axes, fixed_transposed, inside_padding),
+    row("convolution.default", _convolution, REAL, one_to_three_axes, fixed_weight, inside_padding, equal_dilations),
 )
