@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import pytest
 
+from delegatekit_api import LoweringError
 from delegatekit_openvino.blob import library
 
 
@@ -38,3 +42,28 @@ def test_importing_the_library_starts_no_telemetry() -> None:
         "assert 'openvino_telemetry' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_threads_make_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    class Library:
+        def Core(self) -> object:
+            made.append(object())
+            time.sleep(0.05)
+            return made[-1]
+
+    monkeypatch.setattr(library, "openvino", Library)
+    monkeypatch.setattr(library, "_made_core", cache(library._made_core.__wrapped__))
+    with ThreadPoolExecutor(4) as pool:
+        found = set(pool.map(lambda _: library.core(), range(4)))
+    assert found == set(made) and len(made) == 1
+
+
+@pytest.mark.parametrize(("text", "said"), [("", "RuntimeError"), ("a file:\n it fails\n", " it fails")])
+def test_the_last_line_of_an_error_is_told(text: str, said: str) -> None:
+    with (
+        pytest.raises(LoweringError, match=f"OpenVINO: refuses: {said}$"),
+        library.told("refuses", LoweringError, "OpenVINO"),
+    ):
+        raise RuntimeError(text)

@@ -29,6 +29,12 @@ def test_the_precision_is_an_option() -> None:
     assert plugin.compute_precision(OpenVINOOptions(device="NPU")) == "float16"
 
 
+def test_the_precision_is_that_of_the_device_that_openvino_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "chosen_device", lambda device: "NPU" if device == "AUTO" else device)
+    assert plugin.compute_precision(OpenVINOOptions(device="AUTO")) == "float16"
+    assert plugin.compute_precision(OpenVINOOptions(device="CPU")) == "float32"
+
+
 @pytest.mark.parametrize("target", get_backend("openvino").targets(), ids=lambda target: target.name)
 def test_a_target_compiles_and_runs_or_tells_that_this_computer_lacks_it(target: TargetInfo) -> None:
     from delegatekit_openvino.blob.library import core

@@ -13,7 +13,7 @@ from delegatekit_toolkit.signature import Signature
 from delegatekit_toolkit.symbols import SizeBounds
 
 from .blob.layout import renamed
-from .blob.library import chosen_device, core, has_device, release
+from .blob.library import chosen_device, core, has_device, release, told
 from .blob.seal import PRECISIONS, Settings, compile_specs
 from .ir.builder import ModelBuilder
 from .ir.fusion import must_stay_apart
@@ -40,10 +40,11 @@ def compile_partition(partition: PartitionProgram, options: OpenVINOOptions) -> 
     with _LOCK:
         builder = ModelBuilder(partition.view)
         builder.build(TABLE)
-        model = builder.finish()
         device = chosen_device(options.device)
-        compiled = _compiled(model, device, options.precision)
-        blob = compiled.export_model().getvalue()
+        with told("OpenVINO does not compile the model", LoweringError, "OpenVINO"):
+            model = builder.finish()
+            compiled = _compiled(model, device, options.precision)
+            blob = compiled.export_model().getvalue()
     # Only what is exported for the CPU has a layout that is known here.
     blob, names = renamed(blob, builder.names) if device == "CPU" else (blob, {})
     return PreprocessResult(
@@ -66,11 +67,7 @@ def _compiled(model: Any, device: str, precision: str) -> Any:
         }
         if must_stay_apart(model):
             properties["SNIPPETS_MODE"] = "DISABLE"
-    try:
-        return core().compile_model(model, device, properties)
-    except RuntimeError as error:
-        text = str(error).strip().splitlines()[-1]
-        raise LoweringError(f"OpenVINO does not compile the model: {text}", where="OpenVINO") from error
+    return core().compile_model(model, device, properties)
 
 
 def _signature(view: ProgramView) -> Signature:

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from delegatekit_api import ApiVersion, Availability, BackendDescription, hookimpl
 from delegatekit_toolkit.hooks import lazy_documentation, lazy_hook
 
-from .blob.library import has_device
+from .blob.library import availability, chosen_device, has_device
 from .options import OpenVINOOptions
 
 _DISTRIBUTION = "delegatekit-openvino"
@@ -35,7 +35,8 @@ def describe_backend() -> BackendDescription:
 @hookimpl
 def compute_precision(options: OpenVINOOptions) -> str:
     """The precision that float32 is computed in: NPUs have one only."""
-    return "float16" if options.device == "NPU" else options.precision
+    device = chosen_device(options.device) if availability().available else options.device
+    return "float16" if device == "NPU" else options.precision
 
 
 @hookimpl

@@ -12,7 +12,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
-from delegatekit_api import Availability, RuntimeUnavailableError
+from delegatekit_api import Availability, DelegateKitError, RuntimeUnavailableError
 from delegatekit_toolkit.installed import installed, release_of
 
 from ..targets import AUTO
@@ -22,7 +22,7 @@ OLDEST: Final = "2025.4"
 TOO_NEW: Final = "2026"
 INSTALL: Final = 'pip install --no-deps "openvino>=2025.4,<2026"'
 _MODULES: Final = ("openvino", "openvino.opset15")
-_LOCK: Final = threading.Lock()
+_LOCK: Final = threading.RLock()
 
 
 def release() -> str:
@@ -87,7 +87,8 @@ def core() -> Any:
 
     Raises RuntimeUnavailableError in a fork of a process that has one: it lacks the core's threads, and would hang.
     """
-    made, process = _made_core()
+    with _LOCK:
+        made, process = _made_core()
     if process != os.getpid():
         raise RuntimeUnavailableError(
             "OpenVINO was used by the process that this one was forked from: it does not work in a fork",
@@ -101,6 +102,16 @@ def core() -> Any:
 def _made_core() -> tuple[Any, int]:
     """The core, and the process that made it."""
     return openvino().Core(), os.getpid()
+
+
+@contextmanager
+def told(what: str, kind: type[DelegateKitError], where: str) -> Iterator[None]:
+    """What OpenVINO raises as an error of a kind: `what`, and the last line of OpenVINO's text."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError) as error:
+        text = str(error).strip() or type(error).__name__
+        raise kind(f"{what}: {text.splitlines()[-1]}", where=where) from error
 
 
 @contextmanager

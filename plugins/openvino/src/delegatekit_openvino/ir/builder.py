@@ -15,7 +15,7 @@ from delegatekit_toolkit.building import DebugHandles, Merging, PartitionBuilder
 from delegatekit_toolkit.content import storage_key
 from delegatekit_toolkit.support import Row
 
-from ..blob.library import openvino
+from ..blob.library import openvino, told
 from .sizes import Size, SizeWriter, is_fixed, size_of, sizes_of
 from .types import DTYPES, NAMES
 
@@ -179,11 +179,8 @@ class ModelBuilder(PartitionBuilder[Value]):
 
     def ops(self, kind: str, *operands: Any, **attributes: Any) -> tuple[Value, ...]:
         """A node; all of its outputs."""
-        try:
+        with told(f"OpenVINO's {kind} refuses its operands", LoweringError, _WHERE):
             node = getattr(self._library.opset15, kind)(*map(_given, operands), **attributes)
-        except (RuntimeError, TypeError, ValueError) as error:
-            text = str(error).strip().splitlines()[-1]
-            raise LoweringError(f"OpenVINO's {kind} refuses its operands: {text}", where=_WHERE) from error
         self.handles.add(self._named(node, kind), self.debug_handle)
         return tuple(Value(output, _shape(output)) for output in node.outputs())
 

@@ -15,7 +15,7 @@ from delegatekit_toolkit.narrowing import wide_number
 from delegatekit_toolkit.signature import Signature, check_call, check_payload, store_results
 
 from ..blob.layout import read_layout
-from ..blob.library import availability, core, has_device, openvino, release
+from ..blob.library import availability, core, has_device, openvino, release, told
 from ..blob.seal import WHERE, Settings, check
 from ..ir.types import DTYPES, NAMES
 from ..targets import AUTO, DEVICES
@@ -107,7 +107,7 @@ class OpenVINORuntime:
         ]
         given = [_tensor(item) for item in inputs]
         taken = [_tensor(item) if known else None for item, known in zip(outputs, direct, strict=True)]
-        try:
+        with told("OpenVINO fails", ExecutionError, WHERE):
             for place, tensor in enumerate(given):
                 request.set_input_tensor(place, tensor)
             for place, tensor in enumerate(taken):
@@ -119,9 +119,6 @@ class OpenVINORuntime:
                 output if tensor is not None else _result(request.get_output_tensor(place), output.dtype)
                 for place, (output, tensor) in enumerate(zip(outputs, taken, strict=True))
             ]
-        except RuntimeError as error:
-            text = str(error).strip().splitlines()[-1]
-            raise ExecutionError(f"OpenVINO fails: {text}", where=WHERE) from error
         for place, (result, output) in enumerate(zip(results, outputs, strict=True)):
             if result is output:
                 continue
@@ -153,11 +150,8 @@ def _properties(settings: Settings | None, device: str) -> dict[str, str]:
 
 def _imported(payload: DelegatePayload, device: str, properties: dict[str, str]) -> Any:
     """A request for a blob. Raises FormatError if OpenVINO refuses it, or if it is not for the program's call."""
-    try:
+    with told("OpenVINO does not import the blob", FormatError, WHERE):
         compiled = core().import_model(bytes(payload.blob), device, properties)
-    except RuntimeError as error:
-        text = str(error).strip().splitlines()[-1]
-        raise FormatError(f"OpenVINO does not import the blob: {text}", where=WHERE) from error
     for what, ports, specs in (
         ("input", compiled.inputs, payload.inputs),
         ("output", compiled.outputs, payload.outputs),
