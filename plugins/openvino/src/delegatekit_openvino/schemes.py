@@ -19,8 +19,8 @@ _ACTIVATION: Final = TensorQuantization("uint8", observer="histogram", eps=_EPS)
 _WEIGHT: Final = TensorQuantization("int8", -127, 127, symmetric=True, granularity=PER_CHANNEL, eps=_EPS)
 _CLAMPS: Final = ("relu", "relu6", "hardtanh")
 _LAYERS: Final = ("linear", "conv1d", "conv2d")
-_WHOLE: Final = TensorQuantization("int8", symmetric=True, granularity=PER_CHANNEL, eps=_EPS)
-_FOUR_BITS: Final = TensorQuantization("int4", symmetric=True, granularity=per_group(32), eps=_EPS)
+_INT8: Final = TensorQuantization("int8", symmetric=True, granularity=PER_CHANNEL, eps=_EPS)
+_INT4: Final = TensorQuantization("int4", symmetric=True, granularity=per_group(32), eps=_EPS)
 
 SCHEMES: Final = (
     QuantizationScheme(
@@ -43,12 +43,12 @@ SCHEMES: Final = (
         "int8-weight-only",
         "linear layers with int8 weights, a scale for each output channel",
         kind="weight-only",
-        rules=(QuantizationRule(("linear",), weight=_WHOLE),),
+        rules=(QuantizationRule(("linear",), weight=_INT8),),
     ),
     QuantizationScheme(
         "int4-weight-only",
         "linear layers with int4 weights in groups of 32",
         kind="weight-only",
-        rules=(QuantizationRule(("linear",), weight=_FOUR_BITS),),
+        rules=(QuantizationRule(("linear",), weight=_INT4),),
     ),
 )

@@ -49,7 +49,7 @@ _TAKEN: Final = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "in
 
 def device_types(call: Call) -> str | None:
     """Tensors are float32, float16, bfloat16, int32, int64 (which OpenVINO computes in 32 bits) or bool; some operators
-    take int8 and uint8."""
+    take int8 and uint8. Operators on quantized values say themselves which they take."""
     for item in () if TABLE.fact(call, "integers") else call.tensors:
         if item.dtype_name not in _TAKEN:
             return f"{item.name} is {item.dtype_name}: OpenVINO does not compute in it"

@@ -93,13 +93,13 @@ class ModelBuilder(PartitionBuilder[Value]):
     def _in_order(self, value: Value) -> Value:
         """What becomes bfloat16, in PyTorch's order: OpenVINO crashes where it converts its own order of eight channels
         with eight places."""
-        channels, places = value.shape[1:2], value.shape[2:]
-        crashes = channels == (8,) and all(map(is_fixed, places)) and math.prod(places) == 8
-        return self._copied(value, value.shape) if crashes else value
+        sizes: tuple[Any, ...] = value.shape
+        crashes = sizes[1:2] == (8,) and all(map(is_fixed, sizes[2:])) and math.prod(sizes[2:]) == 8
+        return self._copied(value, sizes) if crashes else value
 
     def _copied(self, value: Value, shape: Sequence[int]) -> Value:
-        """A copy that OpenVINO takes for no other operation: a variable whose new value is an input or an output, or
-        nearly, would have its memory, which is the caller's."""
+        """A copy that OpenVINO does not remove: a variable whose new value is an input or an output, or a view of one,
+        would have its memory, which is the caller's."""
         # A Roll copies row by row, with a few divisions for each.
         rows = len(shape) - 1
         while rows and math.prod(shape[rows:]) < _LEAST_ROW:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 #: Operations that are no functions of single elements. Those that give a tensor another shape are left out.
-_OTHERS: Final = frozenset(
+_NOT_ELEMENTWISE: Final = frozenset(
     (
         *("Parameter", "Constant", "Result", "Transpose", "Slice", "Concat", "Split", "Broadcast", "Tile", "TopK"),
         *("MatMul", "Softmax", "LogSoftmax", "Convolution", "GroupConvolution", "Gather", "GatherND", "MVN", "Pad"),
@@ -15,9 +15,9 @@ _OTHERS: Final = frozenset(
 
 
 def must_stay_apart(model: Any) -> bool:
-    """True if attention is followed by a function of its result and of something computed, which several nodes read.
+    """True if a model has attention whose result is joined with a computed tensor, and read by several nodes.
 
-    OpenVINO computes attention and the functions after it as one: for such ones its compiler ends the process.
+    OpenVINO computes attention and the elementwise functions after it as one: there its compiler ends the process.
     """
     return any(
         node.get_type_name() == "MatMul" and _is_share(node.input_value(0)) and _crashes(node)
@@ -33,7 +33,7 @@ def _is_share(output: Any) -> bool:
         node = waiting.pop()
         if node.get_type_name() == "Softmax":
             return True
-        if node.get_friendly_name() not in passed and node.get_type_name() not in _OTHERS:
+        if node.get_friendly_name() not in passed and node.get_type_name() not in _NOT_ELEMENTWISE:
             passed.add(node.get_friendly_name())
             waiting += [value.get_node() for value in node.input_values()]
     return False
@@ -50,7 +50,7 @@ def _crashes(product: Any) -> bool:
         is_shared |= node is not product and len(readers) > 1
         for reader in readers:
             name = reader.get_friendly_name()
-            if name in passed or reader.get_type_name() in _OTHERS:
+            if name in passed or reader.get_type_name() in _NOT_ELEMENTWISE:
                 continue
             passed.add(name)
             waiting.append(reader)

@@ -20,5 +20,5 @@ NAMES: Final = {
 }
 #: OpenVINO's name -> torch's dtype, in which programs have integers of 4 bits.
 DTYPES: Final = {name: dtype for dtype, name in NAMES.items()} | {"i4": torch.int8}
-#: Significant bits of floating-point types.
-DIGITS: Final = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8, torch.bool: -1}
+#: Significant bits of the floating-point types that values have; -1: the compositions' mark of booleans.
+DIGITS: Final = {torch.float32: 24, torch.float16: 11, torch.bool: -1}

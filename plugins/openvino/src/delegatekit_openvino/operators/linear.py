@@ -18,8 +18,10 @@ from .common import DIALECT, FLOATS, REAL, add, mul, tensor
 def product(b: ModelBuilder, x: Value, y: Value, *, transpose_y: bool = False) -> Value:
     """A product of matrices, or of stacks of them that broadcast."""
     made = b.op("matmul", x, y, transpose_a=False, transpose_b=transpose_y)
-    columns = y.shape[-2 if transpose_y else -1]
-    return b.declare(made, (*made.shape[:-2], x.shape[-2], columns) if x.rank == made.rank >= y.rank else made.shape)
+    if x.rank < y.rank:
+        return made
+    batches = x.shape[:-2] if y.rank == 2 else made.shape[:-2]
+    return b.declare(made, (*batches, x.shape[-2], y.shape[-2 if transpose_y else -1]))
 
 
 def matrix_product(b: ModelBuilder, x: Value, other: Operand) -> Value:
@@ -32,9 +34,7 @@ def matrix_product(b: ModelBuilder, x: Value, other: Operand) -> Value:
 
 
 def _linear(b: ModelBuilder, call: Call) -> Value:
-    x, weight, bias = tensor(b, call, "input"), tensor(b, call, "weight"), call["bias"]
-    made = b.op("matmul", x, weight, transpose_a=False, transpose_b=True)
-    made = b.declare(made, (*x.shape[:-1], weight.shape[0]))
+    made, bias = product(b, tensor(b, call, "input"), tensor(b, call, "weight"), transpose_y=True), call["bias"]
     return made if bias is None else add(b, made, b.value(bias))
 
 

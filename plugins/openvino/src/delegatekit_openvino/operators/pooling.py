@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import is_plain_average, per_axis, pooled_axes, shares_of, windows_of
-from delegatekit_toolkit.constraints import rank, types_of, unused
+from delegatekit_toolkit.constraints import types_of, unused
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, Made, ModelBuilder, Value
 from ..ir.sizes import is_fixed
-from .common import FLOATS, REAL, lost_nan, mul, tensor
+from .common import FLOATS, REAL, dropped, inserted, lost_nan, mul, tensor
 
 
 def _pooled(b: ModelBuilder, call: Call, kind: str, **more: Any) -> Value:
@@ -33,16 +33,16 @@ def _pooled(b: ModelBuilder, call: Call, kind: str, **more: Any) -> Value:
 
 def _batched(b: ModelBuilder, call: Call) -> Value:
     x = tensor(b, call)
-    return x if x.rank == pooled_axes(call) + 2 else b.op("unsqueeze", x, b.integers([0]))
+    return x if x.rank == pooled_axes(call) + 2 else inserted(b, x, 0)
 
 
 def _unbatched(b: ModelBuilder, call: Call, made: Value) -> Value:
     shape = call.results[0].shape
-    made = made if made.rank == len(shape) else b.op("squeeze", made, b.integers([0]))
+    made = made if made.rank == len(shape) else dropped(b, made, [0])
     return b.declare(made, shape)
 
 
-def _average(b: ModelBuilder, call: Call) -> Value:
+def _average(b: ModelBuilder, call: Call) -> Made:
     """The average of what is there, and where padding or another divisor count, times what is there of that.
 
     OpenVINO's own averages with padding are wrong for some channels.
@@ -51,12 +51,10 @@ def _average(b: ModelBuilder, call: Call) -> Value:
     return made if is_plain_average(call) else mul(b, made, b.constant(shares_of(call)))
 
 
-def _maximum(b: ModelBuilder, call: Call) -> Value:
-    return _pooled(b, call, "max_pool", dilations=list(per_axis(call["dilation"], pooled_axes(call))))
-
-
-def _maximum_and_nothing(b: ModelBuilder, call: Call) -> Made:
-    return _maximum(b, call), None
+def _maximum(b: ModelBuilder, call: Call) -> Made:
+    """The maximum, and nothing for its places, which nothing uses."""
+    made = _pooled(b, call, "max_pool", dilations=list(per_axis(call["dilation"], pooled_axes(call))))
+    return made if len(call.results) == 1 else (made, None)
 
 
 def _adapted(b: ModelBuilder, call: Call, kind: str) -> Value:
@@ -65,7 +63,7 @@ def _adapted(b: ModelBuilder, call: Call, kind: str) -> Value:
     return _unbatched(b, call, b.op(f"adaptive_{kind}_pool", _batched(b, call), b.integers(sizes), **more))
 
 
-def _adaptive_average(b: ModelBuilder, call: Call) -> Value:
+def _adaptive_average(b: ModelBuilder, call: Call) -> Made:
     return _adapted(b, call, "avg")
 
 
@@ -87,60 +85,47 @@ def fixed_result(call: Call) -> str | None:
     return None if all(map(is_fixed, sizes)) else "the size of the result changes from call to call"
 
 
-_AVERAGE: Final[Lower] = _average
-_MAXIMUM: Final[Lower] = _maximum
-_ADAPTIVE_AVERAGE: Final[Lower] = _adaptive_average
-_MAXIMUM_AND_NOTHING: Final[Lower] = _maximum_and_nothing
-_ADAPTIVE_MAXIMUM: Final[Lower] = _adaptive_maximum
+def images(call: Call) -> str | None:
+    """self has one image, or a batch of them."""
+    axes, found = pooled_axes(call), call["self"].rank
+    return None if found in (axes + 1, axes + 2) else f"self has {found} axes: {axes + 1} or {axes + 2} are taken"
+
+
+_PLACES: Final = unused(1, "places")
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    *(
-        row(f"avg_pool{axes}d.default", _AVERAGE, rank("self", axes + 1, axes + 2), REAL, known_shares)
-        for axes in (2, 3)
+    row("avg_pool2d.default avg_pool3d.default", _average, images, REAL, known_shares),
+    row(
+        "max_pool1d.default max_pool2d.default max_pool3d.default",
+        _maximum,
+        images,
+        REAL,
+        keep=True,
+        special_values=lost_nan,
     ),
-    *(
-        row(
-            f"max_pool{axes}d.default",
-            _MAXIMUM,
-            rank("self", axes + 1, axes + 2),
-            REAL,
-            keep=True,
-            special_values=lost_nan,
-        )
-        for axes in (1, 2, 3)
+    row(
+        "max_pool2d_with_indices.default max_pool3d_with_indices.default",
+        _maximum,
+        images,
+        types_of("self", *FLOATS),
+        _PLACES,
+        special_values=lost_nan,
     ),
-    *(
-        row(
-            f"max_pool{axes}d_with_indices.default",
-            _MAXIMUM_AND_NOTHING,
-            rank("self", axes + 1, axes + 2),
-            types_of("self", *FLOATS),
-            unused(1, "places"),
-            special_values=lost_nan,
-        )
-        for axes in (2, 3)
+    row(
+        "_adaptive_avg_pool2d.default _adaptive_avg_pool3d.default",
+        _adaptive_average,
+        images,
+        REAL,
+        fixed_result,
     ),
-    *(
-        row(
-            f"_adaptive_avg_pool{axes}d.default",
-            _ADAPTIVE_AVERAGE,
-            rank("self", axes + 1, axes + 2),
-            REAL,
-            fixed_result,
-        )
-        for axes in (2, 3)
-    ),
-    *(
-        row(
-            f"adaptive_max_pool{axes}d.default",
-            _ADAPTIVE_MAXIMUM,
-            rank("self", axes + 1, axes + 2),
-            types_of("self", *FLOATS),
-            unused(1, "places"),
-            fixed_result,
-            keep=True,
-            special_values=lost_nan,
-        )
-        for axes in (2, 3)
+    row(
+        "adaptive_max_pool2d.default adaptive_max_pool3d.default",
+        _adaptive_maximum,
+        images,
+        types_of("self", *FLOATS),
+        _PLACES,
+        fixed_result,
+        keep=True,
+        special_values=lost_nan,
     ),
 )

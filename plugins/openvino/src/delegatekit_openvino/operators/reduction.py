@@ -11,12 +11,13 @@ from delegatekit_toolkit.arguments import axes_of, axis_of
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.composed.along import known_order
 from delegatekit_toolkit.composed.rows import variance_rows
-from delegatekit_toolkit.constraints import has_axes, nonempty, types_of
+from delegatekit_toolkit.constraints import has_axes, nonempty
 from delegatekit_toolkit.narrowing import may_be_large
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, Made, ModelBuilder, Value
-from .common import ANY, FLOATS, INTEGERS, NUMBERS, REAL, composed, dropped, extreme, lost_nan, own, reduced, tensor
+from .common import ANY, NUMBERS, REAL, composed, dropped, extreme, lost_nan, own, reduced, tensor
+from .sorting import SORTED, in_order
 
 
 def _axes(call: Call) -> tuple[int, ...]:
@@ -45,39 +46,31 @@ def _any(b: ModelBuilder, call: Call) -> Value:
     return own(b, call, reduced(b, "logical_or", x, _axes(call), keep=bool(call.get("keepdim", False))))
 
 
-def _extremes(mode: str) -> Lower:
-    """The largest or least along an axis, and the first place of it."""
+def _extremes(*, ascending: bool) -> Lower:
+    """The least or largest along an axis, and the first place of it."""
 
     def lower(b: ModelBuilder, call: Call) -> Made:
         x = tensor(b, call)
-        values, places = _best(b, x, axis_of(call["dim"], x.rank), mode)
+        axis = axis_of(call["dim"], x.rank)
+        values, places = in_order(b, x, axis, 1, ascending=ascending)
         if not call["keepdim"]:
-            axis = axis_of(call["dim"], x.rank)
             values, places = dropped(b, values, [axis]), dropped(b, places, [axis])
         return values, places
 
     return lower
 
 
-def _position(mode: str) -> Lower:
+def _position(*, ascending: bool) -> Lower:
     def lower(b: ModelBuilder, call: Call) -> Value:
         x, dim = tensor(b, call), call["dim"]
         if dim is None:
-            _, places = _best(b, b.reshape(x, (-1,)), 0, mode)
+            _, places = in_order(b, b.reshape(x, (-1,)), 0, 1, ascending=ascending)
             return b.reshape(places, call.result.shape)
         axis = axis_of(dim, x.rank)
-        _, places = _best(b, x, axis, mode)
+        _, places = in_order(b, x, axis, 1, ascending=ascending)
         return places if call["keepdim"] else dropped(b, places, [axis])
 
     return lower
-
-
-def _best(b: ModelBuilder, x: Value, axis: int, mode: str) -> tuple[Value, Value]:
-    values, places = b.ops(
-        "topk", x, b.scalar(1), axis=axis, mode=mode, sort="value", index_element_type="i64", stable=True
-    )
-    shape = [1 if at == axis else size for at, size in enumerate(x.shape)]
-    return b.declare(values, shape), b.declare(places, shape)
 
 
 def _along(kind: str) -> Lower:
@@ -93,8 +86,6 @@ def _running_sum(b: ModelBuilder, call: Call) -> Value:
     return b.declare(b.op("cum_sum", x, b.scalar(axis_of(call["dim"], x.rank))), x.shape)
 
 
-_ARRANGED: Final = types_of("self", *FLOATS, *INTEGERS)
-
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("mean.dim", _reduction("mean"), REAL),
     row("sum.dim_IntList", _reduction("sum"), ANY, exact_sum),
@@ -104,10 +95,10 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("min.default", _reduction("min"), NUMBERS, special_values=lost_nan),
     row("prod.default prod.dim_int", _reduction("prod"), REAL),
     row("any.default any.dim any.dims", _any, ANY, nonempty("dim")),
-    row("max.dim", _extremes("max"), _ARRANGED, has_axes("self"), special_values=lost_nan),
-    row("min.dim", _extremes("min"), _ARRANGED, has_axes("self"), special_values=lost_nan),
-    row("argmax.default", _position("max"), _ARRANGED, has_axes("self"), special_values=lost_nan),
-    row("argmin.default", _position("min"), _ARRANGED, has_axes("self"), special_values=lost_nan),
+    row("max.dim", _extremes(ascending=False), SORTED, has_axes("self"), special_values=lost_nan),
+    row("min.dim", _extremes(ascending=True), SORTED, has_axes("self"), special_values=lost_nan),
+    row("argmax.default", _position(ascending=False), SORTED, has_axes("self"), special_values=lost_nan),
+    row("argmin.default", _position(ascending=True), SORTED, has_axes("self"), special_values=lost_nan),
     row("_softmax.default", _along("softmax"), REAL, has_axes("self"), special_values=lost_nan),
     row("_log_softmax.default", _along("log_softmax"), REAL, has_axes("self"), special_values=lost_nan),
     row("cumsum.default", _running_sum, REAL, has_axes("self")),

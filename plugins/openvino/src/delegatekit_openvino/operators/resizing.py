@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from delegatekit_api import Call
 from delegatekit_toolkit.constraints import nearest_pixels, rank
@@ -13,7 +13,7 @@ from ..ir.sizes import is_fixed
 from .common import REAL, lost_nan, tensor
 
 
-def _resized(mode: str, nearest_mode: str = "floor") -> Lower:
+def _resized(mode: str) -> Lower:
     def lower(b: ModelBuilder, call: Call) -> Value:
         x = tensor(b, call, "input")
         corners = call.has("align_corners") and bool(call["align_corners"])
@@ -25,20 +25,15 @@ def _resized(mode: str, nearest_mode: str = "floor") -> Lower:
             mode=mode,
             shape_calculation_mode="sizes",
             coordinate_transformation_mode=places,
-            nearest_mode=nearest_mode,
+            nearest_mode="floor",
             axes=b.integers(range(2, x.rank)).output,
-            **_COEFFICIENT.get(mode, {}),
         )
         return b.declare(made, call.result.shape)
 
     return lower
 
 
-#: PyTorch's bicubic curve is this one.
-_COEFFICIENT: Final[dict[str, dict[str, Any]]] = {"cubic": {"cube_coeff": -0.75}}
-
-
-def known_sizes(call: Call) -> str | None:
+def fixed_images(call: Call) -> str | None:
     """Sizes of images are fixed, and scale factors exactly their ratio."""
     before, after = call["input"].shape[2:], call.result.shape[2:]
     if not all(map(is_fixed, (*before, *after))):
@@ -50,7 +45,7 @@ def known_sizes(call: Call) -> str | None:
     return None if list(factors) == ratios else f"scale_factors {list(factors)} are not the ratio of the sizes"
 
 
-def finite_places(call: Call) -> str | None:
+def near_pixels(call: Call) -> str | None:
     """Bilinear or nearest, with zeros or the border around."""
     if call["interpolation_mode"] == 2 or call["padding_mode"] == 2:
         return "bicubic, or reflected at the border"
@@ -66,8 +61,8 @@ def several_pixels(call: Call) -> str | None:
 def _sampled(b: ModelBuilder, call: Call) -> Value:
     attributes = {
         "align_corners": bool(call["align_corners"]),
-        "mode": ("bilinear", "nearest", "bicubic")[call["interpolation_mode"]],
-        "padding_mode": ("zeros", "border", "reflection")[call["padding_mode"]],
+        "mode": ("bilinear", "nearest")[call["interpolation_mode"]],
+        "padding_mode": ("zeros", "border")[call["padding_mode"]],
     }
     made = b.op("grid_sample", tensor(b, call, "input"), tensor(b, call, "grid"), attributes=attributes)
     return b.declare(made, call.result.shape)
@@ -82,9 +77,9 @@ def _shuffled(kind: str, name: str) -> Lower:
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("upsample_nearest2d.vec", _resized("nearest"), REAL, known_sizes, nearest_pixels(), keep=True),
-    row("upsample_bilinear2d.vec", _resized("linear_onnx"), REAL, known_sizes, several_pixels, keep=True),
-    row("grid_sampler_2d.default", _sampled, REAL, finite_places, keep=True, special_values=lost_nan),
+    row("upsample_nearest2d.vec", _resized("nearest"), REAL, fixed_images, nearest_pixels(), keep=True),
+    row("upsample_bilinear2d.vec", _resized("linear_onnx"), REAL, fixed_images, several_pixels, keep=True),
+    row("grid_sampler_2d.default", _sampled, REAL, near_pixels, keep=True, special_values=lost_nan),
     row(
         "pixel_shuffle.default",
         _shuffled("depth_to_space", "upscale_factor"),

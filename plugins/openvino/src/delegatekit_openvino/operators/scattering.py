@@ -73,7 +73,7 @@ def _written(mode: str | None = None) -> Lower:
     return lower
 
 
-def known_sizes(call: Call) -> str | None:
+def fixed_index(call: Call) -> str | None:
     """The index has axes and fixed sizes; its rank is the tensor's."""
     index = call["index"]
     if index.rank != call["self"].rank or not all(map(is_fixed, index.shape)):
@@ -119,7 +119,7 @@ def any_axes(call: Call) -> str | None:
     return None if indices_of(call) else "no axes are indexed"
 
 
-_ALONG: Final = (has_axes("self"), has_axes("index"), known_sizes)
+_ALONG: Final = (has_axes("self"), has_axes("index"), fixed_index)
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("scatter.src", _written(), MOVED, *_ALONG, passenger=True, special_values=order_of_writes),

@@ -199,7 +199,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("select_copy.int", _select, MOVED, has_axes("self"), passenger=True, sizes=("index",)),
     row("slice_copy.Tensor", _slice, MOVED, has_axes("self"), fixed_bounds, passenger=True, sizes=("start", "end")),
     row("cat.default", _concatenate, MOVED, same_dtypes(), passenger=True),
-    row("full.default", _full, NUMBERS, numbers_fit, no_nan(), passenger=True, sizes=("size",)),
+    row("full.default", _full, NUMBERS, numbers_fit, passenger=True, sizes=("size",)),
     row("slice_scatter.default", _slice_scatter, MOVED, same_dtypes(), no_gaps(), fixed_axes("self"), passenger=True),
     row("select_scatter.default", _select_scatter, MOVED, same_dtypes(), fixed_axes("self"), passenger=True),
     row("constant_pad_nd.default", _pad("constant"), NUMBERS, numbers_fit, no_nan(), has_axes("self"), passenger=True),

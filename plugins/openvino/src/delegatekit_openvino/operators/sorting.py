@@ -15,7 +15,7 @@ from ..ir.builder import Lower, Made, ModelBuilder, Value
 from ..ir.sizes import is_fixed
 from .common import FLOATS, INTEGERS, NUMBERS, REAL, composed, dropped, lost_nan, sliced, tensor
 
-_SORTED: Final = types_of("self", *FLOATS, *INTEGERS)
+SORTED: Final = types_of("self", *FLOATS, *INTEGERS)
 
 
 def place_of_nan(call: Call) -> str:
@@ -23,7 +23,7 @@ def place_of_nan(call: Call) -> str:
     return "the place of NaN is any" if call["self"].dtype_name in FLOATS else ""
 
 
-def _first(b: ModelBuilder, x: Value, axis: int, count: int, *, ascending: bool) -> tuple[Value, Value]:
+def in_order(b: ModelBuilder, x: Value, axis: int, count: int, *, ascending: bool) -> tuple[Value, Value]:
     """The least or largest elements along an axis in order, and their places."""
     values, places = b.ops(
         "topk",
@@ -44,18 +44,18 @@ def _sort(b: ModelBuilder, call: Call) -> Made:
     axis = axis_of(call["dim"], x.rank)
     size = x.shape[axis]
     assert isinstance(size, int)
-    return _first(b, x, axis, size, ascending=not call["descending"])
+    return in_order(b, x, axis, size, ascending=not call["descending"])
 
 
 def _largest(b: ModelBuilder, call: Call) -> Made:
     x = tensor(b, call)
-    return _first(b, x, axis_of(call["dim"], x.rank), call["k"], ascending=not call["largest"])
+    return in_order(b, x, axis_of(call["dim"], x.rank), call["k"], ascending=not call["largest"])
 
 
 def _kth(b: ModelBuilder, call: Call) -> Made:
     x = tensor(b, call)
     axis, k = axis_of(call["dim"], x.rank), call["k"]
-    found = [sliced(b, item, axis, k - 1, k) for item in _first(b, x, axis, k, ascending=True)]
+    found = [sliced(b, item, axis, k - 1, k) for item in in_order(b, x, axis, k, ascending=True)]
     return tuple(found) if call["keepdim"] else tuple(dropped(b, item, [axis]) for item in found)
 
 
@@ -72,9 +72,9 @@ def _records(which: str) -> Lower:
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("sort.default sort.stable", _sort, _SORTED, *_ALONG, special_values=place_of_nan),
-    row("topk.default", _largest, _SORTED, *_ALONG, fixed_count, special_values=place_of_nan),
-    row("kthvalue.default", _kth, _SORTED, *_ALONG, fixed_count, keep=True, special_values=place_of_nan),
+    row("sort.default sort.stable", _sort, SORTED, *_ALONG, special_values=place_of_nan),
+    row("topk.default", _largest, SORTED, *_ALONG, fixed_count, special_values=place_of_nan),
+    row("kthvalue.default", _kth, SORTED, *_ALONG, fixed_count, keep=True, special_values=place_of_nan),
     row("cumprod.default", _records("cumprod"), REAL, *_ALONG, keep=True, static_only=True),
     row("cummax.default", _records("cummax"), NUMBERS, *_ALONG, keep=True, static_only=True, special_values=lost_nan),
     row("cummin.default", _records("cummin"), NUMBERS, *_ALONG, keep=True, static_only=True, special_values=lost_nan),
