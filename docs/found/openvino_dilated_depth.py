@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from tools import CannotRunHereError, needs_less_than_avx512
+from tools import needs_less_than_avx512, openvino_library
 
 PRODUCT = "OpenVINO"
 PACKAGE = "openvino"
@@ -14,11 +14,7 @@ AVOIDED = ("plugins/openvino/src/delegatekit_openvino/operators/convolution.py: 
 def main() -> str | None:
     """The observed fault; None if it is fixed."""
     needs_less_than_avx512()
-    try:
-        from delegatekit_openvino.blob.library import openvino
-    except ImportError as error:
-        raise CannotRunHereError(f"delegatekit-openvino is not installed ({error})") from error
-    library = openvino()
+    library = openvino_library()
     operators = library.opset15
     x = operators.parameter([1, 1, 7, 8, 9], library.Type.f32)
     weight = operators.constant(np.ones((1, 1, 3, 1, 1), np.float32))

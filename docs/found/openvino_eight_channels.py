@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from tools import CannotRunHereError, needs_less_than_avx512
+from tools import needs_less_than_avx512, openvino_library
 
 PRODUCT = "OpenVINO"
 PACKAGE = "openvino"
@@ -15,11 +15,7 @@ ENDS_BY = "SIGSEGV"
 def main() -> str | None:
     """The observed fault; None if it is fixed."""
     needs_less_than_avx512()
-    try:
-        from delegatekit_openvino.blob.library import openvino
-    except ImportError as error:
-        raise CannotRunHereError(f"delegatekit-openvino is not installed ({error})") from error
-    library = openvino()
+    library = openvino_library()
     operators = library.opset15
     x = operators.parameter([1, 2, 4, 2], library.Type.f32)
     weight = operators.constant(np.ones((8, 2, 1, 1), np.float32))

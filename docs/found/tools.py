@@ -102,6 +102,15 @@ def xnnpack(model: Callable[..., Any], *inputs: Any) -> torch.Tensor:
     return run(lowered(model, inputs, [XnnpackPartitioner()]), *inputs)
 
 
+def openvino_library() -> Any:
+    """OpenVINO, loaded without its telemetry."""
+    try:
+        from delegatekit_openvino.blob.library import openvino as load
+    except ImportError as error:
+        raise CannotRunHereError(f"delegatekit-openvino is not installed ({error})") from error
+    return load()
+
+
 def openvino(model: Callable[..., Any], *inputs: Any, dynamic_shapes: Any = None) -> bytes:
     """The .pte file that stock ExecuTorch makes with its OpenVINO partitioner."""
     # OpenVINO would report its use over the network.

@@ -48,8 +48,10 @@ _TAKEN: Final = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "in
 
 
 def device_types(call: Call) -> str | None:
-    """Tensors are float32, float16, bfloat16, int32, int64 (which OpenVINO computes in 32 bits) or bool; some operators
-    take int8 and uint8. Operators on quantized values say themselves which they take."""
+    """Tensors are float32, float16, bfloat16, int32, int64 (computed in 32 bits) or bool; sometimes int8 or uint8.
+
+    Rows with the fact `integers`, those of quantized values, say themselves which types they take.
+    """
     for item in () if TABLE.fact(call, "integers") else call.tensors:
         if item.dtype_name not in _TAKEN:
             return f"{item.name} is {item.dtype_name}: OpenVINO does not compute in it"
@@ -65,10 +67,10 @@ def axes(call: Call) -> str | None:
 
 
 def finite_numbers(call: Call) -> str | None:
-    """Constants that results are multiplied by are finite, and those that they are divided by have finite inverses; so
-    are numbers that are added where sizes change.
+    """Constant factors and added numbers are finite, and constant divisors have finite inverses.
 
-    OpenVINO multiplies the weights of a layer by the former, some of which are 0, and takes the latter for 0.
+    Added ones where sizes change: OpenVINO takes infinite ones for 0 there. It multiplies the weights of a layer, some
+    of which are 0, by factors after it.
     """
     name = call.operator.removeprefix("aten.").partition(".")[0]
     changes = name in _JOINED and any(item.is_dynamic for item in (*call.tensors, *call.results))

@@ -49,8 +49,7 @@ def inside_padding(call: Call) -> str | None:
 
 
 def equal_dilations(call: Call) -> str | None:
-    """Depth and height have the same dilation, in convolutions from one channel to one over three axes: with others
-    OpenVINO reads beyond its input."""
+    """Depth and height have one dilation where one channel becomes one: else OpenVINO reads beyond its input."""
     out, channels, *kernel = call["weight"].shape
     dilation = call["dilation"]
     if call["transposed"] or (out, channels, len(kernel)) != (1, 1, 3) or kernel[0] == 1 or dilation[0] == dilation[1]:
