@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import delegatekit
 from delegatekit_api import DelegatePayload, ExecutionError, FormatError, TensorSpec
 from delegatekit_conformance import testkit
 from delegatekit_toolkit import tosa
@@ -149,6 +150,17 @@ def test_changed_bytes_are_refused_or_run(lowered: testkit.Lowered) -> None:
         runtime.destroy(handle)
 
 
+@pytest.mark.parametrize("quantized", [False, True])
+def test_weights_that_the_converter_calls_sparse_are_read(quantized: bool) -> None:
+    torch.manual_seed(0)
+    net, x = torch.nn.Conv2d(8, 8, 3).eval(), torch.randn(1, 8, 5, 5)
+    with torch.no_grad():
+        net.weight[:, [0, 1, 4, 5]] = 0
+    model = delegatekit.quantize(net, [(x,)], backend="vgf", progress=False) if quantized else net
+    (found,) = testkit.lower(model, x, backend="vgf").run()
+    torch.testing.assert_close(found, model(x), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["SPV_ARM_tensors", "SPV_KHR_vulkan_memory_model", "TOSA.001000.1"])
 def test_a_module_that_needs_something_unknown_is_refused(lowered: testkit.Lowered, name: str) -> None:
     blob, other = bytes(lowered.delegate.blob), f"{name[:-2]}xx"
@@ -203,6 +215,4 @@ def test_a_file_of_stocks_compiler_runs(monkeypatch: pytest.MonkeyPatch) -> None
         ).to_executorch()
     except (ImportError, RuntimeError) as error:
         pytest.skip(f"stock's compiler cannot work here: {error}")
-    import delegatekit
-
     torch.testing.assert_close(delegatekit.load(stock.buffer)["forward"](x), net(x), rtol=1e-5, atol=1e-5)

@@ -122,17 +122,13 @@ def _sections(view: memoryview) -> tuple[memoryview, ...]:
         raise FormatError("does not begin with a header of 128 bytes", where=WHERE)
     _, _, major, minor, _, *places = _HEADER.unpack_from(view)
     if (major, minor) not in _VERSIONS:
-        raise FormatError(f"version {major}.{minor}: {_listed()} are read", where=WHERE)
+        raise FormatError(f"version {major}.{minor}: 0.3, 0.4 and 0.5 are read", where=WHERE)
     found = []
     for name, start, size in zip(_SECTIONS, places[::2], places[1::2], strict=True):
         if start < _HEADER_SIZE or start % 8 or start + size > len(view):
             raise FormatError(f"its {name} of {size} bytes at {start} is outside of its {len(view)}", where=WHERE)
         found.append(view[start : start + size])
     return tuple(found)
-
-
-def _listed() -> str:
-    return " and ".join(f"{major}.{minor}" for major, minor in _VERSIONS)
 
 
 def _constants(section: memoryview) -> tuple[memoryview, ...]:
@@ -148,9 +144,8 @@ def _constants(section: memoryview) -> tuple[memoryview, ...]:
 def _contents(section: memoryview, count: int) -> Iterator[memoryview]:
     data = section[16 + count * _CONSTANT.size :]
     for number in range(count):
-        _, sparsity, size, offset = _CONSTANT.unpack_from(section, 16 + number * _CONSTANT.size)
-        if sparsity >= 0:
-            raise FormatError(f"constant {number} is sparse, which is not read", where=WHERE)
+        # (Sparsity names the axis along which two of four numbers are 0; all four are stored.)
+        _, _, size, offset = _CONSTANT.unpack_from(section, 16 + number * _CONSTANT.size)
         if offset + size > len(data):
             raise FormatError(f"constant {number} lies outside of the section", where=WHERE)
         yield data[offset : offset + size]
