@@ -33,6 +33,13 @@ def test_small_sigmoids_of_halves_are_not_zero(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_rows_of_halves_have_pytorchs_epsilon(dtype: torch.dtype) -> None:
+    x = torch.full((2, 4), 1e-3).to(dtype)
+    lowered = _lower(lambda value: functional.rms_norm(value, (4,)), x)
+    torch.testing.assert_close(lowered.run(), lowered.eager())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_long_sums_of_halves_keep_their_digits(dtype: torch.dtype) -> None:
     x = torch.ones(4000, dtype=dtype)
     for model in (lambda value: value.cumsum(0)[-1:], lambda value: (value * 30).mean(0, keepdim=True)):

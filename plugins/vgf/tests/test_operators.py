@@ -44,6 +44,12 @@ def test_infinity_times_a_known_zero_is_nan() -> None:
     testkit.compare(_lower(lambda value: (value * 0.0, value * zeros + 1, (value.half() * 0).float() + 1), x))
 
 
+def test_rows_of_halves_have_pytorchs_epsilon() -> None:
+    x = torch.full((2, 4), 1e-3).half()
+    lowered = _lower(lambda value: functional.rms_norm(value, (4,)), x)
+    torch.testing.assert_close(lowered.run(), lowered.eager())
+
+
 def test_booleans_are_compared_with_numbers() -> None:
     truth = torch.tensor([True, False])
     testkit.compare(_lower(lambda x: (x == 2, x < 2, x == x.logical_not()), truth))

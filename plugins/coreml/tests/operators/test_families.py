@@ -282,3 +282,8 @@ def test_pixels_become_channels_from_ios16_on() -> None:
 def test_squares_of_large_numbers_stay_within_half_precision() -> None:
     lowered = lower(nn.RMSNorm(8).eval(), 3000 * drawn(2, 8), backend="coreml")
     compare(lowered, tolerance=HALF_TOLERANCE)
+
+
+def test_rows_of_halves_have_pytorchs_epsilon() -> None:
+    lowered = lower(lambda x: F.rms_norm(x, (4,)), torch.full((2, 4), 1e-3).half(), backend="coreml")
+    torch.testing.assert_close(lowered.run(), lowered.eager())

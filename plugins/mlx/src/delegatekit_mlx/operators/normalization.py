@@ -41,11 +41,11 @@ def _layer_norm(b: GraphBuilder, call: Call) -> Value:
 
 
 def _rms_norm(b: GraphBuilder, call: Call) -> Value:
-    small = rms_epsilon(call)
-
     def make(x: Value) -> Value:
         rows, weight = _rows(b, call, x), _parameter(b, call, "weight", x.dtype)
-        return b.reshape(b.op(schema.RMSNormNode, rows.shape, x.dtype, x=rows, eps=small, weight=weight), x.shape)
+        return b.reshape(
+            b.op(schema.RMSNormNode, rows.shape, x.dtype, x=rows, eps=rms_epsilon(call), weight=weight), x.shape
+        )
 
     return in_float32(b, tensor(b, call, "input"), make)
 

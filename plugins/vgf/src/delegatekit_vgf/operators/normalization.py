@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-import torch
-
 from delegatekit_api import Call
+from delegatekit_toolkit.arguments import rms_epsilon
 from delegatekit_toolkit.constraints import has_axes
 from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.tosa import DType, Rsqrt
@@ -51,10 +50,9 @@ def _layer_norm(b: VgfBuilder, call: Call) -> Value:
 
 
 def _rms_norm(b: VgfBuilder, call: Call) -> Value:
-    x, small = _precise(b, call), call["eps"]
-    if small is None:
-        small = torch.finfo(call["input"].dtype).eps
-    return _finished(b, call, _scaled(b, x, b.product(x, x), _last(call), small), call["normalized_shape"])
+    x = _precise(b, call)
+    made = _scaled(b, x, b.product(x, x), _last(call), rms_epsilon(call))
+    return _finished(b, call, made, call["normalized_shape"])
 
 
 def _group_norm(b: VgfBuilder, call: Call) -> Value:
