@@ -123,6 +123,13 @@ class VgfBuilder(ProgramBuilder):
             outputs[0] = self.emit(Select(), (truth, first, self.copied(first)), first.shape, first.dtype, "choice")
         self.graph.outputs[:] = outputs
 
+    def define(self, operand: Operand, value: Value) -> None:
+        """Record the value of a tensor. Raises LoweringError if type or shape are not the tensor's."""
+        wanted, made = DTYPES[operand.dtype], value.tensor.dtype
+        if made != wanted:
+            raise LoweringError(f"was lowered to {made.name}, not {wanted.name}", where=operand.description)
+        super().define(operand, value)
+
     def value(self, operand: Operand) -> Value:
         """The value of an input, a constant or a result."""
         operand = place_of(operand)
