@@ -329,7 +329,7 @@ def no_nan() -> Constraint:
     """
 
     def check(call: Call) -> str | None:
-        for name in ("other", "alpha", "min", "max", "exponent", "value"):
+        for name in ("other", "alpha", "min", "max", "min_val", "max_val", "exponent", "value"):
             found = call.get(name)
             if isinstance(found, float) and math.isnan(found):
                 return f"{name} is NaN"

@@ -15,7 +15,10 @@ from .dtypes import dtype_name
 INT32_MIN: Final = -(1 << 31)
 INT32_MAX: Final = (1 << 31) - 1
 #: Arguments that are combined with the elements of tensors.
-_NUMBERS: Final = ("other", "alpha", "min", "max", "exponent", "value", "fill_value", "negative_slope", "scale")
+_NUMBERS: Final = (
+    *("other", "alpha", "beta", "exponent", "value", "fill_value", "min", "max", "min_val", "max_val"),
+    *("negative_slope", "scale", "input_scale", "lambd"),
+)
 #: The largest float16 number.
 _FLOAT16_MAX: Final = 65504.0
 

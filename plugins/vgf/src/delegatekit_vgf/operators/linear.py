@@ -9,6 +9,7 @@ from delegatekit_api import Call
 from delegatekit_toolkit.composed.arithmetic import weighted_sum
 from delegatekit_toolkit.constraints import matrix_weight, types_of
 from delegatekit_toolkit.layout import identity
+from delegatekit_toolkit.narrowing import numbers_fit
 from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.tosa import Matmul
 
@@ -77,13 +78,14 @@ def _attention(b: VgfBuilder, call: Call) -> Value:
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("linear.default", _linear, REAL, matrix_weight(), keep=True),
     row("mm.default bmm.default", _product("mat2"), REAL),
-    row("addmm.default", _addmm("mat1", "mat2"), REAL),
-    row("baddbmm.default", _addmm("batch1", "batch2"), REAL, keep=True),
+    row("addmm.default", _addmm("mat1", "mat2"), REAL, numbers_fit),
+    row("baddbmm.default", _addmm("batch1", "batch2"), REAL, numbers_fit, keep=True),
     row(
         "scaled_dot_product_attention.default",
         _attention,
         types_of("query", *REALS),
         plain_attention,
+        numbers_fit,
         keep=True,
     ),
 )
