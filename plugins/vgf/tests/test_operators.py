@@ -50,6 +50,15 @@ def test_rows_of_halves_have_pytorchs_epsilon() -> None:
     torch.testing.assert_close(lowered.run(), lowered.eager())
 
 
+def test_sums_and_means_of_halves_are_those_of_float32() -> None:
+    def function(x: torch.Tensor, small: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.sum((0, 1), keepdim=True), small.mean((0, 1), keepdim=True)
+
+    x = torch.tensor([[6e4, -6e4, 6e4], [-6e4, 6e4, 1.0]]).half()
+    lowered = _lower(function, x, torch.full((70, 70), 1e-4).half())
+    torch.testing.assert_close(lowered.run(), lowered.eager(), rtol=torch.finfo(torch.half).eps, atol=0)
+
+
 def test_booleans_are_compared_with_numbers() -> None:
     truth = torch.tensor([True, False])
     testkit.compare(_lower(lambda x: (x == 2, x < 2, x == x.logical_not()), truth))
@@ -60,6 +69,17 @@ def test_powers_are_those_of_pytorch_for_all_signs() -> None:
     y = torch.tensor([[0.0], [1], [-1], [2], [-3], [0.5], [-0.5]])
     lowered = _lower(torch.pow, x, y)
     torch.testing.assert_close(lowered.run(), lowered.eager(), rtol=1e-6, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_powers_of_and_to_nan_and_infinity_are_those_of_pytorch(dtype: torch.dtype) -> None:
+    special = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, -0.0, 1, -1, 0.5, -0.5, 2, -3, 1.5], dtype=dtype)
+    x, y = special[:, None], special[None]
+    lowered = _lower(torch.pow, x.contiguous(), y.contiguous())
+    torch.testing.assert_close(lowered.run(), lowered.eager(), rtol=2e-3, atol=0, equal_nan=True)
+    for number in (torch.nan, torch.inf, -torch.inf, 0.0, 1.5, 10.0, -2.5):
+        lowered = _lower(lambda v, number=number: (torch.pow(v, number), torch.pow(number, v)), special)
+        torch.testing.assert_close(lowered.run(), lowered.eager(), rtol=2e-3, atol=0, equal_nan=True)
 
 
 def test_whole_powers_have_their_digits() -> None:
@@ -165,6 +185,14 @@ def test_windows_with_gaps_and_of_different_sizes_are_looked_up() -> None:
     testkit.compare(_lower(lambda v: functional.adaptive_avg_pool1d(v[0], 3), x), tolerance=float32_tolerance(4))
 
 
+def test_averages_of_halves_are_those_of_float32() -> None:
+    x = torch.full((1, 1, 300, 300), 0.5).half()
+    lowered = _lower(lambda v: functional.avg_pool2d(v, 300, divisor_override=1), x)
+    torch.testing.assert_close(lowered.run(), lowered.eager(), rtol=torch.finfo(torch.half).eps, atol=0)
+    lowered = _lower(lambda v: functional.adaptive_avg_pool2d(v, (7, 5)), torch.rand(1, 2, 60, 46).half())
+    torch.testing.assert_close(lowered.run(), lowered.eager(), rtol=torch.finfo(torch.half).eps, atol=0)
+
+
 def test_tensors_are_stacked() -> None:
     x, y = torch.randn(2, 3), torch.randn(2, 3)
     stack = torch.stack
@@ -227,6 +255,19 @@ def test_what_the_hardware_lacks_is_refused_with_the_reason() -> None:
     assert testkit.refusals(partitioner, lambda x: torch.any(x, dim=()), torch.ones(2, 4)) == ["dim is empty"]
     (reason,) = testkit.refusals(partitioner, lambda x: x & 0xFFFFFFFF, torch.ones(2, dtype=torch.int32))
     assert reason == "other = 4294967295: the device computes in 32 bits"
+
+
+def test_numbers_that_halves_lack_are_refused() -> None:
+    partitioner, x = VgfPartitioner(VgfOptions()), torch.ones(1, 2, 2).half()
+    attention = functional.scaled_dot_product_attention
+    for name, function in (
+        ("alpha", lambda v: torch.addmm(v[0], v[0], v[0], alpha=1e5)),
+        ("beta", lambda v: torch.baddbmm(v, v, v, beta=1e5)),
+        ("scale", lambda v: attention(v, v, v, scale=1e5)),
+        ("max_val", lambda v: functional.hardtanh(v, 0, 1e5)),
+        ("lambd", lambda v: functional.hardshrink(v, 1e5)),
+    ):
+        assert any(reason.startswith(f"{name} = 100000") for reason in testkit.refusals(partitioner, function, x))
 
 
 class _Module(nn.Module):

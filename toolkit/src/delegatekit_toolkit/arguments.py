@@ -81,8 +81,10 @@ def is_plain_average(call: Call) -> bool:
     return not call["count_include_pad"] or not any(windows_of(call, pooled_axes(call))[2])
 
 
-def shares_of(call: Call) -> torch.Tensor:
+def shares_of(call: Call, dtype: torch.dtype | None = None) -> torch.Tensor:
     """The number of elements in each window of such a pooling over its divisor, (1, *sizes): the average of ones.
+
+    They are in the operand's type if no other is given: float16 has none above 65504.
 
     >>> import torch
     >>> from delegatekit_toolkit.testing import call_of
@@ -97,7 +99,7 @@ def shares_of(call: Call) -> torch.Tensor:
     more = [call["divisor_override"]] if call.has("divisor_override") else []
     pool = getattr(torch.ops.aten, f"avg_pool{axes}d").default
     made: torch.Tensor = pool(torch.ones(1, *call["self"].shape[-axes:], dtype=torch.float64), *settings, *more)
-    return made.to(call["self"].dtype)
+    return made.to(call["self"].dtype if dtype is None else dtype)
 
 
 def pooled_axes(call: Call) -> int:

@@ -85,7 +85,7 @@ def _shares(call: Call) -> torch.Tensor:
     size = math.prod(per_axis(call["kernel_size"], axes))
     # The elements in each window: PyTorch divides their number by the whole window's where padding counts.
     counts = pool(torch.ones(1, *sizes, dtype=torch.float64), *settings, True, *([1] if axes > 1 else []))
-    shares: torch.Tensor = shares_of(call).double() / (counts if axes > 1 else counts * size)
+    shares: torch.Tensor = shares_of(call, torch.float64) / (counts if axes > 1 else counts * size)
     return shares.float()
 
 

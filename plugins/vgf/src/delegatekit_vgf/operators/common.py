@@ -59,6 +59,8 @@ from ..ir.types import DIGITS, DTYPES, FLOATS
 #: From here on every float32, and every float16, is a whole number.
 _WHOLE: Final = {DType.FP32: 2.0**23, DType.FP16: 2.0**10}
 
+_LARGEST: Final = {DType.FP32: float(np.finfo(np.float32).max), DType.FP16: float(np.finfo(np.float16).max)}
+
 #: Exponents whose powers are products of float32, which have more digits than POW.
 _PRODUCTS: Final = range(1, 10)
 
@@ -89,12 +91,17 @@ def result_type(call: Call) -> DType:
 
 
 def reduced(b: VgfBuilder, make: Callable[[int], Operator], x: Value, axes: Iterable[int], *, keep: bool) -> Value:
-    """A reduction along axes, one after the other; they stay with size 1 if `keep` says so."""
-    gone = sorted(axes)
+    """A reduction along axes, one after the other; they stay with size 1 if `keep` says so.
+
+    Sums of float16 are float32 on the way, as PyTorch's are.
+    """
+    gone, dtype = sorted(axes), x.tensor.dtype
+    if dtype == DType.FP16 and make is ReduceSum:
+        return b.cast(reduced(b, make, b.cast(x, DType.FP32), gone, keep=keep), dtype)
     for axis in gone:
         place, shape = x.stored_axis(axis), list(x.tensor.shape)
         shape[place] = 1
-        x = Value(b.emit(make(place), (x.tensor,), shape, x.tensor.dtype), x.order)
+        x = Value(b.emit(make(place), (x.tensor,), shape, dtype), x.order)
     return x if keep else dropped(b, x, gone)
 
 
@@ -230,11 +237,8 @@ def mean(b: VgfBuilder, x: Value, axes: Iterable[int], keep: bool) -> Value:
     """The mean along axes, which stay with size 1 if `keep` says so."""
     gone = list(axes)
     count = math.prod(x.shape[axis] for axis in gone)
-    if x.tensor.dtype == DType.FP16:
-        # Divided first: sums of float16 soon leave its range.
-        return reduced(b, ReduceSum, b.product(x, b.term(1 / count, x)), gone, keep=keep)
-    made = reduced(b, ReduceSum, x, gone, keep=keep)
-    return b.product(made, b.term(1 / count, made))
+    made = reduced(b, ReduceSum, b.cast(x, DType.FP32), gone, keep=keep)
+    return b.cast(b.product(made, b.term(1 / count, made)), x.tensor.dtype)
 
 
 def _reduction(make: Callable[[int], Operator]) -> Primitive[Value]:
@@ -248,20 +252,30 @@ def _places(b: VgfBuilder, x: Value, axis: int) -> Value:
 
 
 def _power(b: VgfBuilder, left: Term, right: Term) -> Value:
-    """POW of sizes above 0: TOSA defines no powers of 0, and of negative numbers only some."""
+    """POW of finite sizes above 0: TOSA defines no powers of 0, infinity and NaN, and of negative numbers only some."""
     base, exponent = _pair(b, left, right)
-    if base.tensor.dtype == DType.FP32 and not isinstance(right, Value) and abs(right) in _PRODUCTS:
+    dtype = base.tensor.dtype
+    if dtype == DType.FP32 and not isinstance(right, Value) and abs(right) in _PRODUCTS:
         return _repeated(b, base, int(right))
     x, y = DIALECT.number(b, base), DIALECT.number(b, exponent)
-    size, nothing = abs(x), x.equals(0)
-    found = DIALECT.number(b, b.apply(Pow(), number_.where(nothing, 1, size).value, exponent))
+    size = abs(x)
+    usual, real = (size > 0) & (size < math.inf), y.equals(y)
+    # An infinite exponent and the largest have the same powers.
+    power = DIALECT.number(
+        b,
+        b.apply(
+            Pow(),
+            number_.where(usual, size, 1).value,
+            clamp(b, number_.where(real, y, 1).value, -_LARGEST[dtype], _LARGEST[dtype]),
+        ),
+    )
     whole = number_.floor(y).equals(y)
     odd = whole & number_.ne(number_.floor(y * 0.5) * 2, y)
-    negative = number_.where(whole, number_.where(odd, -found, found), math.nan)
-    powers_of_zero = number_.where(
-        y > 0, 0, number_.where(y.equals(0), 1, number_.where(odd, 1 / x, abs(y) * math.inf))
-    )
-    return number_.where(nothing, powers_of_zero, number_.where(x < 0, negative, found)).value
+    negative = number_.where(whole, number_.where(odd, -power, power), math.nan)
+    edge = number_.where(odd, x, size)
+    unusual = number_.where(y > 0, edge, number_.where(y.equals(0), 1, 1 / edge))
+    found = number_.where(usual, number_.where(x < 0, negative, power), unusual)
+    return number_.where(real | x.equals(1), found, math.nan).value
 
 
 def _repeated(b: VgfBuilder, x: Value, exponent: int) -> Value:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import torch
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import is_plain_average, per_axis, pooled_axes, shares_of, windows_of
@@ -16,7 +17,7 @@ from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.tosa import Add, AvgPool2d, DType, Maximum, MaxPool2d, Tensor
 
 from ..ir.builder import Lower, Made, Value, VgfBuilder
-from .common import REAL, REALS, tensor
+from .common import REAL, REALS, result_type, tensor
 from .windows import image_of, result_of, trimmed
 
 #: The most elements of a window along an axis that are looked up.
@@ -46,12 +47,12 @@ def _emitted(
 
 def _average(b: VgfBuilder, call: Call) -> Value:
     """The average of what is there, and where padding or another divisor count, times what is there of that."""
-    made = _pooled(b, call, AvgPool2d)
-    shape = call.result.shape
-    if not is_plain_average(call):
-        shares = Value.dense(b.constant(shares_of(call)).tensor)
-        return b.product(result_of(b, made, shape), shares)
-    return result_of(b, made, shape)
+    made = result_of(b, _pooled(b, call, AvgPool2d), call.result.shape)
+    if is_plain_average(call):
+        return made
+    # (Shares may leave float16.)
+    shares = b.constant(shares_of(call, torch.float32))
+    return b.cast(b.product(b.cast(made, DType.FP32), shares), made.tensor.dtype)
 
 
 def _maximum(b: VgfBuilder, call: Call) -> Value:
@@ -91,8 +92,13 @@ _Windows: TypeAlias = Sequence[Sequence[int]]
 def _looked_up(
     b: VgfBuilder, call: Call, windows: Sequence[_Windows], kind: type[AvgPool2d] | type[MaxPool2d]
 ) -> Value:
-    """The largest or the average of each window, one axis after the other: their elements are looked up."""
+    """The largest or the average of each window, one axis after the other: their elements are looked up.
+
+    Averages of float16 are float32 on the way.
+    """
     x = tensor(b, call)
+    if kind is AvgPool2d:
+        x = b.cast(x, DType.FP32)
     for axis, of_axis in enumerate(windows, len(x.order) - len(windows)):
         longest = max(map(len, of_axis))
         parts = []
@@ -105,7 +111,7 @@ def _looked_up(
                 parts.append(part)
         join = Add() if kind is AvgPool2d else Maximum()
         x = functools.reduce(functools.partial(b.apply, join), parts)
-    return x
+    return b.cast(x, result_type(call))
 
 
 def _share(b: VgfBuilder, part: Value, axis: int, number: int, windows: _Windows) -> Value:
