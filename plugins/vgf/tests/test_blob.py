@@ -14,7 +14,7 @@ from delegatekit_conformance import testkit
 from delegatekit_toolkit import tosa
 from delegatekit_toolkit.tosa import DType, Graph, reference
 from delegatekit_toolkit.tosa.example import small_network
-from delegatekit_vgf.blob.container import unpack
+from delegatekit_vgf.blob.container import Container, unpack
 from delegatekit_vgf.blob.operators import operators
 from delegatekit_vgf.blob.spirv import read_graph
 from delegatekit_vgf.compiler import convert, converter
@@ -159,6 +159,35 @@ def test_weights_that_the_converter_calls_sparse_are_read(quantized: bool) -> No
     model = delegatekit.quantize(net, [(x,)], backend="vgf", progress=False) if quantized else net
     (found,) = testkit.lower(model, x, backend="vgf").run()
     torch.testing.assert_close(found, model(x), rtol=0, atol=1e-5)
+
+
+def _module(*instructions: tuple[int, ...]) -> Container:
+    """A module that begins with the types 1 int32, 2 float32, 3 int8, and the numbers 4 of 1, 5 of 0, 6 of infinity."""
+    begin = [(21, 1, 32, 0), (22, 2, 32), (21, 3, 8, 0), (43, 1, 4, 1), (43, 1, 5, 0), (43, 2, 6, 0x7F800000)]
+    words = [0x07230203, 0, 0, 1000, 0]
+    for code, *operands in (*begin, *instructions):
+        words += [(len(operands) + 1) << 16 | code, *operands]
+    return Container(tuple(words), ())
+
+
+@pytest.mark.parametrize(
+    ("instructions", "message"),
+    [
+        ([(44, 9, 10, 6), (4163, 11, 2, 4, 10)], "OverflowError"),
+        ([(43, 1, 7, 300), (44, 9, 10, 4), (4163, 11, 3, 4, 10), (44, 11, 12, 7), (4185, 12, 5)], "OverflowError"),
+        (
+            [(43, 1, 7, 20000), (44, 9, 10, 7), (4163, 11, 1, 4, 10), (4461, 11, 12, 5), (44, 9, 13, *[12] * 20000)],
+            "more than",
+        ),
+        ([(44, 9, 10, *[5] * 500), (44, 9, 11, *[10] * 500), (44, 9, 12, *[11] * 500)], "more than"),
+        ([(44, 9, 10, 4), (4163, 11, 1, 4, 10), (44, 11, 12, 5, 5)], "of 2 numbers has the shape"),
+        ([(44, 9, 10, *[5] * 13), (4163, 11, 1, 4, 10)], "13 sizes"),
+    ],
+    ids=["infinite size", "beyond int8", "replicated twice", "nested", "too many numbers", "too many sizes"],
+)
+def test_modules_with_impossible_constants_are_refused(instructions: list[tuple[int, ...]], message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        read_graph(_module(*instructions))
 
 
 @pytest.mark.parametrize("name", ["SPV_ARM_tensors", "SPV_KHR_vulkan_memory_model", "TOSA.001000.1"])

@@ -46,6 +46,8 @@ _SUMS: Final = {1: DType.INT32, 2: DType.FP16, 3: DType.FP32, 4: DType.INT48}
 _SIZES: Final = frozenset(("shape", "padding", "start", "size", "multiples", "scale", "offset", "border"))
 #: Bytes of constants inside of a module; the larger ones are in the container.
 _MOST_BYTES: Final = 1 << 26
+#: Sizes in a list: the padding of six axes.
+_MOST_SIZES: Final = 12
 #: Characters of a name in an error.
 _SHOWN: Final = 60
 
@@ -69,7 +71,7 @@ def read_graph(container: Container) -> Graph:
         return reader.finish()
     except LoweringError as error:
         raise FormatError(error.what, where=f"{WHERE}, {error.where}") from error
-    except (IndexError, KeyError, TypeError, ValueError, struct.error) as error:
+    except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError, struct.error) as error:
         raise FormatError(f"is damaged: {type(error).__name__} {error}", where=WHERE) from error
 
 
@@ -93,7 +95,7 @@ class _Reader:
         self.graph: Final = Graph("main")
         self.scalars: Final[dict[int, DType]] = {}
         self.tensor_types: Final[dict[int, _TensorType]] = {}
-        #: Constants: numbers, and arrays of them.
+        #: Constants: numbers, and flat lists of them.
         self.numbers: Final[dict[int, Any]] = {}
         #: Constants that are tensors -> their types.
         self.typed: Final[dict[int, _TensorType]] = {}
@@ -116,7 +118,7 @@ class _Reader:
         self.scalars[words[0]] = _FLOATS[words[1]]
 
     def tensor_type(self, words: Sequence[int]) -> None:
-        shape = () if len(words) < 4 else tuple(map(int, self.numbers[words[3]]))
+        shape = () if len(words) < 4 else _sizes(self.numbers[words[3]])
         if len(shape) != int(self.numbers[words[2]]):
             raise FormatError(f"a tensor of {int(self.numbers[words[2]])} axes has the shape {shape}", where=WHERE)
         self.tensor_types[words[0]] = _TensorType(self.scalars[words[1]], shape)
@@ -132,29 +134,38 @@ class _Reader:
         self.numbers[words[1]] = np.frombuffer(struct.pack(f"<{len(words) - 2}I", *words[2:]), dtype)[0].item()
 
     def composite(self, words: Sequence[int]) -> None:
-        self._constant(words[0], words[1], [self.numbers[part] for part in words[2:]])
+        parts = [_listed(self.numbers[part]) for part in words[2:]]
+        self._count(sum(map(len, parts)))
+        self._constant(words[0], words[1], [number for part in parts for number in part])
 
     def null(self, words: Sequence[int]) -> None:
         kind = self.tensor_types.get(words[0])
         if kind is None:
             self.numbers[words[1]] = 0
         else:
-            self._constant(words[0], words[1], np.zeros(self._counted(kind)).tolist())
+            self._repeated(words[0], words[1], [0])
 
     def replicated(self, words: Sequence[int]) -> None:
-        self._constant(words[0], words[1], [self.numbers[words[2]]] * self._counted(self.tensor_types[words[0]]))
+        self._repeated(words[0], words[1], _listed(self.numbers[words[2]]))
 
-    def _counted(self, kind: _TensorType) -> int:
-        count = element_count(kind.shape, WHERE, item_bytes=8)
+    def _repeated(self, kind: int, name: int, numbers: list[Any]) -> None:
+        count = element_count(self.tensor_types[kind].shape, WHERE, item_bytes=8)
+        self._count(count)
+        self._constant(kind, name, numbers * (count // len(numbers)))
+
+    def _count(self, count: int) -> None:
         self._bytes += 8 * count
         if self._bytes > _MOST_BYTES:
             raise FormatError(f"its constants have more than {_MOST_BYTES} bytes", where=WHERE)
-        return count
 
-    def _constant(self, kind: int, name: int, numbers: Any) -> None:
+    def _constant(self, kind: int, name: int, numbers: list[Any]) -> None:
         self.numbers[name] = numbers
-        if kind in self.tensor_types:
-            self.typed[name] = self.tensor_types[kind]
+        known = self.tensor_types.get(kind)
+        if known is None:
+            return
+        if element_count(known.shape, WHERE) != len(numbers):
+            raise FormatError(f"a constant of {len(numbers)} numbers has the shape {known.shape}", where=WHERE)
+        self.typed[name] = known
 
     def stored_constant(self, words: Sequence[int]) -> None:
         kind, data = self.tensor_types[words[0]], self.container.constants[words[2]]
@@ -167,10 +178,7 @@ class _Reader:
             raise FormatError(
                 f"has {len(data)} bytes for {kind.dtype.name}{list(kind.shape)}", where=f"constant {words[2]}"
             )
-        self.tensors[words[1]] = self._new_constant(numbers.reshape(kind.shape), kind.dtype)
-
-    def _new_constant(self, data: Array, dtype: DType) -> Tensor:
-        return self.graph.constant(data, dtype)
+        self.tensors[words[1]] = self.graph.constant(numbers.reshape(kind.shape), kind.dtype)
 
     # -- the graph -----------------------------------------------------------------------------------------------------
 
@@ -210,7 +218,7 @@ class _Reader:
             raise FormatError(f"instruction {number} of {_EXTENSION} is not run here", where=WHERE)
         attributes = _ATTRIBUTES[operator]
         settings = {
-            name: self._setting(convert, item) for (name, convert), item in zip(attributes, operands, strict=False)
+            name: convert(self.numbers[item]) for (name, convert), item in zip(attributes, operands, strict=False)
         }
         given = operands[len(attributes) :]
         names = operator.operands * (len(given) if operator.name == "CONCAT" else 1)
@@ -221,18 +229,15 @@ class _Reader:
             operator(**settings), inputs, result.shape, result.dtype, operator.name.lower()
         )
 
-    def _setting(self, convert: Callable[[Any], Any], name: int) -> Any:
-        return convert(self.numbers[name])
-
     def _operand(self, name: int, *, sizes: bool) -> Tensor:
         if name in self.tensors and not sizes:
             return self.tensors[name]
         if sizes:
             data = self.tensors[name].data if name in self.tensors else self.numbers[name]
-            return self.graph.constant(np.asarray(data), DType.SHAPE)
+            return self.graph.constant(_sizes(data), DType.SHAPE)
         kind = self.typed[name]
         array = np.array(self.numbers[name], NUMPY_TYPES[kind.dtype]).reshape(kind.shape)
-        found = self.tensors[name] = self._new_constant(array, kind.dtype)
+        found = self.tensors[name] = self.graph.constant(array, kind.dtype)
         return found
 
     def finish(self) -> Graph:
@@ -269,7 +274,17 @@ def _conversion(hint: Any) -> Callable[[Any], Any]:
         return lambda number: number
     if isinstance(hint, type) and issubclass(hint, IntEnum | int):
         return hint
-    return lambda numbers: tuple(map(int, numbers))
+    return _sizes
+
+
+def _sizes(numbers: Any) -> tuple[int, ...]:
+    if len(numbers) > _MOST_SIZES:
+        raise FormatError(f"{len(numbers)} sizes: TOSA has {_MOST_SIZES} at most", where=WHERE)
+    return tuple(map(int, numbers))
+
+
+def _listed(numbers: Any) -> list[Any]:
+    return numbers if isinstance(numbers, list) else [numbers]
 
 
 def _text(words: Sequence[int]) -> str:
