@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import delegatekit
 from delegatekit_conformance import testkit
-from delegatekit_toolkit.testing import float32_tolerance
+from delegatekit_toolkit.testing import call_of, float32_tolerance
 from delegatekit_vgf.options import VgfOptions
 from delegatekit_vgf.support import VgfPartitioner
 
@@ -183,6 +183,16 @@ def test_windows_with_gaps_and_of_different_sizes_are_looked_up() -> None:
     testkit.compare(lowered)
     testkit.compare(_lower(lambda v: (average(v, (4, 3)), average(v, (2, 5))), x), tolerance=float32_tolerance(16))
     testkit.compare(_lower(lambda v: functional.adaptive_avg_pool1d(v[0], 3), x), tolerance=float32_tolerance(4))
+
+
+def test_the_largest_are_found_without_their_places() -> None:
+    x = torch.randn(1, 2, 9, 8)
+    largest, partitioner = torch.ops.aten.max_pool2d_with_indices.default, VgfPartitioner(VgfOptions())
+    testkit.compare(_lower(lambda v: (largest(v, [3, 3], [2, 2])[0], functional.adaptive_max_pool1d(v[0], 3)), x))
+    call = call_of(lambda v: functional.adaptive_max_pool2d(v, (4, 3)), x)
+    assert call.operator == "aten.adaptive_max_pool2d.default" and partitioner.check(call).supported
+    (reason,) = testkit.refusals(partitioner, lambda v: largest(v, [3, 3], [2, 2])[1], x)
+    assert reason.startswith("max_pool2d_with_indices")
 
 
 def test_averages_of_halves_are_those_of_float32() -> None:

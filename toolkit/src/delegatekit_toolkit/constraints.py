@@ -338,6 +338,18 @@ def no_nan() -> Constraint:
     return _documented(check, "Numbers are not NaN.")
 
 
+def is_used(call: Call, result: int) -> bool:
+    """True if something reads one result of a call that has several.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> call = call_of(lambda x: x.topk(1)[0], torch.ones(2))
+    >>> is_used(call, 0), is_used(call, 1)
+    (True, False)
+    """
+    return any(user.operator == "getitem" and user.node.args[1] == result and user.node.users for user in call.users)
+
+
 def unused(result: int, words: str) -> Constraint:
     """One result of several is not used; `words` say what it is, in the plural.
 
@@ -348,8 +360,7 @@ def unused(result: int, words: str) -> Constraint:
     """
 
     def check(call: Call) -> str | None:
-        used = any(user.operator == "getitem" and user.node.args[1] == result for user in call.users)
-        return f"the {words} are used" if used else None
+        return f"the {words} are used" if is_used(call, result) else None
 
     return _documented(check, f"The {words} are not used.")
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from delegatekit_api import Call, ProgramView, Verdict
 from delegatekit_api.schemes import DEQUANTIZE, QUANTIZE
-from delegatekit_toolkit.constraints import elements, max_rank
+from delegatekit_toolkit.constraints import elements, is_used, max_rank
 from delegatekit_toolkit.narrowing import narrow_constants
 from delegatekit_toolkit.support import SupportTable, TablePartitioner, check_left_out, leavable_names
 from delegatekit_toolkit.tosa.lowering.device import COMPLETE
@@ -45,8 +45,9 @@ _MAX_RANK: Final = 6
 
 
 def narrow_integers(call: Call) -> str | None:
-    """No int64, but constants: TOSA has 32 bits."""
-    wide = next((item for item in call.tensors if item.dtype_name == "int64" and not item.is_constant), None)
+    """No int64, but constants and results that nothing uses: TOSA has 32 bits."""
+    results = call.results if len(call.results) == 1 else (x for at, x in enumerate(call.results) if is_used(call, at))
+    wide = next((x for x in (*call.operands, *results) if x.dtype_name == "int64" and not x.is_constant), None)
     if wide is None:
         return None
     return f"{wide.name} is int64, TOSA has 32 bits: give the program int32, or convert them (`.to(torch.int32)`)"
