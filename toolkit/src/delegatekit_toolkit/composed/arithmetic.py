@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from delegatekit_api import Call
 
+from ..narrowing import INT32_MIN
 from .number import (
     Number,
     Term,
@@ -108,7 +109,8 @@ def exact_division(
         if call.get("rounding_mode", "floor") is None:
             return None
         if integers and not call["self"].dtype.is_floating_point:
-            return "other = 0" if number == 0 else None
+            # (The least number has no size in 32 bits.)
+            return f"other = {number}" if number in (0, INT32_MIN) else None
         exact = (
             number is not None
             and math.isfinite(number)

@@ -85,6 +85,7 @@ def elementwise_rows(
     numbers: Constraint,
     *,
     lost_nan: str | Callable[[Call], str] = "",
+    quotients: str = "",
     narrow: bool = True,
     bits: Constraint | None = None,
 ) -> tuple[Row[Any], ...]:
@@ -92,9 +93,9 @@ def elementwise_rows(
 
     `composed` makes a lowering function of a composition, as `lowering`; `any_type` and `numbers` are the constraints
     on types of operators that take booleans, and of those that do not. The fact `sizes` of a row names arguments that
-    may be sizes which change. `lost_nan` says what becomes of NaN in maxima and minima. A device that is not
-    `narrow` computes integers in all their bits, others in 32. `bits` are the types whose bits the target joins by
-    primitives of its own; without, booleans alone.
+    may be sizes which change. `lost_nan` says what becomes of NaN in maxima and minima, `quotients` of extreme numbers
+    in divisions. A device that is not `narrow` computes integers in all their bits, others in 32. `bits` are the types
+    whose bits the target joins by primitives of its own; without, booleans alone.
     """
     fits = numbers_fit if narrow else fits_elements
     fitting = (fits, no_nan())
@@ -103,12 +104,13 @@ def elementwise_rows(
     division = (numbers, *fitting, exact_division())
     bools, whole = dtypes("bool"), dtypes("int32", "int64", "bool")
     sums: dict[str, Any] = {**told, "sizes": _OTHER}
+    divided: dict[str, Any] = {"special_values": quotients, "sizes": _OTHER}
     return (
         row("add.Tensor add.Scalar", composed(arithmetic.add, _TWO, "alpha"), any_type, *fitting, **sums),
         row("sub.Tensor sub.Scalar", composed(arithmetic.sub, _TWO, "alpha"), numbers, *fitting, **sums),
         row("rsub.Scalar", composed(arithmetic.rsub, _TWO, "alpha"), numbers, *fitting, **told),
         row("mul.Tensor mul.Scalar", composed(arithmetic.mul, _TWO), any_type, *fitting, *product, **sums),
-        row("div.Tensor div.Scalar", composed(arithmetic.div, _TWO), any_type, *fitting, sizes=_OTHER),
+        row("div.Tensor div.Scalar", composed(arithmetic.div, _TWO), any_type, *fitting, **divided),
         row("div.Tensor_mode div.Scalar_mode", composed(arithmetic.div, _TWO, "rounding_mode"), *division),
         row("remainder.Tensor remainder.Scalar", composed(arithmetic.remainder, _TWO), *division),
         row("fmod.Tensor fmod.Scalar", composed(arithmetic.fmod, _TWO), *division),

@@ -11,7 +11,7 @@ from delegatekit_toolkit.narrowing import numbers_fit
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, Value, VgfBuilder
-from .common import ANY, BITS, MOVED, NUMBERS, clamp, composed, result_type, tensor
+from .common import ANY, BITS, EXTREMES, MOVED, NUMBERS, clamp, composed, result_type, tensor
 
 
 def _clamp(b: VgfBuilder, call: Call) -> Value:
@@ -24,7 +24,7 @@ def _to_type(b: VgfBuilder, call: Call) -> Value:
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    *elementwise_rows(composed, ANY, NUMBERS, bits=BITS),
+    *elementwise_rows(composed, ANY, NUMBERS, quotients=EXTREMES, bits=BITS),
     row("clamp.default hardtanh.default", _clamp, NUMBERS, numbers_fit, no_nan()),
     row("_to_copy.default", _to_type, MOVED),
 )
