@@ -20,6 +20,7 @@ from delegatekit_toolkit.tosa.lowering.support import integer_table, unit_obstac
 from delegatekit_toolkit.units import FUNCTION, REQUANTIZE, Unit, Units
 
 from .ir.builder import Lower
+from .limits import AXES
 from .operators import (
     convolution,
     elementwise,
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
     from .options import VgfOptions
-
-#: Axes of a tensor, by TOSA's level 8K.
-_MAX_RANK: Final = 6
 
 
 def narrow_integers(call: Call) -> str | None:
@@ -75,7 +73,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         *resizing.ROWS,
         *quantization.ROWS,
     ],
-    common=(narrow_integers, axes, max_rank(_MAX_RANK), elements(), narrow_constants),
+    common=(narrow_integers, axes, max_rank(AXES), elements(), narrow_constants),
 )
 #: What is computed between a dequantize and a quantize, on integers.
 INTEGER_TABLE: Final[SupportTable[LowerCall]] = integer_table(COMPLETE)

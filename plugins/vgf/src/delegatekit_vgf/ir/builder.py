@@ -18,7 +18,6 @@ from delegatekit_toolkit.tosa import (
     BitwiseOr,
     Cast,
     Ceil,
-    Concat,
     Equal,
     Floor,
     Gather,
@@ -41,6 +40,7 @@ from delegatekit_toolkit.tosa.lowering.values import Value
 from delegatekit_toolkit.tosa.types import Array
 from delegatekit_toolkit.units import Units
 
+from ..limits import LIST
 from .types import DTYPES, FLOATS
 
 __all__ = ["Lower", "Made", "Term", "Value", "VgfBuilder"]
@@ -239,9 +239,14 @@ class VgfBuilder(ProgramBuilder):
             return leader
         tensors = [self.stored(item, leader.order) for item in values]
         place = leader.stored_axis(axis)
-        shape = list(tensors[0].shape)
-        shape[place] = sum(item.shape[place] for item in tensors)
-        return Value(self.emit(Concat(place), tensors, shape, tensors[0].dtype), leader.order)
+        return Value(self.joined(tensors, place, ""), leader.order)
+
+    def joined(self, parts: Sequence[Tensor], axis: int, name: str) -> Tensor:
+        """Tensors concatenated along an axis, no more at once than TOSA's level 8K has."""
+        join = super().joined
+        while len(parts) > LIST:
+            parts = [join(parts[start : start + LIST], axis, name) for start in range(0, len(parts), LIST)]
+        return join(parts, axis, name)
 
     def expanded(self, value: Value, shape: Sequence[int]) -> Value:
         """Broadcast to a shape."""

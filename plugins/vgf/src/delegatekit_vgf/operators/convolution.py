@@ -12,7 +12,7 @@ from delegatekit_toolkit.tosa import Conv2d, Conv3d, DepthwiseConv2d, DType, Ope
 
 from ..ir.builder import Lower, Value, VgfBuilder
 from .common import REAL, tensor
-from .windows import Image, image_of, result_of, trimmed
+from .windows import Image, beyond_level, image_of, result_of, trimmed
 
 #: Sums are float32, also of float16.
 _SUMS: Final = DType.FP32
@@ -99,11 +99,18 @@ def _transposed(b: VgfBuilder, call: Call, image: Image, weight: Value, bias: Te
 
 
 def one_to_three_axes(call: Call) -> str | None:
-    """Over one, two or three axes, of a batch; over three without groups, and not transposed."""
+    """Over one, two or three axes, of a batch; over three not transposed."""
     axes = call["weight"].rank - 2
     if axes not in (1, 2, 3) or call["input"].rank != axes + 2:
         return f"a convolution over {axes} axes of {call['input'].rank}"
     return "a transposed convolution over three axes" if axes == 3 and call["transposed"] else None
+
+
+def level(call: Call) -> str | None:
+    """Kernels with their gaps, steps and padding are at most 8192, by TOSA's level 8K."""
+    axes = call["weight"].rank - 2
+    settings = (per_axis(call[name], axes) for name in ("stride", "padding", "dilation"))
+    return beyond_level(call["weight"].shape[2:], *settings)
 
 
 def reading_windows(call: Call) -> str | None:
@@ -133,5 +140,5 @@ def plain_transposed(call: Call) -> str | None:
 
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
-    row("convolution.default", _convolution, REAL, one_to_three_axes, reading_windows, plain_transposed),
+    row("convolution.default", _convolution, REAL, one_to_three_axes, level, reading_windows, plain_transposed),
 )

@@ -18,10 +18,12 @@ from delegatekit_toolkit.tosa import Add, AvgPool2d, DType, Maximum, MaxPool2d, 
 
 from ..ir.builder import Lower, Made, Value, VgfBuilder
 from .common import REAL, REALS, result_type, tensor
-from .windows import image_of, result_of, trimmed
+from .windows import beyond_level, image_of, result_of, trimmed
 
 #: The most elements of a window along an axis that are looked up.
 _LONGEST: Final = 32
+#: The most elements of a window: float32 has all numbers up to this.
+_MOST: Final = 1 << 24
 
 
 def _pooled(b: VgfBuilder, call: Call, kind: type[AvgPool2d] | type[MaxPool2d]) -> Tensor:
@@ -173,20 +175,22 @@ def short_gaps(call: Call) -> str | None:
 
 def short_shares(call: Call) -> str | None:
     """Sizes are multiples of the result's, or windows have at most 32 elements along an axis."""
-    longest = max(len(window) for windows in _shares(call) for window in windows)
-    if longest <= _LONGEST or _whole(call):
-        return None
     axes = pooled_axes(call)
     before, after = call["self"].shape[-axes:], call.results[0].shape[-axes:]
+    if _whole(call):
+        kernel = [size // count for size, count in zip(before, after, strict=True)]
+        return _too_large(kernel, kernel)
+    if max(len(window) for windows in _shares(call) for window in windows) <= _LONGEST:
+        return None
     return f"from {before} to {after}: windows have different sizes, and more than {_LONGEST} elements"
 
 
 def inside(call: Call) -> str | None:
-    """No window is larger than TOSA's 8192, none reads only padding."""
+    """No window is larger than 8192, by TOSA's level 8K, none reads only padding."""
     axes = pooled_axes(call)
     kernel, strides, pads = windows_of(call, axes)
-    if max((*kernel, *strides)) > 8192 or math.prod(kernel) > 1 << 24:
-        return f"windows of {kernel} in steps of {strides}"
+    if refused := _too_large(kernel, strides):
+        return refused
     if call.has("dilation") and _gaps(call):
         return None
     for size, count, window, step, pad in zip(
@@ -197,6 +201,12 @@ def inside(call: Call) -> str | None:
         if (count - 1) * step + window - size - pad >= window:
             return f"the last window of {kernel} reads only padding"
     return None
+
+
+def _too_large(kernel: Sequence[int], strides: Sequence[int]) -> str | None:
+    if math.prod(kernel) > _MOST:
+        return f"windows of {tuple(kernel)}: more elements than float32 counts"
+    return beyond_level(kernel, strides)
 
 
 #: With its type: rows that are made in a loop do not see that of the table.

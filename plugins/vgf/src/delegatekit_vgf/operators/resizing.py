@@ -11,12 +11,11 @@ from delegatekit_toolkit.tosa import Resize, ResizeMode
 from delegatekit_toolkit.tosa.lowering.operators.resize import resize_steps
 
 from ..ir.builder import Lower, Value, VgfBuilder
+from ..limits import SCALE, SCALE_NUMBERS
 from .common import REAL, tensor
 from .windows import image_of, result_of
 
-#: By TOSA's level 8K: the factor by which images are made larger or smaller, and the numbers that say it.
-_MOST: Final = 256
-_NUMBERS: Final = 1 << 11
+_INFINITIES: Final = "an infinite pixel makes its neighbors NaN, for it counts there with a share of 0"
 
 
 def _steps(before: int, after: int, mode: str, *, corners: bool) -> tuple[int, int, int, int]:
@@ -57,7 +56,7 @@ def few_steps(call: Call) -> str | None:
         if list(factors) != ratios:
             return f"scale_factors {list(factors)} are not the ratio of the sizes"
     for up, down, offset, border in _all_steps(call):
-        large = max(up, down) > _NUMBERS or up > _MOST * down or down >= 16 * up
+        large = max(up, down) > SCALE_NUMBERS or up > SCALE * down or down >= 16 * up
         if large or not -up <= offset < 16 * up or not -16 * up <= border < up:
             return f"from {before} to {after}, whose factor has too large numbers"
     return None
@@ -65,5 +64,5 @@ def few_steps(call: Call) -> str | None:
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("upsample_nearest2d.vec", _resized, REAL, few_steps, nearest_pixels(), keep=True),
-    row("upsample_bilinear2d.vec", _resized, REAL, few_steps, keep=True),
+    row("upsample_bilinear2d.vec", _resized, REAL, few_steps, keep=True, special_values=_INFINITIES),
 )

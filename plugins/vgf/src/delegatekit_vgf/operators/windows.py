@@ -10,6 +10,7 @@ from delegatekit_toolkit.layout import to_channels_last
 from delegatekit_toolkit.tosa import Tensor
 
 from ..ir.builder import Value, VgfBuilder
+from ..limits import WINDOW
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,16 @@ def image_of(b: VgfBuilder, x: Value, axes: int) -> Image:
 def result_of(b: VgfBuilder, made: Tensor, shape: Sequence[int]) -> Value:
     """An image with its channels last as the program's tensor."""
     return b.shaped(Value(made, to_channels_last(len(made.shape))), shape)
+
+
+def beyond_level(
+    kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int] = (), gaps: Sequence[int] = ()
+) -> str | None:
+    """The reason why windows are too large for TOSA's level 8K; None if they are not."""
+    reach = [size * gap for size, gap in zip(kernel, gaps or [1] * len(kernel), strict=True)]
+    if max(*reach, *strides, *pads) <= WINDOW:
+        return None
+    return f"windows of {tuple(reach)} in steps of {tuple(strides)}: TOSA has {WINDOW} at most"
 
 
 def trimmed(
