@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,8 @@ from torch.nn import functional
 import delegatekit
 from delegatekit_conformance import testkit
 from delegatekit_toolkit.testing import call_of, float32_tolerance
+from delegatekit_vgf.blob.container import unpack
+from delegatekit_vgf.blob.spirv import read_graph
 from delegatekit_vgf.options import VgfOptions
 from delegatekit_vgf.support import VgfPartitioner
 
@@ -57,6 +60,12 @@ def test_sums_and_means_of_halves_are_those_of_float32() -> None:
     x = torch.tensor([[6e4, -6e4, 6e4], [-6e4, 6e4, 1.0]]).half()
     lowered = _lower(function, x, torch.full((70, 70), 1e-4).half())
     torch.testing.assert_close(lowered.run(), lowered.eager(), rtol=torch.finfo(torch.half).eps, atol=0)
+
+
+def test_nan_and_infinity_count_as_in_pytorch() -> None:
+    x = torch.tensor([[torch.nan, 0, -0.0, 2], [torch.inf, -1, 0, 0]])
+    testkit.compare(_lower(lambda v: torch.linalg.vector_norm(v, 0, 1), x))
+    testkit.compare(_lower(lambda v: functional.leaky_relu(v, torch.inf), x))
 
 
 def test_booleans_are_compared_with_numbers() -> None:
@@ -203,6 +212,19 @@ def test_averages_of_halves_are_those_of_float32() -> None:
     torch.testing.assert_close(lowered.run(), lowered.eager(), rtol=torch.finfo(torch.half).eps, atol=0)
 
 
+def test_long_lists_of_tensors_are_joined_in_parts() -> None:
+    parts = [torch.randn(1, 2) for _ in range(70)]
+    lowered = _lower(lambda *given: torch.cat(given) * 2, *parts)
+    testkit.compare(lowered)
+    joins = [item for item in read_graph(unpack(lowered.delegate.blob)).operations if item.operator.name == "CONCAT"]
+    assert len(joins) > 1 and max(len(item.inputs) for item in joins) <= 64
+
+
+def test_products_that_count_nothing_are_not_computed() -> None:
+    x, y = torch.randn(2, 2), torch.full((2, 2), torch.inf)
+    testkit.compare(_lower(lambda a, b: torch.addmm(a, b, b, alpha=0), x, y))
+
+
 def test_tensors_are_stacked() -> None:
     x, y = torch.randn(2, 3), torch.randn(2, 3)
     stack = torch.stack
@@ -260,6 +282,17 @@ def test_what_the_hardware_lacks_is_refused_with_the_reason() -> None:
     assert testkit.refusals(partitioner, layer, torch.ones(1, 2, 4, 4)) == [
         "dilation = [2, 2] of a transposed convolution"
     ]
+    wide = torch.ones(1, 1, 9000)
+    for function in (
+        lambda x: functional.conv1d(x, wide),
+        lambda x: functional.conv1d(x, wide[:, :, :2], dilation=8999),
+        lambda x: functional.adaptive_avg_pool1d(x, 1),
+        lambda x: functional.max_pool1d(x, 9000),
+    ):
+        (reason,) = testkit.refusals(partitioner, function, wide)
+        assert reason.endswith("TOSA has 8192 at most")
+    trunc = functools.partial(torch.div, other=-(2**31), rounding_mode="trunc")
+    assert testkit.refusals(partitioner, trunc, torch.ones(2, dtype=torch.int32)) == ["other = -2147483648"]
     (reason,) = testkit.refusals(partitioner, lambda x: x.sum(), torch.ones(2, 4))
     assert "has no axes" in reason
     assert testkit.refusals(partitioner, lambda x: torch.any(x, dim=()), torch.ones(2, 4)) == ["dim is empty"]

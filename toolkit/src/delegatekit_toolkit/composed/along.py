@@ -17,7 +17,7 @@ from delegatekit_api import Call
 
 from ..arguments import axes_of, axis_of
 from .functions import pow_, sigmoid
-from .number import Number, V, isnan, maximum, sign, sqrt, times, truth, where, write
+from .number import Number, V, isnan, maximum, sqrt, times, truth, where, write
 
 #: No divisor is smaller: the smallest normal number of float16, twice.
 _LEAST_DIVISOR: Final = 2.0**-13
@@ -115,7 +115,8 @@ def norm(x: Number[V], order: float | None, dim: Sequence[int] | None, keepdim: 
 def _length(x: Number[V], order: float, axes: Sequence[int], keepdim: bool) -> Number[V]:
     size = abs(x)
     if order == 0:
-        return _reduced("sum", sign(size), axes, keepdim)
+        # (NaN counts, too.)
+        return _reduced("sum", where(size.equals(0), size, 1), axes, keepdim)
     if order == 1:
         return _reduced("sum", size, axes, keepdim)
     if order == math.inf:

@@ -12,13 +12,12 @@ from delegatekit_toolkit.constraints import types_of
 from delegatekit_toolkit.narrowing import narrow_product, numbers_fit
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.builder import Lower, Value, VgfBuilder
+from ..ir.builder import Lower, Term, Value, VgfBuilder
 from .common import ANY, EXTREMES, NUMBERS, REAL, REALS, composed, mul, tensor
 
 
 def _leaky_relu(b: VgfBuilder, call: Call) -> Value:
-    x = tensor(b, call)
-    return b.choice(b.less(x, b.term(0, x)), mul(b, x, call["negative_slope"]), x)
+    return _sloped(b, tensor(b, call), call["negative_slope"])
 
 
 def _prelu(b: VgfBuilder, call: Call) -> Value:
@@ -27,7 +26,12 @@ def _prelu(b: VgfBuilder, call: Call) -> Value:
     if len(shape) > 1:
         shape[1] = weight.tensor.size
     slopes = b.shaped(weight, shape)
-    return b.choice(b.less(x, b.term(0, x)), mul(b, x, slopes), x)
+    return _sloped(b, x, slopes)
+
+
+def _sloped(b: VgfBuilder, x: Value, slopes: Term) -> Value:
+    """x above 0, else x times a slope."""
+    return b.choice(b.less(b.term(0, x), x), x, mul(b, x, slopes))
 
 
 _TWO: Final = "self other"

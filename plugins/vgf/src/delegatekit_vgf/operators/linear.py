@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import numpy as np
+
 from delegatekit_api import Call
 from delegatekit_toolkit.composed.arithmetic import weighted_sum
 from delegatekit_toolkit.constraints import matrix_weight, types_of
@@ -14,7 +16,7 @@ from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.tosa import Matmul
 
 from ..ir.builder import Lower, Value, VgfBuilder
-from .common import DIALECT, REAL, REALS, add, mul, softmax, tensor
+from .common import DIALECT, REAL, REALS, add, mul, result_type, softmax, tensor
 
 
 def product(b: VgfBuilder, x: Value, y: Value) -> Value:
@@ -51,8 +53,12 @@ def _product(other: str) -> Lower:
 
 def _addmm(first: str, second: str) -> Lower:
     def lower(b: VgfBuilder, call: Call) -> Value:
-        made = DIALECT.number(b, product(b, tensor(b, call, first), tensor(b, call, second)))
-        return weighted_sum(made, DIALECT.number(b, tensor(b, call)), call["alpha"], call["beta"]).value
+        if call["alpha"]:
+            made = product(b, tensor(b, call, first), tensor(b, call, second))
+        else:  # PyTorch does not compute it, nor the NaN in it.
+            made = b.array(np.zeros(call.result.shape), result_type(call))
+        addend = DIALECT.number(b, tensor(b, call))
+        return weighted_sum(DIALECT.number(b, made), addend, call["alpha"], call["beta"]).value
 
     return lower
 
