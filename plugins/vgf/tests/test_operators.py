@@ -291,6 +291,8 @@ def test_what_the_hardware_lacks_is_refused_with_the_reason() -> None:
     ):
         (reason,) = testkit.refusals(partitioner, function, wide)
         assert reason.endswith("TOSA has 8192 at most")
+    attention = functools.partial(functional.scaled_dot_product_attention, is_causal=True)
+    assert testkit.refusals(partitioner, lambda x: attention(x, x, x), torch.ones(1, 2, 2)) == ["is_causal = True"]
     trunc = functools.partial(torch.div, other=-(2**31), rounding_mode="trunc")
     assert testkit.refusals(partitioner, trunc, torch.ones(2, dtype=torch.int32)) == ["other = -2147483648"]
     (reason,) = testkit.refusals(partitioner, lambda x: x.sum(), torch.ones(2, 4))

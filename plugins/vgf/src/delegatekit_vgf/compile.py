@@ -31,7 +31,7 @@ def compile_partition(partition: PartitionProgram, options: VgfOptions) -> Prepr
     builder.build(TABLE, VgfPartitioner(options).units(partition.view))
     graph, blob, made = _converted(builder, options)
     if _signature(made) != _signature(graph):
-        builder.anchor()
+        builder.keep_inputs_and_outputs()
         graph, blob, made = _converted(builder, options)
         if _signature(made) != _signature(graph):
             what = f"the file computes {_signature(made)}, not {_signature(graph)}"

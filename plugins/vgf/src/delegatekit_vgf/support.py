@@ -52,7 +52,7 @@ def narrow_integers(call: Call) -> str | None:
 
 
 def axes(call: Call) -> str | None:
-    """Tensors have axes. Constants may have none."""
+    """Tensors have axes, which Vulkan's need. Constants may have none."""
     bare = next((item for item in call.tensors if not item.rank and not item.is_constant), None)
     return None if bare is None else f"{bare.name} has no axes, which Vulkan's tensors need"
 

@@ -108,8 +108,8 @@ class VgfBuilder(ProgramBuilder):
         kind = Maximum if part.dtype in FLOATS else LogicalOr if part.dtype == Type.BOOL else BitwiseOr
         return self.emit(kind(), (part, part), part.shape, part.dtype, "copy")
 
-    def anchor(self) -> None:
-        """Keep inputs and outputs that the converter drops or joins, for it sees what they do not change.
+    def keep_inputs_and_outputs(self) -> None:
+        """Keep those that the converter drops or joins, for it sees what they do not change.
 
         Every output becomes a copy, and the first one a choice between two copies for each input.
         """

@@ -67,9 +67,11 @@ def _addmm(first: str, second: str) -> Lower:
 
 
 def plain_attention(call: Call) -> str | None:
-    """Without dropout and grouped heads; masks are absent."""
-    if call["dropout_p"] or call["enable_gqa"] or call["is_causal"] or call["attn_mask"] is not None:
-        return "dropout, is_causal, grouped heads or a mask"
+    """Without dropout, grouped heads and masks, of which `is_causal` is one."""
+    if call["attn_mask"] is not None:
+        return "attn_mask is given"
+    if given := [f"{name} = {call[name]}" for name in ("dropout_p", "enable_gqa", "is_causal") if call[name]]:
+        return ", ".join(given)
     batches = {tuple(call[name].shape[:-2]) for name in ("query", "key", "value")}
     return None if len(batches) == 1 else f"query, key and value have the batches {sorted(batches)}"
 

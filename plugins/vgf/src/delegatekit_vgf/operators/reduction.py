@@ -1,4 +1,4 @@
-"""Reductions along axes, softmax, running sums, and the positions of the largest and the least."""
+"""Reductions along axes, softmax, and running sums and products."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from .common import MOVED, NUMBERS, add, result_type, tensor
 from .places import elements_along, integer_indices, places_of, rows_of, same_axes
 
 #: How many numbers may be added at one place: each is an addition of the whole tensor.
-_MOST: Final = 64
+_MOST_AT_A_PLACE: Final = 64
 
 
 def _written(b: VgfBuilder, rows: Value, places: Array, values: Value) -> Value:
@@ -108,7 +108,7 @@ def few_at_a_place(call: Call) -> str | None:
     if (refused := NUMBERS(call)) is not None:
         return refused
     most = _most_at_a_place(call)
-    return None if most <= _MOST else f"{most} numbers are added at one place"
+    return None if most <= _MOST_AT_A_PLACE else f"{most} numbers are added at one place"
 
 
 def _most_at_a_place(call: Call) -> int:

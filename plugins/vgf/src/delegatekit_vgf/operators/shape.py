@@ -12,7 +12,7 @@ import numpy as np
 
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of, pads_of, written_part
-from delegatekit_toolkit.constraints import has_axes, no_gaps, same_dtypes
+from delegatekit_toolkit.constraints import has_axes, no_gaps, rank, same_dtypes
 from delegatekit_toolkit.narrowing import numbers_fit
 from delegatekit_toolkit.support import Row, row
 from delegatekit_toolkit.tosa import Pad, Reverse
@@ -170,11 +170,6 @@ def _unshuffle(b: VgfBuilder, call: Call) -> Value:
     return b.shaped(moved, call.result.shape)
 
 
-def few_parts(call: Call) -> str | None:
-    """Images, with a batch or without."""
-    return None if call["self"].rank in (3, 4) else f"{call['self'].rank} axes"
-
-
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("view_copy.default squeeze_copy.dims unsqueeze_copy.default", _view, MOVED, passenger=True),
     row("permute_copy.default", _permute, MOVED, passenger=True),
@@ -192,8 +187,8 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("slice_scatter.default", _slice_scatter, MOVED, same_dtypes(), no_gaps(), passenger=True),
     row("select_scatter.default", _select_scatter, MOVED, same_dtypes(), passenger=True),
     row("constant_pad_nd.default", _pad, MOVED, numbers_fit, has_axes("self"), passenger=True),
-    row("pixel_shuffle.default", _shuffle, MOVED, few_parts, keep=True, passenger=True),
-    row("pixel_unshuffle.default", _unshuffle, MOVED, few_parts, keep=True, passenger=True),
+    row("pixel_shuffle.default", _shuffle, MOVED, rank("self", 3, 4), keep=True, passenger=True),
+    row("pixel_unshuffle.default", _unshuffle, MOVED, rank("self", 3, 4), keep=True, passenger=True),
     *(
         row(f"{mode}ion_pad{axes}d.default", _mirrored(name), MOVED, keep=True, passenger=True)
         for mode, name in (("reflect", "reflect"), ("replicat", "edge"))
