@@ -20,7 +20,7 @@ from delegatekit_toolkit.tosa.lowering.support import integer_table, unit_obstac
 from delegatekit_toolkit.units import FUNCTION, REQUANTIZE, Unit, Units
 
 from .ir.builder import Lower
-from .limits import AXES
+from .ir.limits import AXES
 from .operators import (
     convolution,
     elementwise,

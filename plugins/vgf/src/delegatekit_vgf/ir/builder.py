@@ -40,7 +40,7 @@ from delegatekit_toolkit.tosa.lowering.values import Value
 from delegatekit_toolkit.tosa.types import Array
 from delegatekit_toolkit.units import Units
 
-from ..limits import LIST
+from .limits import LIST
 from .types import DTYPES, FLOATS
 
 __all__ = ["Lower", "Made", "Term", "Value", "VgfBuilder"]

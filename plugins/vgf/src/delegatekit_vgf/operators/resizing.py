@@ -11,7 +11,7 @@ from delegatekit_toolkit.tosa import Resize, ResizeMode
 from delegatekit_toolkit.tosa.lowering.operators.resize import resize_steps
 
 from ..ir.builder import Lower, Value, VgfBuilder
-from ..limits import SCALE, SCALE_NUMBERS
+from ..ir.limits import SCALE, SCALE_NUMBERS
 from .common import REAL, tensor
 from .windows import image_of, result_of
 

@@ -10,7 +10,7 @@ from delegatekit_toolkit.layout import to_channels_last
 from delegatekit_toolkit.tosa import Tensor
 
 from ..ir.builder import Value, VgfBuilder
-from ..limits import WINDOW
+from ..ir.limits import WINDOW
 
 
 @dataclass(frozen=True)
