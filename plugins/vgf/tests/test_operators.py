@@ -68,6 +68,13 @@ def test_nan_and_infinity_count_as_in_pytorch() -> None:
     testkit.compare(_lower(lambda v: functional.leaky_relu(v, torch.inf), x))
 
 
+def test_products_of_float16_are_summed_in_float32() -> None:
+    x = torch.tensor([[250.0, 250, 250, 0.5]]).half()
+    weight = torch.tensor([[250.0, 250, -250, 1], [-250, -250, 250, 2]]).half()
+    lowered = _lower(lambda left, right: (functional.linear(left, right), left @ right.t()), x, weight)
+    testkit.compare(lowered, tolerance=2 * torch.finfo(torch.float16).eps)
+
+
 def test_booleans_are_compared_with_numbers() -> None:
     truth = torch.tensor([True, False])
     testkit.compare(_lower(lambda x: (x == 2, x < 2, x == x.logical_not()), truth))

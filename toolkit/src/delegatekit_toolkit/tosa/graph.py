@@ -11,7 +11,7 @@ import numpy as np
 from delegatekit_api import FormatError, LoweringError
 from delegatekit_toolkit.dataflow import Dataflow
 
-from .operators import Cast, Concat, Operator
+from .operators import Cast, Concat, Matmul, Operator
 from .rules import result_of
 from .tensors import Operation, Tensor
 from .types import INTEGER_RANGES, NUMPY_TYPES, DType
@@ -80,7 +80,9 @@ class Graph:
                 shape, dtype = result_of(operation.operator, operation.inputs)
             except LoweringError as error:
                 raise LoweringError(error.what, where=where) from error
-            if isinstance(operation.operator, Cast):
+            # The type of a conversion is chosen, and so is that of the sums in a product of halves.
+            wider = isinstance(operation.operator, Matmul) and dtype == DType.FP16 and output.dtype == DType.FP32
+            if isinstance(operation.operator, Cast) or wider:
                 dtype = output.dtype
             if (shape, dtype) != (output.shape, output.dtype):
                 given = f"{output.dtype.name}{list(output.shape)}"

@@ -13,21 +13,22 @@ from delegatekit_toolkit.constraints import matrix_weight, types_of
 from delegatekit_toolkit.layout import identity
 from delegatekit_toolkit.narrowing import numbers_fit
 from delegatekit_toolkit.support import Row, row
-from delegatekit_toolkit.tosa import Matmul
+from delegatekit_toolkit.tosa import DType, Matmul
 
 from ..ir.builder import Lower, Value, VgfBuilder
 from .common import DIALECT, REAL, REALS, add, mul, result_type, softmax, tensor
 
 
 def product(b: VgfBuilder, x: Value, y: Value) -> Value:
-    """A product of two stacks of matrices with the same batches."""
+    """A product of two stacks of matrices with the same batches. Sums of float16 have float32."""
     *batches, rows, inner = x.shape
     columns, count = y.shape[-1], math.prod(batches)
     left = b.contiguous(b.shaped(x, (count, rows, inner)))
     right = b.contiguous(b.shaped(y, (count, inner, columns)))
     zero = b.graph.constant([0], left.dtype)
-    made = b.emit(Matmul(), (left, right, zero, zero), (count, rows, columns), left.dtype, "product")
-    return b.shaped(Value.dense(made), (*batches, rows, columns))
+    sums = DType.FP32 if left.dtype == DType.FP16 else left.dtype
+    made = b.emit(Matmul(), (left, right, zero, zero), (count, rows, columns), sums, "product")
+    return b.shaped(b.cast(Value.dense(made), left.dtype), (*batches, rows, columns))
 
 
 def transposed(x: Value) -> Value:
