@@ -15,7 +15,7 @@ from delegatekit_toolkit.arguments import indices_of
 from delegatekit_toolkit.composed import Dialect, Number, Primitive
 from delegatekit_toolkit.composed import number as number_
 from delegatekit_toolkit.composed.rows import arguments, lowering
-from delegatekit_toolkit.constraints import dtypes
+from delegatekit_toolkit.constraints import dtypes, types_of
 from delegatekit_toolkit.expressions import broadcast
 
 from ..ir.builder import ModelBuilder, Value
@@ -122,6 +122,22 @@ def dropped(b: ModelBuilder, x: Value, axes: Iterable[int]) -> Value:
         return x
     shape = [size for axis, size in enumerate(x.shape) if axis not in gone]
     return b.declare(b.op("squeeze", x, b.integers(gone)), shape)
+
+
+def in_order(b: ModelBuilder, x: Value, axis: int, count: int, *, ascending: bool) -> tuple[Value, Value]:
+    """The least or largest elements along an axis in order, and their places."""
+    values, places = b.ops(
+        "topk",
+        x,
+        b.scalar(count),
+        axis=axis,
+        mode="min" if ascending else "max",
+        sort="value",
+        index_element_type="i64",
+        stable=True,
+    )
+    shape = [count if at == axis else size for at, size in enumerate(x.shape)]
+    return b.declare(values, shape), b.declare(places, shape)
 
 
 def clamp(b: ModelBuilder, x: Value, low: float | None, high: float | None) -> Value:
@@ -387,6 +403,8 @@ NUMBERS: Final = dtypes(*FLOATS, *INTEGERS)
 ANY: Final = dtypes(*FLOATS, *INTEGERS, "bool")
 #: (OpenVINO joins the bits of long tensors of 8 bits and a number wrongly.)
 BITS: Final = dtypes(*INTEGERS, "bool")
+#: What is put in order.
+SORTED: Final = types_of("self", *FLOATS, *INTEGERS)
 #: What only moves, in small integers, too.
 MOVED: Final = dtypes(*FLOATS, *INTEGERS, "int8", "uint8", "bool")
 

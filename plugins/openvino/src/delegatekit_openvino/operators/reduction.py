@@ -16,8 +16,7 @@ from delegatekit_toolkit.narrowing import may_be_large
 from delegatekit_toolkit.support import Row, row
 
 from ..ir.builder import Lower, Made, ModelBuilder, Value
-from .common import ANY, NUMBERS, REAL, composed, dropped, extreme, lost_nan, own, reduced, tensor
-from .sorting import SORTED, in_order
+from .common import ANY, NUMBERS, REAL, SORTED, composed, dropped, extreme, in_order, lost_nan, own, reduced, tensor
 
 
 def _axes(call: Call) -> tuple[int, ...]:

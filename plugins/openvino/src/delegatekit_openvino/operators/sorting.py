@@ -7,36 +7,18 @@ from typing import Final
 from delegatekit_api import Call
 from delegatekit_toolkit.arguments import axis_of
 from delegatekit_toolkit.composed import along
-from delegatekit_toolkit.constraints import has_axes, types_of
+from delegatekit_toolkit.constraints import has_axes
 from delegatekit_toolkit.expressions import fixed_axes
 from delegatekit_toolkit.support import Row, row
 
-from ..ir.builder import Lower, Made, ModelBuilder, Value
+from ..ir.builder import Lower, Made, ModelBuilder
 from ..ir.sizes import is_fixed
-from .common import FLOATS, INTEGERS, NUMBERS, REAL, composed, dropped, lost_nan, sliced, tensor
-
-SORTED: Final = types_of("self", *FLOATS, *INTEGERS)
+from .common import FLOATS, NUMBERS, REAL, SORTED, composed, dropped, in_order, lost_nan, sliced, tensor
 
 
 def place_of_nan(call: Call) -> str:
     """Elements whose order is not PyTorch's."""
     return "the place of NaN is any" if call["self"].dtype_name in FLOATS else ""
-
-
-def in_order(b: ModelBuilder, x: Value, axis: int, count: int, *, ascending: bool) -> tuple[Value, Value]:
-    """The least or largest elements along an axis in order, and their places."""
-    values, places = b.ops(
-        "topk",
-        x,
-        b.scalar(count),
-        axis=axis,
-        mode="min" if ascending else "max",
-        sort="value",
-        index_element_type="i64",
-        stable=True,
-    )
-    shape = [count if at == axis else size for at, size in enumerate(x.shape)]
-    return b.declare(values, shape), b.declare(places, shape)
 
 
 def _sort(b: ModelBuilder, call: Call) -> Made:
