@@ -420,7 +420,7 @@ def known_scales(integers: tuple[str, ...], numbers: tuple[str, ...], *, constan
     """A quantize or dequantize has known scales and zero points, of a computed tensor one, between these dtypes; with
     `constants=False` the integers of constants may have any.
 
-    >>> import torch
+    >>> import torch.ao.quantization.fx._decomposed
     >>> from delegatekit_toolkit.testing import call_of
     >>> quantize = torch.ops.quantized_decomposed.quantize_per_tensor
     >>> call = call_of(lambda x: quantize(x, 0.5, 0, -128, 127, torch.int8), torch.ones(2))
