@@ -90,9 +90,9 @@ class ModelBuilder(PartitionBuilder[Value]):
             self._named(sink, "assign")
             self._sinks.append(sink)
 
-    def _in_order(self, value: Value) -> Value:
-        """What becomes bfloat16, in PyTorch's order: OpenVINO crashes where it converts its own order of eight channels
-        with eight places."""
+    def _unblocked(self, value: Value) -> Value:
+        """What becomes bfloat16, in PyTorch's layout: OpenVINO crashes where it converts its own, in blocks, of eight
+        channels with eight places."""
         sizes: tuple[Any, ...] = value.shape
         crashes = sizes[1:2] == (8,) and all(map(is_fixed, sizes[2:])) and math.prod(sizes[2:]) == 8
         return self._copied(value, sizes) if crashes else value
@@ -138,7 +138,7 @@ class ModelBuilder(PartitionBuilder[Value]):
     def make_output(self, value: Value, operand: Operand) -> None:
         """Return a value as the model's next result, in the program's type."""
         if operand.dtype is torch.bfloat16:
-            value = self._converted(self._in_order(self.rounded(value)), operand.dtype)
+            value = self._converted(self._unblocked(self.rounded(value)), operand.dtype)
         node = self._library.opset15.result(value.output)
         value.output.get_tensor().add_names({self._named(node, "output")})
         self._results.append(node)

@@ -122,7 +122,8 @@ def _sections(view: memoryview) -> tuple[memoryview, ...]:
         raise FormatError("does not begin with a header of 128 bytes", where=WHERE)
     _, _, major, minor, _, *places = _HEADER.unpack_from(view)
     if (major, minor) not in _VERSIONS:
-        raise FormatError(f"version {major}.{minor}: 0.3, 0.4 and 0.5 are read", where=WHERE)
+        known = ", ".join(f"{first}.{second}" for first, second in _VERSIONS)
+        raise FormatError(f"version {major}.{minor}: {known} are read", where=WHERE)
     found = []
     for name, start, size in zip(_SECTIONS, places[::2], places[1::2], strict=True):
         if start < _HEADER_SIZE or start % 8 or start + size > len(view):
