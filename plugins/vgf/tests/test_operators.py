@@ -298,6 +298,10 @@ def test_what_the_hardware_lacks_is_refused_with_the_reason() -> None:
     ):
         (reason,) = testkit.refusals(partitioner, function, wide)
         assert reason.endswith("TOSA has 8192 at most")
+    for before, after in ((8192, 16384), (16384, 8192)):
+        image = torch.ones(1, 1, before, 1)
+        (reason,) = testkit.refusals(partitioner, lambda x, rows=after: functional.interpolate(x, (rows, 1)), image)
+        assert reason == f"from ({before}, 1) to ({after}, 1): TOSA resizes images of 16383 rows and columns at most"
     attention = functools.partial(functional.scaled_dot_product_attention, is_causal=True)
     assert testkit.refusals(partitioner, lambda x: attention(x, x, x), torch.ones(1, 2, 2)) == ["is_causal = True"]
     trunc = functools.partial(torch.div, other=-(2**31), rounding_mode="trunc")

@@ -13,3 +13,5 @@ WINDOW: Final = 8192
 #: The factor by which images are made larger or smaller, and numerators and denominators of factors.
 SCALE: Final = 256
 SCALE_NUMBERS: Final = 1 << 11
+#: Rows and columns of an image that is made larger or smaller, before and after.
+RESIZED: Final = (1 << 14) - 1

@@ -11,7 +11,7 @@ from delegatekit_toolkit.tosa import Resize, ResizeMode
 from delegatekit_toolkit.tosa.lowering.operators.resize import resize_steps
 
 from ..ir.builder import Lower, Value, VgfBuilder
-from ..ir.limits import SCALE, SCALE_NUMBERS
+from ..ir.limits import RESIZED, SCALE, SCALE_NUMBERS
 from .common import REAL, tensor
 from .windows import image_of, result_of
 
@@ -49,6 +49,8 @@ def _resized(b: VgfBuilder, call: Call) -> Value:
 def few_steps(call: Call) -> str | None:
     """Scale factors are exactly the ratio of the sizes; and numbers that TOSA has."""
     before, after = call["input"].shape[2:], call.result.shape[2:]
+    if max(*before, *after) > RESIZED:
+        return f"from {before} to {after}: TOSA resizes images of {RESIZED} rows and columns at most"
     factors = call["scale_factors"]
     corners = call.has("align_corners") and call["align_corners"]
     if factors and call["output_size"] is None and not corners:
