@@ -282,7 +282,7 @@ class ModelBuilder(PartitionBuilder[Value]):
         finite = self.op("clamp", value, min_value=-_MOST, max_value=_MOST)
         large = self._split(self.op("multiply", finite, self.number(_SMALLER, dtype)), 16)
         large = self.op("multiply", large, self.number(1 / _SMALLER, dtype))
-        is_large = self.op("greater", self.absolute(value), self.number(_MOST_SPLIT, dtype))
+        is_large = self.op("less", self.number(_MOST_SPLIT, dtype), self.absolute(value))
         return self.declare(self.op("select", is_large, large, self._split(value, 16)), value.shape)
 
     def rounded_to_half(self, value: Value) -> Value:
@@ -293,7 +293,7 @@ class ModelBuilder(PartitionBuilder[Value]):
         small = self.op("multiply", small, self.number(1 / _HALF_STEPS, dtype))
         infinite = self.op("multiply", value, self.number(_LARGE, dtype))
         made = self.op("select", self.op("less", size, self.number(_LEAST_HALF, dtype)), small, self._split(value, 13))
-        is_large = self.op("greater_equal", size, self.number(_BEYOND_HALF, dtype))
+        is_large = self.op("less_equal", self.number(_BEYOND_HALF, dtype), size)
         return self.declare(self.op("select", is_large, infinite, made), value.shape)
 
     def _split(self, value: Value, bits: int) -> Value:

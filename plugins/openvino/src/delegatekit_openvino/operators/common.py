@@ -252,17 +252,24 @@ def _relu(b: ModelBuilder, x: Value) -> Value:
 _EXACT: Final = 1 << 24
 
 
+#: Comparisons that are true of NaN on processors with AVX-512 -> the same ones with the sides exchanged.
+_EXCHANGED: Final = {"greater": "less", "greater_equal": "less_equal"}
+
+
 def _compared(kind: str) -> Primitive[Value]:
     """A comparison. OpenVINO compares integers in float32: larger ones by a difference from their maximum, and 0."""
+
+    def plain(b: ModelBuilder, left: Value, right: Term) -> Value:
+        return binary(b, _EXCHANGED[kind], right, left) if kind in _EXCHANGED else binary(b, kind, left, right)
 
     def compare(b: ModelBuilder, left: Value, right: Term) -> Value:
         if not isinstance(right, Value):
             if left.dtype is torch.bool:
                 left = b.cast(left, torch.float32 if isinstance(right, float) else torch.int32)
             if left.is_float or abs(right) < _EXACT:
-                return binary(b, kind, left, right)
+                return plain(b, left, right)
         if left.is_float or left.dtype is torch.bool:
-            return binary(b, kind, left, right)
+            return plain(b, left, right)
         if kind in ("equal", "not_equal"):
             return binary(b, kind, binary(b, "subtract", left, right), 0)
         if kind in ("less", "greater_equal"):  # less: the maximum is another number than the left one
