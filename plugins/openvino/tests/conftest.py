@@ -16,17 +16,16 @@ from delegatekit_openvino.blob.library import availability
 if availability().available and (_found := importlib.util.find_spec("openvino")) is not None and _found.origin:
     for _library in sorted(Path(_found.origin).parent.glob("libs/libopenvino_c.so*")):
         os.environ.setdefault("OPENVINO_LIB_PATH", str(_library))
-
-
-#: Instructions for which OpenVINO computes in bfloat16, unless it is told otherwise: stock's runtime tells it nothing.
-_HALF = ("amx_bf16", "avx512_bf16")
+# Without it, OpenVINO computes in bfloat16 where the processor has instructions for that: stock's runtime tells it nothing.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    known, instructions = availability(), Path("/proc/cpuinfo")
-    reason = known.reason if not known.available else ""
-    if not reason and instructions.exists() and any(name in instructions.read_text() for name in _HALF):
-        reason = "stock's runtime computes in bfloat16 on this processor, which has instructions for it"
+    known = availability()
     for item in items:
-        if reason and "plugins/openvino/tests" in item.path.as_posix() and item.path.name != "test_library.py":
-            item.add_marker(pytest.mark.skip(reason=reason))
+        if (
+            not known.available
+            and "plugins/openvino/tests" in item.path.as_posix()
+            and item.path.name != "test_library.py"
+        ):
+            item.add_marker(pytest.mark.skip(reason=known.reason))
