@@ -262,6 +262,20 @@ def test_weights_are_multiplied_by_finite_numbers() -> None:
         assert testkit.refusals(partitioner, model, torch.randn(2, 3)) == [words]
 
 
+def test_factors_have_finite_products() -> None:
+    partitioner, weight = OpenVINOPartitioner(OpenVINOOptions()), torch.full((2, 3), 8.0)
+    words = "with the constants before it, its factor is {}, and OpenVINO multiplies them beforehand"
+    for function, number in (
+        (lambda x: x * 2.0**70 * 2.0**70, "infinite"),
+        (lambda x: x * torch.full((3,), 2.0**-70) / 2.0**70, "as good as 0"),
+        (lambda x: functional.linear(x, weight) * 2.0**126, "infinite"),
+        (lambda x: torch.tensor([2.0**126, 1.0]) * (x @ weight.mT), "infinite"),
+    ):
+        assert testkit.refusals(partitioner, function, torch.randn(2, 3)) == [words.format(number)]
+    x = torch.full((2, 3), 2.0**-100)
+    testkit.compare(_lower(lambda x: (x * 2.0**70 * 2.0**50, functional.linear(x, weight) * 2.0**120), x))
+
+
 @pytest.mark.parametrize(
     ("indices", "rows"),
     [

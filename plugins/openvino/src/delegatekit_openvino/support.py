@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import torch
 from torch.fx import Node
 
-from delegatekit_api import Call, Operand, ProgramView
+from delegatekit_api import Call, ProgramView
 from delegatekit_toolkit.constraints import elements
 from delegatekit_toolkit.expressions import fixed_numbers
 from delegatekit_toolkit.narrowing import narrow_constants, wide_number
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
 from delegatekit_toolkit.symbols import bounded_sizes
 
-from .ir.builder import Lower, computed_in
+from .ir.builder import Lower
 from .operators import (
     convolution,
     elementwise,
+    factors,
     functions,
     indexing,
     linear,
@@ -37,13 +37,6 @@ from .operators import (
 if TYPE_CHECKING:
     from .options import OpenVINOOptions
 
-_JOINED: Final = ("add", "sub", "rsub", "mul", "div", "full")
-#: Operators -> the arguments that become factors.
-_FACTORS: Final = {
-    "mul": ("self", "other"),
-    **dict.fromkeys(("add", "sub", "rsub"), ("alpha",)),
-    **dict.fromkeys(("addmm", "baddbmm"), ("alpha", "beta")),
-}
 _TAKEN: Final = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")
 
 
@@ -63,28 +56,6 @@ def axes(call: Call) -> str | None:
     for item in call.tensors:
         if not item.rank and not item.is_constant:
             return f"{item.name} has no axes, which the stock runtime cannot hand to OpenVINO"
-    return None
-
-
-def finite_numbers(call: Call) -> str | None:
-    """Constant factors and added numbers are finite, and constant divisors have finite inverses.
-
-    Added ones where sizes change: OpenVINO takes infinite ones for 0 there. It multiplies the weights of a layer, some
-    of which are 0, by factors after it.
-    """
-    name = call.operator.removeprefix("aten.").partition(".")[0]
-    changes = name in _JOINED and any(item.is_dynamic for item in (*call.tensors, *call.results))
-    factors, dtype = _FACTORS.get(name, ()), computed_in(call.results[0].dtype)
-    for key in ("self", "other", "fill_value", "alpha", "beta"):
-        known = call.get(key)
-        data = known.constant if isinstance(known, Operand) else known
-        if not isinstance(data, torch.Tensor | int | float):
-            continue
-        numbers = torch.as_tensor(data).detach().to(dtype)
-        if (key in factors or (changes and numbers.numel() == 1)) and bool(numbers.isinf().any()):
-            return f"{key} is infinite"
-        if (name, key) == ("div", "other") and bool(numbers.reciprocal().isinf().any()):
-            return f"{key} is 0, or has an infinite inverse"
     return None
 
 
@@ -109,7 +80,8 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         axes,
         elements(),
         narrow_constants,
-        finite_numbers,
+        factors.finite_numbers,
+        factors.finite_products,
         fixed_numbers(lambda call: TABLE.fact(call, "sizes"), "OpenVINO"),
         bounded_sizes,
     ),
