@@ -116,7 +116,7 @@ def test_leaving_out_an_unknown_operator_is_an_error():
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (torch.exp, "exp(NaN) is 0"),
+        (torch.exp, "exp(NaN) is 0, and exp(x) infinite from 88.38 on"),
         (torch.sqrt, "sqrt(inf) is NaN"),
         (torch.log, "without AVX-512, log(inf) is 88.4 and log(NaN) a number"),
         (lambda x: x**0.5, "sqrt(inf) is NaN"),

@@ -34,9 +34,10 @@ def _both_sides(b: ProgramBuilder, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _expm1(b: ProgramBuilder, call: Call) -> Tensor:
-    # exp(x) - 1 = (1 - exp(-x)) exp(x) for positive x; each side leaves 0 on the other.
+    # exp(x) - 1 = (1 - exp(-x)) exp(x / 2)^2 for positive x overflows no earlier; each side leaves 0 on the other.
     below, above = _both_sides(b, b.tensor(call["self"]))
-    upper = arithmetic(b, MULTIPLY, _less_one(b, _negative(b, above)), b.unary(UnaryKind.EXP, above))
+    root = b.unary(UnaryKind.EXP, arithmetic(b, MULTIPLY, above, 0.5))
+    upper = arithmetic(b, MULTIPLY, arithmetic(b, MULTIPLY, _less_one(b, _negative(b, above)), root), root)
     return arithmetic(b, SUBTRACT, _less_one(b, below), upper)
 
 
