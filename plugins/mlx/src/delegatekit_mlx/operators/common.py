@@ -178,6 +178,11 @@ def _sigmoid(b: GraphBuilder, x: Value) -> Value:
     return in_float32(b, x, lambda wide: unary(b, schema.SigmoidNode, wide))
 
 
+def _exp2(b: GraphBuilder, x: Value) -> Value:
+    """2^x as a power: the exponential of a product would have the product's rounding, and overflow on processors."""
+    return in_float32(b, x, lambda wide: binary(b, schema.PowerNode, 2.0, wide))
+
+
 def _extreme(kind: type[Table]) -> Primitive[Value]:
     return lambda b, x, axes, keep: reduced(b, kind, x, axes, keep=keep)
 
@@ -256,6 +261,7 @@ DIALECT: Final[Dialect[Value]] = Dialect(
             b, schema.LogicalNotNode if x.dtype is torch.bool else schema.BitwiseInvertNode, x
         ),
         "sigmoid": _sigmoid,
+        "exp2": _exp2,
         "floor_divide": _floor_divide,
         "where": where,
         "slice": sliced,

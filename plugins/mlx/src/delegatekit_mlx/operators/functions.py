@@ -15,7 +15,7 @@ from delegatekit_toolkit.support import Row, row
 
 from ..blob import schema
 from ..ir.builder import GraphBuilder, Lower, Value
-from .common import ANY, FLOATS, INTEGERS, NUMBERS, REAL, composed, in_float32, tensor, unary
+from .common import ANY, DIALECT, FLOATS, INTEGERS, NUMBERS, REAL, composed, in_float32, tensor, unary
 
 
 def _gelu(b: GraphBuilder, call: Call) -> Value:
@@ -25,6 +25,11 @@ def _gelu(b: GraphBuilder, call: Call) -> Value:
 
 def _leaky_relu(b: GraphBuilder, call: Call) -> Value:
     return composed(lambda x: number.where(x > 0, x, x * call["negative_slope"]))(b, call)  # type: ignore[no-any-return]
+
+
+def _elu(b: GraphBuilder, call: Call) -> Value:
+    numbers = [call[name] for name in ("alpha", "scale", "input_scale")]
+    return in_float32(b, tensor(b, call), lambda x: activations.elu(DIALECT.number(b, x), *numbers).value)
 
 
 def even_halves(call: Call) -> str | None:
@@ -48,6 +53,6 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
     row("leaky_relu.default", _leaky_relu, REAL, fits_elements),
     row("hardsigmoid.default", composed(activations.hardsigmoid), REAL, keep=True),
     row("hardswish.default", composed(activations.hardswish), REAL, keep=True),
-    row("elu.default", composed(activations.elu, arguments="alpha scale input_scale"), REAL, fits_elements),
+    row("elu.default", _elu, REAL, fits_elements),
     row("glu.default", composed(along.glu, arguments="dim"), REAL, even_halves, keep=True),
 )
