@@ -108,6 +108,14 @@ def test_state_that_a_reset_forgets_is_found(monkeypatch: pytest.MonkeyPatch) ->
     assert outcome.blame == "core"  # the same goes wrong without the backend
 
 
+def test_a_profile_as_the_first_call_changes_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = (Load(profiled=True), Open(profiled=True), Probe())
+    assert tried("state", *steps).verdict in RIGHT
+    assert any(getattr(step, "profiled", False) for step in CASES["state"].examples(CONTEXT)[0].steps[:4])
+    monkeypatch.setattr(delegatekit.engine.Method, "record_operators", lambda self, inputs: None)
+    assert tried("state", *steps).verdict is Verdict.MISMATCH
+
+
 def test_a_closed_session_that_answers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = (Load(), Open(), Call(session=1), Close(1))
     assert tried("calls", *steps).verdict in RIGHT

@@ -108,12 +108,31 @@ def test_functions_are_called_with_numbers_of_all_magnitudes() -> None:
     """Each has a result of its own, since a result is judged by its largest number."""
 
     def powers(name: str) -> set[int]:
-        (recipe,) = (one for one in _examples(name) if len(one.outputs) > 5)
+        recipe = max(_examples(name), key=lambda one: len(one.outputs))
         assert len(recipe.outputs) == len(recipe.tensors)
         return {round(math.log2(top)) - 1 for _, one in recipe.tensors if (top := float(one.make().max())) > 0}
 
     assert {-120, -6, 15, 120} <= powers("aten.rsqrt.default") and {-120, 15, 20} <= powers("aten.sin.default")
     assert max(powers("aten.exp.default")) == 6, "what is infinite is not compared"
+
+
+def test_results_come_up_to_the_largest_number() -> None:
+    """Of exponentials, of sums, and of layers whose weights are infinite beside a factor after them."""
+
+    def results(name: str, dtype: str = "float32") -> list[torch.Tensor]:
+        found = (recipe.module()(*recipe.inputs()) for recipe in _examples(name, dtype))
+        return [result for results in found for result in torch.utils._pytree.tree_leaves(results)]
+
+    for name in ("aten.exp.default", "aten.expm1.default", "aten.exp2.default", "aten.sinh.default"):
+        for dtype in ("float32", "float16"):
+            end = torch.finfo(getattr(torch, dtype)).max
+            assert any(end / 1.2 < float(one.max()) <= end for one in results(name, dtype)), name
+    sums = [one for one in results("aten.sum.dim_IntList", "int32") if one.dtype is torch.int32 and one.numel()]
+    assert any(int(one.max()) > 2**31 - 2**20 for one in sums)
+    for name in ("aten.linear.default", "aten.conv2d.default"):
+        scaled = [recipe for recipe in _examples(name) if any("mul" in step.target for step in recipe.steps)]
+        assert len(scaled) == 2
+        assert any(result.isinf().any() for result in results(name))
 
 
 def test_numbers_that_are_none_come_with_other_bits_than_those_of_arithmetic() -> None:

@@ -152,7 +152,7 @@ def _close(world: World) -> None:
             del error  # the step `Close` finds faults of closing
 
 
-_STATE_START = (s.Load(0), s.Open(0))
+_STATE_START = (s.Load(0), s.Open(0, profiled=True))
 _STATE_STEPS = (s.CALLS, s.RESETS, s.RESETS, s.LOADS, s.OPENS, s.CLOSES)
 
 MACHINES = (

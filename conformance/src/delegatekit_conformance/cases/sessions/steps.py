@@ -15,7 +15,7 @@ from hypothesis.strategies import SearchStrategy
 
 from .compiling import again, cached, exchange
 from .pairs import SIZES
-from .world import World
+from .world import Living, World
 
 
 class Step(Protocol):
@@ -35,10 +35,12 @@ class Load:
     saved: bool = False
     #: True if its constants lie in data files.
     external: bool = False
+    #: True if the first call of each method is profiled.
+    profiled: bool = False
 
     def do(self, world: World) -> None:
         """Load it, if there are not too many."""
-        world.load(self.program, self.seed, self.saved, self.external)
+        _first(world, world.load(self.program, self.seed, self.saved, self.external), self.profiled)
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,19 @@ class Open:
     """Open a further session of a loaded program."""
 
     session: int = 0
+    #: True if the first call of each method is profiled.
+    profiled: bool = False
 
     def do(self, world: World) -> None:
         """Open it, if there are not too many."""
-        world.open(self.session)
+        _first(world, world.open(self.session), self.profiled)
+
+
+def _first(world: World, one: Living | None, profiled: bool) -> None:
+    """Makes a new session's first calls as profiled ones: the probe after each step makes plain ones."""
+    if one is not None and profiled:
+        for method in one.methods:
+            world.call(one, method, 0, SIZES[0], 0, profiled=True)
 
 
 @dataclass(frozen=True)
@@ -212,8 +223,8 @@ _PROGRAM = st.integers(0, 2)
 _SEED = st.integers(0, 1)
 
 SIZES_OF_ONE = st.builds(Call, st.just(0), size=st.integers(0, len(SIZES) - 1), seed=_SEED, kept=st.booleans())
-LOADS = st.builds(Load, _PROGRAM, _SEED, st.booleans())
-OPENS = st.builds(Open, _SESSION)
+LOADS = st.builds(Load, _PROGRAM, _SEED, st.booleans(), profiled=st.booleans())
+OPENS = st.builds(Open, _SESSION, st.booleans())
 CALLS = st.builds(
     Call,
     _SESSION,
