@@ -113,6 +113,22 @@ def pooled_axes(call: Call) -> int:
     return int(call.operator.rsplit("pool", 1)[1][0])
 
 
+def bounds_of(call: Call) -> tuple[float | None, float | None]:
+    """The bounds of a clamp, hardtanh or relu; None for one that is left out. The lower one may be above the upper.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import call_of
+    >>> bounds_of(call_of(torch.nn.Hardtanh(-2.0, 3.0), torch.ones(2)))
+    (-2.0, 3.0)
+    >>> bounds_of(call_of(torch.relu, torch.ones(2)))
+    (0.0, None)
+    """
+    if call.operator == "aten.relu.default":
+        return 0.0, None
+    low, high = ("min_val", "max_val") if call.has("min_val") else ("min", "max")
+    return call[low], call[high]
+
+
 def rms_epsilon(call: Call) -> float:
     """The number that an rms_norm adds to the mean of squares: without one, the epsilon of the type that PyTorch
     computes in, which is float32 for halves.

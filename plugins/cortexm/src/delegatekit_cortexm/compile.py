@@ -7,6 +7,7 @@ from typing import Final
 from delegatekit_api import Call, LoweringError, PartitionProgram, TensorSpec
 from delegatekit_api.operators import OperatorProgram, RuntimeTensor
 from delegatekit_api.schemes import DEQUANTIZE, QUANTIZE
+from delegatekit_toolkit.arguments import bounds_of
 from delegatekit_toolkit.units import FUNCTION, REQUANTIZE, Unit, Units
 
 from .ir.numbers import Scale
@@ -18,8 +19,6 @@ from .targets import extension_of
 
 #: The number of int8 among the dtypes of the file.
 _INT8: Final = 1
-#: Operators that are two bounds -> the arguments with these.
-_BOUNDS: Final = {"aten.hardtanh.default": ("min_val", "max_val"), "aten.clamp.default": ("min", "max")}
 
 
 def replace_partition(partition: PartitionProgram, options: CortexMOptions) -> OperatorProgram:
@@ -57,7 +56,7 @@ def _lowered(b: ProgramBuilder, unit: Unit, end: Call) -> RuntimeTensor:
 
 def _bounded(clamp: Call, scale: Scale) -> Scale:
     """The scale with the range of a clamp: rounding keeps order. A lower bound above the upper one is the upper one."""
-    low, high = (clamp[name] for name in _BOUNDS[clamp.operator]) if clamp.operator in _BOUNDS else (0.0, None)
+    low, high = bounds_of(clamp)
     most = scale.high if high is None else scale.integer(float(high))
     least = scale.low if low is None else scale.integer(float(low))
     return Scale(scale.scale, scale.zero_point, min(least, most), most)

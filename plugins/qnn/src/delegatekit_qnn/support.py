@@ -70,10 +70,13 @@ def _is_quantized_storage(item: Operand) -> bool:
 
 
 def special_numbers(call: Call) -> str:
-    """Floats are float16 without NaN, infinity and signed zeros; integers have 32 bits and saturate."""
+    """Floats are float16 without NaN, infinity and signed zeros; integers have 32 bits and saturate.
+
+    An input that these cannot hold is refused when the program runs.
+    """
     if any(item.dtype.is_floating_point for item in call.tensors):
         return "the processor computes in float16, has no NaN, no infinity (a large number stands for it), one zero"
-    return "the processor's integers have 32 bits, and saturate"
+    return "the processor's integers have 32 bits, and saturate; inputs beyond them are refused"
 
 
 TABLE: Final[SupportTable[Lower]] = SupportTable(

@@ -7,6 +7,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
+from delegatekit_toolkit.arguments import bounds_of
 from delegatekit_toolkit.composed import arithmetic
 from delegatekit_toolkit.composed.arithmetic import exact_division
 from delegatekit_toolkit.composed.number import between
@@ -21,8 +22,7 @@ from .common import ANY, DIALECT, INTEGERS, NUMBERS, REAL, binary, composed, flo
 
 
 def _clamp(b: GraphBuilder, call: Call) -> Value:
-    low, high = (call[name] for name in (("min", "max") if call.has("min") else ("min_val", "max_val")))
-    made: Value = between(DIALECT.number(b, floating(b, call)), low, high).value
+    made: Value = between(DIALECT.number(b, floating(b, call)), *bounds_of(call)).value
     return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delegatekit_api import Call
+from delegatekit_toolkit.arguments import bounds_of
 from delegatekit_toolkit.composed.rows import elementwise_rows
 from delegatekit_toolkit.constraints import no_nan
 from delegatekit_toolkit.narrowing import narrowed, numbers_fit
@@ -15,8 +16,7 @@ from .common import ANY, BITS, NUMBERS, clamp, composed, floating, lost_nan, own
 
 
 def _clamp(b: ModelBuilder, call: Call) -> Value:
-    low, high = (call[name] for name in (("min", "max") if call.has("min") else ("min_val", "max_val")))
-    return own(b, call, clamp(b, floating(b, call), low, high))
+    return own(b, call, clamp(b, floating(b, call), *bounds_of(call)))
 
 
 def _to_type(b: ModelBuilder, call: Call) -> Value:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from delegatekit_api import Call
+from delegatekit_toolkit.arguments import bounds_of
 from delegatekit_toolkit.composed import Number, activations, along, angles, arithmetic, number
 from delegatekit_toolkit.composed.activations import rising_softplus
 from delegatekit_toolkit.composed.functions import (
@@ -105,8 +106,7 @@ def _within_half(bound: float) -> float:
 
 
 def _clamp(b: ProgramBuilder, call: Call) -> Value:
-    low = call["min_val"] if call.has("min_val") else call["min"]
-    high = call["max_val"] if call.has("max_val") else call["max"]
+    low, high = bounds_of(call)
     if low is not None and high is not None:
         low = min(low, high)
     x = operand(b, call)

@@ -225,6 +225,12 @@ def _tanh(b: VgfBuilder, x: Value) -> Value:
     return number_.where(abs(given) < 0.5, near, far).value
 
 
+def _exp2(b: VgfBuilder, x: Value) -> Value:
+    """2^x by the exponential of a product, which has too few digits in float16."""
+    product = b.product(*_pair(b, b.cast(x, DType.FP32), math.log(2)))
+    return b.cast(b.apply(Exp(), product), x.tensor.dtype)
+
+
 def _where(b: VgfBuilder, condition: Value, left: Term, right: Term) -> Value:
     return b.choice(condition, *_pair(b, left, right))
 
@@ -322,6 +328,7 @@ DIALECT: Final[Dialect[Value]] = Dialect(
         "rsqrt": _one(Rsqrt()),
         "reciprocal": _one(Reciprocal()),
         "exp": _one(Exp()),
+        "exp2": _exp2,
         "log": _one(Log()),
         "sin": _one(Sin()),
         "cos": _one(Cos()),

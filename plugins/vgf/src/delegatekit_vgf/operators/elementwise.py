@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delegatekit_api import Call
+from delegatekit_toolkit.arguments import bounds_of
 from delegatekit_toolkit.composed.rows import elementwise_rows
 from delegatekit_toolkit.constraints import no_nan
 from delegatekit_toolkit.narrowing import numbers_fit
@@ -15,8 +16,7 @@ from .common import ANY, BITS, EXTREMES, MOVED, NUMBERS, clamp, composed, result
 
 
 def _clamp(b: VgfBuilder, call: Call) -> Value:
-    low, high = (call[name] for name in (("min", "max") if call.has("min") else ("min_val", "max_val")))
-    return clamp(b, b.cast(tensor(b, call), result_type(call)), low, high)
+    return clamp(b, b.cast(tensor(b, call), result_type(call)), *bounds_of(call))
 
 
 def _to_type(b: VgfBuilder, call: Call) -> Value:

@@ -8,6 +8,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.arguments import bounds_of
 from delegatekit_toolkit.constraints import finite
 from delegatekit_toolkit.sizes import Dynamic
 from delegatekit_toolkit.support import Row, row
@@ -159,10 +160,8 @@ def ordered_bounds(call: Call) -> str | None:
 
 def clamp_bounds(call: Call) -> tuple[float, float]:
     """The interval of relu, hardtanh or clamp; infinite if there is no bound."""
-    if call.operator == "aten.relu.default":
-        return 0.0, math.inf
-    low, high = ("min_val", "max_val") if call.has("min_val") else ("min", "max")
-    return _as_bound(call[low], -math.inf), _as_bound(call[high], math.inf)
+    low, high = bounds_of(call)
+    return _as_bound(low, -math.inf), _as_bound(high, math.inf)
 
 
 def _as_bound(number: float | None, absent: float) -> float:

@@ -16,6 +16,7 @@ import torch
 from torch.fx.node import map_arg
 
 from delegatekit_api import Call, Operand
+from delegatekit_toolkit.arguments import bounds_of
 from delegatekit_toolkit.support import row
 from delegatekit_toolkit.tosa import Abs, Add, DType, Maximum, Minimum, Mul, Sub, Tensor
 from delegatekit_toolkit.tosa.types import INTEGER_RANGES, Array
@@ -38,12 +39,8 @@ _FARTHEST: Final = 1.0
 _NARROWEST: Final = 1 << 14
 #: 1, for gates.
 _ONE: Final = 1 << 15
-#: Operators that are only two bounds -> the arguments with these; none is 0 and infinity.
-_BOUNDS: Final[dict[str, tuple[str, ...]]] = {
-    "aten.relu.default": (),
-    "aten.hardtanh.default": ("min_val", "max_val"),
-    "aten.clamp.default": ("min", "max"),
-}
+#: Operators that are only two bounds.
+_BOUNDS: Final = ("aten.relu.default", "aten.hardtanh.default", "aten.clamp.default")
 
 
 # -- constraints -----------------------------------------------------------------------------------------------------
@@ -214,9 +211,7 @@ def clamp_bounds(call: Call, scale: Scale) -> tuple[int, int]:
 
 
 def _bounds(call: Call) -> tuple[float, float]:
-    if not _BOUNDS[call.operator]:
-        return 0.0, math.inf
-    low, high = (call[name] for name in _BOUNDS[call.operator])
+    low, high = bounds_of(call)
     return -math.inf if low is None else low, math.inf if high is None else high
 
 
