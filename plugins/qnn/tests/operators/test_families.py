@@ -442,6 +442,9 @@ def test_what_the_processor_computes_otherwise_is_refused_in_words() -> None:
     many = drawn(5000, 2, 2)
     assert refusals(partitioner, torch.bmm, many, many) == ["5000 products of matrices: 4096 are taken"]
     assert refusals(partitioner, nn.Linear(2, 2), many) == []
+    long = drawn(1, 1, 3073)
+    assert refusals(partitioner, nn.Conv1d(1, 1, 3072), long) == []
+    assert refusals(partitioner, nn.Conv1d(1, 1, 3073), long) == ["a window of 3073 elements: 3072 are taken"]
     assert refusals(partitioner, nn.AvgPool2d(5, 4, ceil_mode=True), drawn(1, 3, 8, 8)) == [
         "windows reach 1 beyond the padding"
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,8 @@ from .windows import setting, windows_beyond_padding
 
 #: The settings of a convolution that are given for each axis.
 _SETTINGS: Final = ("stride", "padding", "dilation", "output_padding")
+#: Elements of a window.
+_WINDOW: Final = 3072
 
 
 def _convolve(b: ProgramBuilder, call: Call) -> Value:
@@ -86,6 +89,12 @@ def one_to_three_axes(call: Call) -> str | None:
     return None if rank in (3, 4, 5) else f"{rank - 2} spatial axes: 1 to 3 are taken"
 
 
+def windows_within_memory(call: Call) -> str | None:
+    """Windows of 3072 elements at most: 32 x 32 filters of them are in the processor's memory of 8 MiB at once."""
+    elements = math.prod(call["weight"].shape[2:])
+    return None if elements <= _WINDOW else f"a window of {elements} elements: {_WINDOW} are taken"
+
+
 def plain_transposed(call: Call) -> str | None:
     """Transposed: no dilation; one group over three axes."""
     if not call["transposed"]:
@@ -121,6 +130,7 @@ ROWS: Final[tuple[Row[Lower], ...]] = (
         REAL,
         one_to_three_axes,
         known("weight", "bias"),
+        windows_within_memory,
         plain_transposed,
         transposed_within_windows,
         windows_beyond_padding,
