@@ -12,7 +12,7 @@ import pytest
 import torch
 from packers import PACKERS
 from safetensors.torch import load_file, save_file
-from small_models import build, continued, prompt_of
+from small_models import build, continued, logits_of, prompt_of
 from test_lowering import COUNT, in_stock
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -305,8 +305,14 @@ def test_a_model_that_torchao_quantized_keeps_its_integers(activations: bool) ->
     )
     assert model.quantization is not None and sum(layer.given for layer in model.quantization.quantized) == 22
     wanted = continued(model.module, prompt(), 16, COUNT)
-    assert continued(delegatekit.load(model.program.buffer)["forward"], prompt(), 16, COUNT) == wanted
-    assert continued(in_stock(model.program.buffer), prompt(), 16, COUNT) == wanted
+    # Activations that lie between two integers become either of them, by the processor: up to a token that leads by
+    # no more than such a step makes in the logits, all are the same.
+    begun = prompt()[0].tolist()
+    first, second = logits_of(model.module, [*begun, *wanted])[len(begun) - 1 : -1].topk(2).values.unbind(1)
+    sure = next((count for count, lead in enumerate((first - second).tolist()) if lead < 0.02), COUNT)
+    assert sure > COUNT // 2
+    for forward in (delegatekit.load(model.program.buffer)["forward"], in_stock(model.program.buffer)):
+        assert continued(forward, prompt(), 16, COUNT)[:sure] == wanted[:sure]
 
 
 @pytest.mark.parametrize("bits", [4, 8])
