@@ -9,37 +9,23 @@ from typing import Any
 import torch
 
 from ...recipe import Recipe, Ref, Values
-from ..elementwise import STEEP
-from .determined import is_determined
-from .rows import row
-from .sketch import ENDS, HurtfulSketch
+from .rows import of_each, row
+from .sketch import HurtfulSketch
 
-#: Function -> logarithm, in units of its own, of the largest results: e to it is the largest finite number.
+#: Function -> nearly the largest number whose result is finite.
 _ENDS: Mapping[str, Mapping[str, float]] = {
     "float32": {"exp": 88.7228, "expm1": 88.7228, "exp2": 127.9999, "sinh": 89.4159, "cosh": 89.4159},
     "float16": {"exp": 11.085, "expm1": 11.085, "exp2": 15.99, "sinh": 11.775, "cosh": 11.775},
 }
-#: Distances from the end, and the far end of the numbers whose results are normal.
+#: Distances from there.
 _BEFORE = (0.0, 0.0625, 0.25, 0.5, 1.0, 2.0)
 
 
 @row(*(f"aten.{name}.default" for name in _ENDS["float32"]), dtypes=("float32", "float16"))
 def _largest_results(sketch: HurtfulSketch, name: str) -> Recipe:
     """Results up to the largest number of the type, each in a tensor of its own."""
-    function = name.split(".")[1]
-    end = _ENDS[sketch.dtype][function]
-
-    def called(sketch: HurtfulSketch, distance: float) -> Ref:
-        numbers = tuple(end - distance - place / 64 for place in range(5))
-        return sketch.call(name, sketch.tensor((5,), values=("literal", numbers), layouts=False))
-
-    made = []
-    for distance in _BEFORE:
-        alone = HurtfulSketch(f"{name} {distance}", sketch.dtype, ENDS)
-        called(alone, distance)
-        if is_determined(alone.recipe(ill_conditioned=function in STEEP)):
-            made.append(called(sketch, distance))
-    return sketch.recipe(*made, ill_conditioned=function in STEEP)
+    end = _ENDS[sketch.dtype][name.split(".")[1]]
+    return of_each(sketch, name, (tuple(end - distance - place / 64 for place in range(5)) for distance in _BEFORE))
 
 
 #: Activations that are made of exponentials: these overflow, on one side or on both, and the results do not.

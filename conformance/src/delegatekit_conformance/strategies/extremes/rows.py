@@ -6,7 +6,7 @@ No change of sizes or numbers makes them of an operator's strategy; nearly each 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -452,24 +452,32 @@ def _places(count: int) -> Values:
 _MAGNITUDES = (-120, -80, -40, -20, -12, -6, 6, 12, 15, 20, 40, 80, 120)
 
 
+def of_each(sketch: HurtfulSketch, name: str, tensors: Iterable[tuple[float, ...]]) -> Recipe:
+    """A function of each of several tensors, by their numbers; without those whose results are not determined."""
+    steep = name.split(".")[1] in STEEP
+
+    def called(sketch: HurtfulSketch, numbers: tuple[float, ...]) -> Ref:
+        return sketch.call(name, sketch.tensor((len(numbers),), values=("literal", numbers), layouts=False))
+
+    made = []
+    for numbers in tensors:
+        # Not at random: determined alone is determined beside others.
+        alone = HurtfulSketch(name, sketch.dtype, ENDS)
+        called(alone, numbers)
+        if is_determined(alone.recipe(ill_conditioned=steep)):
+            made.append(called(sketch, numbers))
+    return sketch.recipe(*made, ill_conditioned=steep)
+
+
 @row(*(f"aten.{name}.default" for name in FUNCTIONS))
 def _all_magnitudes(sketch: HurtfulSketch, name: str) -> Recipe:
     """Each magnitude of the function's inputs in a tensor of its own: large results hide no errors of small ones."""
-    steep = name.split(".")[1] in STEEP
-
-    def called(sketch: HurtfulSketch, power: int, sign: int) -> Ref:
-        # Not at random: determined alone is determined beside others.
-        numbers = tuple(math.ldexp(sign * (1 + 0.1173 * place), power) for place in range(9))
-        return sketch.call(name, sketch.tensor((9,), values=("literal", numbers), layouts=False))
-
-    made = []
-    for power in _MAGNITUDES:
-        for sign in (1, -1):
-            alone = HurtfulSketch(f"{name} {power} {sign}", sketch.dtype, ENDS)
-            called(alone, power, sign)
-            if is_determined(alone.recipe(ill_conditioned=steep)):
-                made.append(called(sketch, power, sign))
-    return sketch.recipe(*made, ill_conditioned=steep)
+    signed = ((power, sign) for power in _MAGNITUDES for sign in (1, -1))
+    return of_each(
+        sketch,
+        name,
+        (tuple(math.ldexp(sign * (1 + 0.1173 * place), power) for place in range(9)) for power, sign in signed),
+    )
 
 
 _ARITHMETIC = ("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "maximum.default", "minimum.default")
