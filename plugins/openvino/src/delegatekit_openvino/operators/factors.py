@@ -54,30 +54,29 @@ def finite_products(call: Call) -> str | None:
 
     Factors of other types are multiplied in float32, too.
     """
-    if _factor(call) is None:
+    factor = _factor(call)
+    if factor is None:
         return None
-    limits, product = torch.finfo(torch.float32), 0.0
-    for index, size in enumerate(_sizes(call)):
+    value, product = factor
+    limits = torch.finfo(torch.float32)
+    for size in _sizes_before(value):
         product += size
-        if index and not math.log2(limits.tiny) <= product <= math.log2(limits.max):
+        if not math.log2(limits.tiny) <= product <= math.log2(limits.max):
             number = "infinite" if product > 0 else "as good as 0"
             return f"with the constants before it, its factor is {number}, and OpenVINO multiplies them beforehand"
     return None
 
 
-def _sizes(call: Call) -> Iterator[float]:
-    """The sizes of a call's constant factor, of those right before it, and of the weights before these: logarithms."""
-    found: Call | None = call
-    while found is not None:
-        factor = _factor(found)
-        if factor is None:
-            weight = found.get(_WEIGHTS.get(_name(found), ""))
-            if isinstance(weight, Operand) and weight.constant is not None:
-                yield _size(weight.constant)
-            return
-        value, number = factor
-        yield number
-        found = value.producer
+def _sizes_before(value: Operand) -> Iterator[float]:
+    """The sizes of the constant factors that make a value, from the last one on, and of the weights before them."""
+    call = value.producer
+    while call is not None and (factor := _factor(call)) is not None:
+        value, size = factor
+        yield size
+        call = value.producer
+    weight = None if call is None else call.get(_WEIGHTS.get(_name(call), ""))
+    if isinstance(weight, Operand) and weight.constant is not None:
+        yield _size(weight.constant)
 
 
 def _factor(call: Call) -> tuple[Operand, float] | None:
@@ -91,18 +90,19 @@ def _factor(call: Call) -> tuple[Operand, float] | None:
     number = right.constant if isinstance(right, Operand) else right
     if not isinstance(left, Operand) or not isinstance(number, torch.Tensor | int | float):
         return None
-    number = torch.as_tensor(number)
     return left, _size(number) if name == "mul" else -_size(number)
 
 
-def _size(constant: torch.Tensor) -> float:
+def _size(constant: torch.Tensor | float) -> float:
     """The logarithm of the largest element's size; 0 where there is none but zeros and infinite ones."""
-    numbers = constant.detach()
-    size = max(abs(float(end)) for end in torch.aminmax(numbers)) if numbers.numel() else 0.0
+    size = _largest(constant) if isinstance(constant, torch.Tensor) else abs(constant)
     if not math.isfinite(size):
-        numbers = numbers[numbers.isfinite()]
-        size = max(abs(float(end)) for end in torch.aminmax(numbers)) if numbers.numel() else 0.0
+        size = _largest(constant[constant.isfinite()]) if isinstance(constant, torch.Tensor) else 0.0
     return math.log2(size) if size else 0.0
+
+
+def _largest(numbers: torch.Tensor) -> float:
+    return max(abs(float(end)) for end in torch.aminmax(numbers.detach())) if numbers.numel() else 0.0
 
 
 def _name(call: Call) -> str:
