@@ -16,8 +16,8 @@ from delegatekit_openvino.blob.library import availability
 if availability().available and (_found := importlib.util.find_spec("openvino")) is not None and _found.origin:
     for _library in sorted(Path(_found.origin).parent.glob("libs/libopenvino_c.so*")):
         os.environ.setdefault("OPENVINO_LIB_PATH", str(_library))
-# Without it, OpenVINO computes in bfloat16 where the processor can: stock's runtime tells it nothing.
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+    # Without it, OpenVINO computes in bfloat16 where the processor can: stock's runtime tells it nothing.
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
