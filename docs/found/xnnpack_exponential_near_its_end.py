@@ -17,4 +17,5 @@ AVOIDED = (
 def main() -> str | None:
     """The observed fault; None if it is fixed."""
     x = torch.full((16,), 88.5)
-    return differs(xnnpack(torch.exp, x), torch.exp(x), rtol=1e-4)
+    found = xnnpack(torch.exp, x)
+    return differs(found, torch.exp(x)) if found.isinf().any() else None
