@@ -14,7 +14,7 @@ from small_models import TEXT, text_of
 
 from delegatekit_api import DelegateKitError
 from delegatekit_llm import ENCODER_DECODERS, FAMILIES, Generation, Generator, Sampling, lower
-from delegatekit_llm.stock import stream
+from delegatekit_llm.stock import StockGeneration, stream
 from delegatekit_llm.vocabulary import GrowingText, Vocabulary
 
 PROMPT = TEXT[:90]
@@ -65,7 +65,15 @@ def test_executorch_generates_the_same_text(file: Path) -> None:
     # It writes the special tokens, which ours leaves out.
     assert text.replace("<s>", "") == Generator(file).generate(PROMPT, tokens=32) and len(text) > 16
     prompt = len(Vocabulary(file.with_name("tokenizer.json")).encode(PROMPT))
-    assert str(told[0]).startswith(f"prompt: {prompt} tokens in ")
+    assert str(told[0]).startswith(f"prompt: {prompt} tokens")
+
+
+def test_a_prompt_within_a_millisecond_has_no_speed() -> None:
+    times = {"prompt_tokens": 20, "generated_tokens": 31, "inference_start_ms": 1000}
+    fast = StockGeneration(times | {"prompt_eval_end_ms": 1000, "inference_end_ms": 1500})
+    slow = StockGeneration(times | {"prompt_eval_end_ms": 1200, "inference_end_ms": 1500})
+    assert str(fast) == "prompt: 20 tokens, generation: 31 tokens in 0.50 s (62.0/s)"
+    assert str(slow) == "prompt: 20 tokens in 0.20 s (100.0/s), generation: 31 tokens in 0.30 s (103.3/s)"
 
 
 @pytest.mark.sweep
