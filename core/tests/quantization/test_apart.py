@@ -192,6 +192,62 @@ def test_what_a_mask_hides_is_in_no_range():
     assert error < 0.05
 
 
+class Added(nn.Module):
+    """A softmax of scores to which a mask is added."""
+
+    def __init__(self, mask, first=False):
+        super().__init__()
+        self.first, self.last = nn.Linear(7, 7), nn.Linear(7, 7)
+        self.mask, self.is_first = nn.Buffer(mask), first
+
+    def forward(self, x):
+        scores = self.first(x)
+        return self.last((self.mask + scores if self.is_first else scores + self.mask).softmax(-1))
+
+
+ADDED = {
+    "infinite": (HIDDEN * -1e38 * 10, ["masked_fill + softmax"]),
+    "far": (HIDDEN * -1e4, ["masked_fill + softmax"]),
+    "on the left, with a bias": (BIAS.masked_fill(HIDDEN, -math.inf), ["add", "masked_fill + softmax"]),
+    "near": (BIAS[0], ["add", "softmax"]),
+    "of rows": (BIAS[0].masked_fill(HIDDEN.any(-1, keepdim=True), 9.0), ["add", "softmax"]),
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_an_added_mask_is_a_bias_and_a_fill(name):
+    mask, between = ADDED[name]
+    mask = torch.where(HIDDEN, -math.inf, 0.0) if name == "infinite" else mask
+    result, error = quantized(Added(mask, "left" in name), torch.randn(4, 7, 7), scheme="masks")
+    assert [layer.operator for layer in result.quantization.layers] == ["linear", *between, "linear"]
+    assert not result.quantization.kept and error < 0.05
+
+
+@pytest.mark.parametrize("hidden", [-math.inf, -1e9, -1e4])
+@pytest.mark.parametrize("kind", ["no fill", "whole rows", "kept", "computed"])
+def test_scores_among_hidden_ones_stay_in_float(hidden, kind):
+    class Computed(Added):
+        def forward(self, x):
+            scores = self.first(x)
+            return self.last((scores + torch.where(scores > 1.0, hidden, 0.0).view(-1, 7, 7)).softmax(-1))
+
+    mask = torch.where(HIDDEN | (torch.arange(7)[:, None] == 3 if kind == "whole rows" else False), hidden, 0.0)
+    if kind == "whole rows" and hidden == -math.inf:
+        pytest.skip("a softmax of infinities alone is NaN")
+    model = (Computed if kind == "computed" else Added)(mask)
+    scheme = QuantizationScheme("plain", "", rules=(*RULES, MASKS[1]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LoadedBackend, "quantization_schemes", lambda self, options=None: (*SCHEMES, scheme))
+        settings = {"keep_float": ["softmax"]} if kind == "kept" else {}
+        result, error = quantized(
+            model, torch.randn(4, 7, 7), scheme="plain" if kind == "no fill" else "masks", **settings
+        )
+    assert error < 0.05
+    kept = {layer.operator: layer.reason for layer in result.quantization.kept}
+    assert "softmax" in kept and not {"add", "masked_fill"}.isdisjoint(kept), result.quantization
+    assert [layer.operator for layer in result.quantization.quantized if layer.operator == "linear"] == ["linear"] * 2
+
+
 def test_a_mask_that_is_made_of_numbers_and_hides_nothing_is_none():
     def function(query, key, value):
         mask = torch.arange(7)[:, None] >= torch.zeros(7).long()

@@ -470,6 +470,65 @@ def test_training_is_refused_where_it_makes_no_sense(model, data):
         delegatekit.convert_qat(model)
 
 
+# -- numbers that no integers stand for --------------------------------------------------------------------------------
+
+
+class Overflow(nn.Module):
+    """A sum of a linear layer's result, infinite for large inputs, between layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.first(x)
+        return self.last(y), y.exp() + y
+
+
+@pytest.mark.parametrize("kind", ["a list", "an iterator"])
+def test_a_layer_of_infinities_stays_in_float(kind):
+    small, large = torch.randn(4, 8), torch.randn(4, 8) * 1000.0
+    for data in ([large, small], [small, large]):
+        given = iter(data) if kind == "an iterator" else data
+        if kind == "an iterator" and data[0] is small:
+            # What was read is gone: the layer cannot be calibrated again.
+            with pytest.raises(QuantizationError, match=r"(?s)exp has infinities or NaNs.*keep_float"):
+                quantize(Overflow().eval(), given)
+            continue
+        result = quantize(Overflow().eval(), given)
+        reasons = {layer.operator: layer.reason for layer in result.quantization.kept}
+        assert reasons["add"] == "it has infinities or NaNs, which no integers stand for"
+        assert len(result.quantization.quantized) == 2 and result.quantization.samples == 2
+
+
+def test_what_one_layer_in_float_makes_of_the_worst_is_kept_as_well():
+    torch.manual_seed(0)
+    model = Overflow().eval()
+    result = quantize(model, [torch.randn(4, 8) * 1000.0], keep_worst_float=1)
+    reasons = {layer.module or layer.operator: layer.reason for layer in result.quantization.kept}
+    assert "infinities" in reasons["add"] and sum("worst" in reason for reason in reasons.values()) == 1
+
+
+@pytest.mark.parametrize("scheme", ["static", "dynamic", "weights"])
+@pytest.mark.parametrize("number", [math.inf, math.nan])
+def test_weights_of_infinities_are_never_integers(model, data, scheme, number):
+    model.layers[0].weight.data[1, 2] = number
+    if scheme == "static":
+        kept = {layer.module: layer.reason for layer in quantize(model, data, scheme=scheme).quantization.kept}
+        assert "infinities or NaNs" in kept["layers.0"]
+        return
+    with pytest.raises(QuantizationError, match=r"(?s)weight layers.0.weight: has infinities or NaNs.*keep_float"):
+        quantize(model, data, scheme=scheme)
+    assert quantize(model, data, scheme=scheme, keep_float=["layers.0"]).quantization.quantized
+
+
+def test_trained_infinities_are_refused(model, data):
+    prepared = delegatekit.prepare_qat(Small(), (data[0],), backend=BACKEND)
+    prepared(data[0] * 1e38)
+    with pytest.raises(QuantizationError, match="infinities or NaNs"):
+        delegatekit.convert_qat(prepared)
+
+
 # -- refused arguments -----------------------------------------------------------------------------------------------
 
 

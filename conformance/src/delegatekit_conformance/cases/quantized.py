@@ -8,6 +8,7 @@ single outlier makes small.
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from abc import abstractmethod
@@ -26,6 +27,7 @@ import delegatekit
 from delegatekit.plugins import discovery
 from delegatekit.quantization.ratio import sqnr_db
 from delegatekit_api import PluginError, QuantizationError
+from delegatekit_api.schemes import QuantizationScheme
 
 from .. import stock
 from ..context import Context
@@ -39,6 +41,9 @@ from .subjects import SubjectCase
 #: A backend that rounds each operator's result to the nearest step, either way in a tie, stays within these.
 MAX_STEPS = 1
 MIN_SQNR_DB = 35.0
+#: The part of a pattern's decibels that its layers may lose: a bit has six of them. A scheme that ruins a model keeps
+#: less, and what a backend computes of its integers may be right nevertheless.
+_KEPT_DB_PER_BIT = 3.0
 #: The reason of cases of schemes where there are none.
 NO_SCHEMES = "the backend declares no quantization schemes"
 
@@ -141,6 +146,9 @@ _PATTERNS = (
     "multihead-attention",
     "attention-written-out",
     "attention-minus-infinity",
+    "attention-added-masks",
+    "attention-padded",
+    "mask-of-large-numbers",
     "sdpa",
     "sdpa-causal",
     "sdpa-bool-mask",
@@ -217,7 +225,9 @@ class QuantizedCase(SchemeCase):
             module, calls, *dynamic = self._pattern.build()
         except Exception as error:
             return Outcome(Verdict.NOT_EXPORTABLE, words(error))
-        return try_quantized(module, calls[0], scheme, context, dynamic[0] if dynamic else None)
+        with torch.no_grad():
+            floats = flatten(copy.deepcopy(module).eval()(*calls[0]))
+        return try_quantized(module, calls[0], scheme, context, dynamic[0] if dynamic else None, floats=floats)
 
     def snippet(self, example: str, context: Context) -> str:
         """The pattern's text, quantized."""
@@ -239,15 +249,45 @@ def try_quantized(
     dynamic_shapes: Any = None,
     *,
     decibels: float = MIN_SQNR_DB,
+    floats: Sequence[torch.Tensor] | None = None,
 ) -> Outcome:
     """Try a module quantized by a scheme of the context's backend, and the same program without any backend.
 
-    `decibels` is the least ratio of signal to noise that its outputs may have.
+    `decibels` is the least ratio of signal to noise that its outputs may have. With the results `floats` of the module
+    itself, the quantized module in eager must resemble them.
     """
     quantized = quantized_by(scheme, module, inputs, context, dynamic_shapes)
     if isinstance(quantized, Outcome):
         return quantized
+    if floats is not None and (ruin := ruined(quantized, inputs, floats, _bits(scheme, context))):
+        return Outcome(Verdict.MISMATCH, ruin, blame="backend")
     return judged(quantized, inputs, scheme, context, dynamic=dynamic_shapes is not None, decibels=decibels)
+
+
+def ruined(quantized: Any, inputs: tuple[Any, ...], floats: Sequence[torch.Tensor], bits: int) -> str:
+    """The output of a quantized module that has lost the float module's signal, in words; empty if none has.
+
+    `bits` are the fewest of the scheme.
+    """
+    with torch.no_grad():
+        results = flatten(quantized(*inputs))
+    for index, (result, wanted) in enumerate(zip(results, floats, strict=True)):
+        if not wanted.is_floating_point() or not wanted.isfinite().all():
+            continue
+        ratio = sqnr_db(result, wanted)
+        if not ratio >= _KEPT_DB_PER_BIT * bits:
+            return (
+                f"output {index} of the quantized module in eager has a signal to noise ratio of {ratio:.1f} dB "
+                f"against the float module, {_KEPT_DB_PER_BIT * bits:.0f} dB are wanted"
+            )
+    return ""
+
+
+def _bits(name: str, context: Context) -> int:
+    """The fewest bits that a scheme has for a number; 4 for a plugin's own quantizer, which declares none."""
+    rules = _scheme(name, context).rules
+    forms = [form for rule in rules for form in (rule.input, rule.weight, rule.output) if form is not None]
+    return min(8, *((form.range[1] - form.range[0]).bit_length() for form in forms)) if forms else 4
 
 
 def scheme_names(context: Context) -> tuple[str, ...]:
@@ -321,9 +361,13 @@ def judged(
 
 def _relative_error(name: str, context: Context) -> float:
     """The scheme's declared error of a layer's results from the exact ones."""
+    return _scheme(name, context).relative_error
+
+
+def _scheme(name: str, context: Context) -> QuantizationScheme:
     backend = discovery.get_backend(context.backend)
     schemes = backend.quantization_schemes(backend.make_options(context.options))
-    return next(scheme.relative_error for scheme in schemes if scheme.name == name)
+    return next(scheme for scheme in schemes if scheme.name == name)
 
 
 def _compared(

@@ -13,11 +13,12 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch.fx import GraphModule, Node
 
+from delegatekit_api import QuantizationError
 from delegatekit_api.nodes import operator_name
 from delegatekit_api.schemes import TensorQuantization
 
 from . import torchao
-from .graph import evaluate, short_name
+from .graph import constant_name, evaluate, short_name
 from .patterns import ROLES, Layer
 from .tables import find_tables, load_operator, look_up, places_in_tables
 
@@ -195,7 +196,7 @@ class Weights:
             if self.deferred:
                 return torch.zeros((), dtype=torch.uint8).expand(values.shape), tables, none
             return places_in_tables(values, tables).to(torch.uint8), tables, none
-        scale, zero_point = _parameters(values, given, blocks)
+        scale, zero_point = _parameters(constant_name(weight), values, given, blocks)
         if not self.deferred:
             return quantize_weight(values, blocks, scale, zero_point, storage(given), *given.range), scale, zero_point
         zero, scale = torch.zeros((), dtype=storage(given)), scale.to(getattr(torch, given.scale_dtype))
@@ -239,7 +240,7 @@ def _(values: torch.Tensor, blocks: Any, scale: Any, zero_point: Any, dtype: tor
 
 
 def _parameters(
-    values: torch.Tensor, given: TensorQuantization, blocks: Sequence[int]
+    name: str, values: torch.Tensor, given: TensorQuantization, blocks: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The scales and zero points of a weight."""
     primitives = torchao.load("quantization.quant_primitives")
@@ -256,6 +257,12 @@ def _parameters(
             eps=given.eps,
             zero_point_dtype=storage(given),
         )
+        if not scale.isfinite().all() and not rows.isfinite().all():
+            raise QuantizationError(
+                "has infinities or NaNs, which no integers stand for",
+                where=f"weight {name}",
+                hint="keep_float its layer, if they are meant",
+            )
         if zero_point is None:
             zero_point = torch.zeros_like(scale, dtype=storage(given))
         scale = scale.clamp(max=torch.finfo(held).max).to(held).to(scale.dtype)  # before a weight is rounded with it

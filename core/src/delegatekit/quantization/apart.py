@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch._guards import detect_fake_mode
@@ -23,6 +23,8 @@ aten = torch.ops.aten
 
 #: Names of `masked_fill` in rules.
 _FILLS: Final = frozenset({"masked_fill", "aten.masked_fill", "aten.masked_fill.Scalar"})
+#: The bias of scores, and the positions where they are hidden; None for nowhere.
+_Mask: TypeAlias = "tuple[torch.Tensor | None, torch.Tensor | None]"
 #: Scores to which a mask adds this or less are hidden: their exponential is negligible.
 _HIDES: Final = -80.0
 
@@ -42,7 +44,7 @@ class Apart:
         self._taken: list[_Taken] = []
         #: Replacements of nodes that a later operator may have as operand.
         self._renewed: dict[Node, Node] = {}
-        if scheme.takes_apart:
+        if scheme.takes_apart or self._parts.hides:
             self._take(scheme, kept)
 
     def put_back(self, reasons: Mapping[Node, str]) -> None:
@@ -80,11 +82,16 @@ class Apart:
         module, parts = self._module, self._parts
         for node in list(module.graph.nodes):
             wanted = [name for name in names(node) if name in scheme.takes_apart] if node.op == "call_function" else []
-            if not wanted or kept(node) is not None:
+            write: _Write | None = known[wanted[0]] if wanted else None
+            if not wanted and parts.hides and _masks_a_softmax(node):
+                write = _added_mask
+            if write is None or kept(node) is not None:
                 continue
             parts.start(node)
             with module.graph.inserting_before(node):
-                result = known[wanted[0]](parts, node)
+                result = write(parts, node)
+            if result is None:
+                continue
             if isinstance(result, str):
                 self.whole[node] = result
                 continue
@@ -200,22 +207,45 @@ def _attention(b: _Parts, node: Node) -> Node | str:
     mask = _mask(b, given)
     if isinstance(mask, str):
         return mask
-    bias, hidden = mask
+    hidden = mask[1]
     if hidden is not None and not b.hides:
         return "its mask hides scores, which do not fit the range of the others"
     if hidden is not None and bool(hidden.all(-1).any()):
         return "its mask hides whole rows"
-
-    def masked(scores: Node) -> Node:
-        if bias is not None:
-            scores = b.call(aten.add.Tensor, scores, b.constant(bias))
-        return scores if hidden is None else b.call(aten.masked_fill.Scalar, scores, b.constant(hidden), MASKED)
-
+    masked = partial(_masked, b, mask)
     return in_pieces(b, replace(given, mask=None, causal=False), None, masked)  # type: ignore[no-any-return]
 
 
-def _mask(b: _Parts, given: Attention) -> tuple[torch.Tensor | None, torch.Tensor | None] | str:
-    """The bias of the scores, and the positions where they are hidden: None for nowhere. A text if they are unknown."""
+def _masks_a_softmax(node: Node) -> bool:
+    """True for a sum that only a softmax along its last dimension reads."""
+    user = next(iter(node.users)) if len(node.users) == 1 else None
+    if node.target is not aten.add.Tensor or node.kwargs or user is None or user.target is not aten.softmax.int:
+        return False
+    return (*user.args, user.kwargs.get("dim"))[1] in (-1, node.meta["val"].dim() - 1)
+
+
+def _added_mask(b: _Parts, node: Node) -> Node | None:
+    """A bias within reasonable bounds and a fill, for scores to which a constant mask is added; None for other sums."""
+    known = {operand: b.known(operand) for operand in node.all_input_nodes}
+    values = [value for value in known.values() if value is not None]
+    scores = [operand for operand, value in known.items() if value is None and is_float(operand)]
+    if len(values) != 1 or len(scores) != 1:
+        return None
+    bias, hidden = _bias_and_hidden(values[0])
+    if hidden is None or not hidden.dim() or bool(hidden.all(-1).any()):
+        return None
+    return _masked(b, (bias, hidden), scores[0])
+
+
+def _masked(b: _Parts, mask: _Mask, scores: Node) -> Node:
+    bias, hidden = mask
+    if bias is not None:
+        scores = b.call(aten.add.Tensor, scores, b.constant(bias))
+    return scores if hidden is None else b.call(aten.masked_fill.Scalar, scores, b.constant(hidden), MASKED)
+
+
+def _mask(b: _Parts, given: Attention) -> _Mask | str:
+    """What a mask does; a text if that is unknown."""
     if given.causal:
         length, source = b.shape(given.query)[-2], b.shape(given.key)[-2]
         return None, torch.ones(length, source, dtype=torch.bool).triu(1)
@@ -224,13 +254,20 @@ def _mask(b: _Parts, given: Attention) -> tuple[torch.Tensor | None, torch.Tenso
     value = b.known(given.mask)
     if value is None:
         return "its mask is computed: only constant masks are quantized"
-    hidden = ~value if value.dtype == torch.bool else value <= _HIDES
-    bias = torch.zeros(()) if value.dtype == torch.bool else value.detach().float().masked_fill(hidden, 0.0)
+    return _bias_and_hidden(value)
+
+
+def _bias_and_hidden(mask: torch.Tensor) -> _Mask:
+    hidden = ~mask if mask.dtype == torch.bool else mask <= _HIDES
+    bias = torch.zeros(()) if mask.dtype == torch.bool else mask.detach().float().masked_fill(hidden, 0.0)
     return bias if bool(bias.any()) else None, hidden if bool(hidden.any()) else None
 
 
+#: A function that writes the parts of an operator and returns their result; the reason if it stays whole, or None.
+_Write: TypeAlias = Callable[[_Parts, Node], Node | str | None]
+
 #: Operators that can be taken apart: a function that writes the parts and returns their result, or the reason not to.
-_PARTS: Mapping[str, Callable[[_Parts, Node], Node | str]] = {"scaled_dot_product_attention": _attention}
+_PARTS: Mapping[str, _Write] = {"scaled_dot_product_attention": _attention}
 
 
 def _spellings(name: str) -> tuple[str, str, str]:

@@ -48,11 +48,15 @@ class Calibration:
                 notify(StageEvent("calibrate", "progress", done=self.count, total=total or 0))
                 advance()
 
+    def restarts(self) -> bool:
+        """True if all inputs can be read again, during an iteration."""
+        return self.count == 0 or not self._once
+
     def _items(self) -> Iterator[Any]:
         if self._once:
             assert self._rest is not None, "read once"
-            rest, self._rest = self._rest, None
             yield self.example
+            rest, self._rest = self._rest, None
             yield from rest
         else:
             yield from self._data

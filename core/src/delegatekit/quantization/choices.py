@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch.fx import Node
@@ -10,7 +10,6 @@ from torch.fx import Node
 from delegatekit_api import LoweringError, QuantizationError
 
 from ..partition.selectors import Choice, listed, module_paths, operator_names
-from .report import LayerReport
 
 
 @dataclass
@@ -43,9 +42,9 @@ class KeptInFloat:
                 return choice.reason if choice.may_miss else f"kept by {choice.text}"
         return self.nodes.get(node.name)
 
-    def with_nodes(self, layers: Sequence[LayerReport], reason: str) -> KeptInFloat:
-        """The same choices, and layers of a report."""
-        return KeptInFloat(self.selectors, self.nodes | {layer.anchor: reason for layer in layers})
+    def with_nodes(self, reasons: Mapping[str, str]) -> KeptInFloat:
+        """The same choices, and nodes by name with their reasons."""
+        return KeptInFloat(self.selectors, {**self.nodes, **reasons})
 
     def check(self) -> None:
         """Raise QuantizationError for a selector that matches nothing, or both modules and operators."""

@@ -27,7 +27,8 @@ from .calibration import Calibration
 from .choices import KeptInFloat
 from .graph import attribute_to_modules, copied, fold_weights, keep_large_biases, normalize, remove_dropout
 from .products import products_to_linear
-from .report import LayerReport, QuantizationReport
+from .ranges import unbounded_values, unfit_layers
+from .report import QuantizationReport
 from .schemes import choose_scheme
 from .sensitivity import measure as measure_layers
 from .state import give_own_state, state_kept
@@ -70,7 +71,7 @@ def quantize(given: Quantizing) -> torch.nn.Module:
         raise QuantizationError(f"deferred: scheme {chosen.name} calibrates activations, which needs all integers")
     result: Any = run(order)
     if worst:
-        kept = kept.with_nodes(_worst(result.quantization, worst), f"one of the {worst} worst layers")
+        kept = kept.with_nodes(dict.fromkeys(_worst(result.quantization, worst), f"one of the {worst} worst layers"))
         result = run(replace(order, kept=kept))
     quantized: torch.nn.Module = result
     return quantized
@@ -257,6 +258,9 @@ def _static(order: _Order) -> Any:
                     where=f"calibration input {index}",
                     hint="inputs must have the shapes of the first; dynamic_shapes allows others",
                 ) from error
+            unfit = unfit_layers(prepared, getattr(quantizer, "layers", ()))
+            if unfit and order.data.restarts():
+                return _static(replace(order, kept=order.kept.with_nodes(unfit)))
     report = replace(report, samples=order.data.count)
     original = getattr(quantizer, "float_module", None)
     if order.correct_bias and original is None:
@@ -316,6 +320,12 @@ def _converted(
     trained: bool = False,
 ) -> Any:
     """Convert the annotated module; with the float module `original`, correct the biases first."""
+    if found := unbounded_values(prepared):
+        raise QuantizationError(
+            f"{found[0].name} has infinities or NaNs: no integers stand for them",
+            where=f"scheme {report.scheme}",
+            hint="keep_float its layer, or add a finite number to hide scores",
+        )
     converted = torchao.convert(prepared, trained=trained)
     keep_large_biases(converted)
     if original is not None:
@@ -333,8 +343,9 @@ def _finished(module: Any, report: QuantizationReport) -> Any:
     return module
 
 
-def _worst(report: QuantizationReport, count: int) -> list[LayerReport]:
+def _worst(report: QuantizationReport, count: int) -> list[str]:
+    """The first nodes of the layers with the largest errors of their own."""
     layers = [layer for layer in report.quantized if layer.own_sqnr is not None]
     if count >= len(layers):
         raise QuantizationError(f"keep_worst_float={count} leaves nothing of {len(layers)} layers to quantize")
-    return sorted(layers, key=lambda layer: layer.own_sqnr or 0.0)[:count]
+    return [layer.anchor for layer in sorted(layers, key=lambda layer: layer.own_sqnr or 0.0)[:count]]

@@ -1,4 +1,4 @@
-"""torchao's histogram observer, with a faster search for the range."""
+"""torchao's histogram observer, with a faster search for the range, which is infinite if numbers are."""
 
 from __future__ import annotations
 
@@ -23,10 +23,21 @@ class QuickHistogramObserver(HistogramObserver):  # type: ignore[misc]
     cached: torchao asks once for each user of a value, and for each bias.
     """
 
+    min_val: torch.Tensor
+
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         #: The input of the last search, and the first and last bin of its result.
         self._found: tuple[torch.Tensor, tuple[int, int]] | None = None
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        """Note the numbers. From infinities and NaNs on, which torchao's observer leaves out, the range is infinite."""
+        if x_orig.numel() and not all(bool(end.isfinite()) for end in torch.aminmax(x_orig.detach())):
+            self.min_val = torch.full_like(self.min_val, -math.inf)
+        if self.min_val == -math.inf:
+            return x_orig
+        noted: torch.Tensor = super().forward(x_orig)
+        return noted
 
     def _non_linear_param_search(self) -> tuple[torch.Tensor, torch.Tensor]:
         seen = torch.cat([self.histogram, self.min_val.reshape(1), self.max_val.reshape(1)])

@@ -230,6 +230,9 @@ class _Finder:
         if short_name(node) in _ARITHMETIC and not rule.numbers and not all(isinstance(a, Node) for a in node.args[:2]):
             return "an operand is a number"
         nodes = self._with_activations(node, rule)
+        fixed = [operand for operand in tensors if operand in self._constants]
+        if not all(bool(self._view.constants[operand].isfinite().all()) for operand in fixed):
+            return "an operand is a constant with infinities or NaNs, which no integers stand for"
         if any(map(_hides, (nodes[-1], *tensors))):
             return "numbers that a mask hides do not fit the range of the others"
         return Layer(rule, nodes, tuple(tensors), nodes[-1:] if rule.output is not None else ())

@@ -42,6 +42,42 @@ def attention_minus_infinity() -> Built:
     return Model(), [tuple(torch.randn(1, 2, 5, 4) for _ in range(3))]
 
 
+@pattern("attention-added-masks")
+def attention_added_masks() -> Built:
+    """Constant masks, added to scores: causal, with a bias of the distance, and of a large number for one place."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            future, places = torch.ones(5, 5).triu(1) > 0, torch.arange(5.0)
+            distance = -(places[:, None] - places).abs() * 0.25
+            masks = torch.zeros(5, 5), distance
+            self.causal = nn.ParameterList(
+                nn.Parameter(mask.masked_fill(future, float("-inf")), requires_grad=False) for mask in masks
+            )
+            self.hidden = nn.Buffer(torch.tensor([0.0, 0.0, 0.0, -1e4, 0.0]))
+
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+            scores = q @ k.transpose(-2, -1) * 0.5
+            masked = *(mask + scores for mask in self.causal), scores + self.hidden
+            return tuple(one.softmax(-1) @ v for one in masked)
+
+    return Model(), [tuple(torch.randn(1, 2, 5, 4) for _ in range(3))]
+
+
+@pattern("attention-padded")
+def attention_padded() -> Built:
+    """A mask that is computed from which tokens are padding, as models for texts do."""
+
+    class Model(nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tokens: torch.Tensor) -> Any:
+            scores = q @ k.transpose(-2, -1) * 0.5
+            return (scores + (1.0 - tokens[:, None, None]) * -1e9).softmax(-1) @ v
+
+    tokens = torch.tensor([[1.0, 1.0, 1.0, 1.0, 0.0]])
+    return Model(), [(*(torch.randn(1, 2, 5, 4) for _ in range(3)), tokens)]
+
+
 @pattern("sdpa")
 def sdpa() -> Built:
     """Plain attention, queries and keys of different lengths."""

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from delegatekit_api import Operand
+from delegatekit_api import LoweringError, Operand
 from delegatekit_api.schemes import Quantization
 
 from .graph import Array, Encoding
@@ -94,7 +94,12 @@ def weight_type(quantization: Quantization, axis: int | None) -> tuple[DataType,
 
 
 def encoded(numbers: Array, datatype: DataType) -> tuple[Array, Encoding]:
-    """Numbers as unsigned integers with a scale that covers them and zero; a single number is exact."""
+    """Numbers as unsigned integers with a scale that covers them and zero; a single number is exact.
+
+    Raises LoweringError for infinities and NaNs.
+    """
+    if not np.isfinite(numbers).all():
+        raise LoweringError("a constant has infinities or NaNs, which no integers stand for")
     last = float((1 << 8 * datatype.numpy.itemsize) - 1)
     low, high = min(0.0, float(numbers.min(initial=0.0))), max(0.0, float(numbers.max(initial=0.0)))
     if low == high:
