@@ -20,6 +20,7 @@ from delegatekit_api import (
     DelegateKitError,
     LoweringError,
     MethodPlan,
+    OptionError,
     PluginError,
     PreprocessResult,
     UnsupportedError,
@@ -325,6 +326,21 @@ def test_a_case_that_the_runtimes_kernel_would_refuse_is_refused_before_it_runs(
 REFUSED: dict[str, tuple[Any, type[DelegateKitError], str]] = {
     "no inputs": (lambda: delegatekit.lower(Two(), backends=[]), LoweringError, "example inputs"),
     "a bare tensor": (lambda: delegatekit.lower(Two(), X, backends=[]), LoweringError, "inputs is a tensor"),
+    "a string of options": (
+        lambda: delegatekit.lower(Two(), (X,), backends=["one"], options="fast=1"),
+        LoweringError,
+        "options = 'fast=1' is not",
+    ),
+    "options by number": (
+        lambda: delegatekit.lower(Two(), (X,), backends=["one"], options={3: {}}),
+        LoweringError,
+        "options for 3, which is not among",
+    ),
+    "options of a backend as a string": (
+        lambda: delegatekit.lower(Two(), (X,), backends=["reference"], options={"reference": "fast=1"}),
+        OptionError,
+        "'fast=1' is not {option: value}",
+    ),
     "a string of backends": (lambda: delegatekit.lower(Two(), (X,), backends="one"), LoweringError, "is a string"),
     "an unknown backend": (lambda: delegatekit.lower(Two(), (X,), backends=["no"]), PluginError, "no backend 'no'"),
     "options of a stranger": (

@@ -121,6 +121,12 @@ def test_an_unknown_option_lists_those_that_exist() -> None:
         BackendOptions.from_mapping({"depth": 1})
 
 
+@pytest.mark.parametrize("given", ["fast=true", None, ["fast"]])
+def test_options_are_a_mapping(given: Any) -> None:
+    with pytest.raises(OptionError, match=r"is not \{option: value\}\n  -> known options: none"):
+        BackendOptions.from_mapping(given)
+
+
 def test_options_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
         make().level = 2  # type: ignore[misc]

@@ -75,12 +75,15 @@ class BackendOptions:
     def from_mapping(cls: type[_Options], values: Mapping[str, Any], *, backend: str = "") -> _Options:
         """Build options from Python values or from the CLI's strings.
 
-        Strings are converted to the field's type ("true", "3", "a,b"). Raises OptionError for an unknown name, a
-        wrong type, or a value that the field refuses; the message lists what is allowed.
+        Strings are converted to the field's type ("true", "3", "a,b"). Raises OptionError for what is no mapping, an
+        unknown name, a wrong type, or a value that the field refuses; the message lists what is allowed.
         """
         hints = typing.get_type_hints(cls)
         fields = {field.name: field for field in dataclasses.fields(cls)}
         where = f"option of backend {backend}" if backend else "backend option"
+        if not isinstance(values, Mapping):
+            known = ", ".join(fields) or "none"
+            raise OptionError(f"{values!r} is not {{option: value}}", where=where, hint=f"known options: {known}")
         converted: dict[str, Any] = {}
         for name, value in values.items():
             field = fields.get(name)

@@ -20,7 +20,13 @@ from delegatekit_openvino.runtime import OpenVINORuntime
 class TestPlugin(PluginTests):
     backend, delegate_id, target_option = "openvino", "OpenvinoBackend", "device"
     heavy = PluginTests.heavy | {"openvino"}
-    wrong_options = ({"device": "cpu"}, {"precision": "int8"}, {"threads": -1}, {"leave_out": "nothing"})
+    wrong_options = (
+        {"device": "cpu"},
+        {"precision": "int8"},
+        {"threads": -1},
+        {"threads": 10**12},
+        {"leave_out": "nothing"},
+    )
 
 
 def test_the_precision_is_an_option() -> None:

@@ -119,7 +119,9 @@ def choose(names: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> di
     """Backends of these names with their options. Raises PluginError for an unknown one, OptionError."""
     if isinstance(names, str):
         raise LoweringError(f"backends = {names!r} is a string", hint=f"pass a list: backends=[{names!r}]")
-    strangers = set(options) - set(names)
+    if not isinstance(options, Mapping):
+        raise WrongArgumentError(f"options = {options!r} is not {{backend: {{option: value}}}}")
+    strangers = set(map(str, options)) - set(names)
     if strangers:
         raise WrongArgumentError(
             f"options for {', '.join(sorted(strangers))}, which is not among the backends {list(names)}",

@@ -107,9 +107,7 @@ class LoadedBackend:
         return self.description.options.from_mapping(values, backend=self.name)
 
     def compute_precision(self, values: Mapping[str, Any] | None = None) -> str:
-        """The lowest precision of float32 graphs with options of these values (by default the default
-        ones).
-        """
+        """The lowest precision of float32 graphs with options of these values, by default the default ones."""
         told = self.description.compute_precision
         if self.has("compute_precision"):
             told = self._call("compute_precision", options=self.make_options(values or {}))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from delegatekit_api import BackendOptions, option
-from delegatekit_toolkit.options import at_least, leave_out_option, whole_graph_option
+from delegatekit_toolkit.options import between, leave_out_option, whole_graph_option
 
 from .targets import DEVICES
+
+#: OpenVINO takes 32 bits of a number of threads, and no processor has so many.
+_MOST_THREADS: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -31,5 +35,5 @@ class OpenVINOOptions(BackendOptions):
     threads: int = option(
         0,
         help="Threads of the Python engine's calls; 0: as many as PyTorch's when the file is loaded.",
-        check=at_least(0),
+        check=between(0, _MOST_THREADS),
     )
