@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 import delegatekit
 from delegatekit_conformance import testkit
+from delegatekit_conformance.cases.requantized import FORMS, rewritten
 from delegatekit_cortexm import plugin
 from delegatekit_cortexm.options import CortexMOptions
 from delegatekit_toolkit.testing import as_module
@@ -93,4 +94,15 @@ def test_a_bias_that_integers_cannot_hold_is_left() -> None:
     found = testkit.refusals(plugin.create_partitioner(CortexMOptions()), module, x)
     assert any("in steps of its sums exceeds 32 bits" in reason for reason in found), found
     program = delegatekit.lower(module, (x,), backends=["cortexm"])
+    torch.testing.assert_close(delegatekit.load(program.buffer)["forward"](x), module(x))
+
+
+def test_an_integer_bias_of_other_steps_is_left_where_integers_cannot_hold_it() -> None:
+    layers, x = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4)).eval(), torch.randn(4, 16)
+    module = delegatekit.quantize(layers, [(x,)], backend="cortexm", progress=False)
+    # Its bias keeps the steps that it had.
+    assert rewritten(module, FORMS["a-tiny-channel"]) == 2
+    program = delegatekit.lower(torch.export.export(module, (x,), strict=False), backends=["cortexm"])
+    found = testkit.refusals(plugin.create_partitioner(CortexMOptions()), module, x)
+    assert any("in steps of its sums exceeds 32 bits" in reason for reason in found), found
     torch.testing.assert_close(delegatekit.load(program.buffer)["forward"](x), module(x))

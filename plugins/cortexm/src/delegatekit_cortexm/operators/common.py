@@ -82,17 +82,24 @@ def constant_weight(weight_name: str, bias_name: str, channel_axis: int = 0) -> 
         axis = 1 if call.get("transposed", False) else channel_axis
         if found.axis not in (None, axis):
             return f"its weight {weight.name} has scales along axis {found.axis}"
-        if bias is None or (bias.integers is not None and bias.integers.is_constant):
+        if bias is None:
             return None
-        if bias.constant is None:
+        if not bias.is_known:
             return f"its bias {bias.name} is computed"
         activation = next(item.quantization for item in call.operands if item not in (weight, bias))
         if activation is None:
             return None  # has a reason of its own
-        most = bias.constant.detach().double().abs() / torch.as_tensor(found.scale) / activation.scale
-        return None if float(most.max()) <= _INT32 else f"its bias {bias.name} in steps of its sums exceeds 32 bits"
+        most = (_numbers(bias).abs() / torch.as_tensor(found.scale) / activation.scale).max()
+        # In its own steps, integers of 32 bits may be one more.
+        fits = float(most) <= _INT32 + 1
+        return None if fits else f"its bias {bias.name} in steps of its sums exceeds 32 bits"
 
     return check
+
+
+def _numbers(bias: Operand) -> torch.Tensor:
+    data, found = known_data(bias)
+    return (data.float() if found is None else numbers_of(data, found)).double().flatten()
 
 
 def weight_of(operand: Operand) -> torch.Tensor:
@@ -113,7 +120,5 @@ def bias_of(b: ProgramBuilder, operand: Operand | None, steps: Iterable[float]) 
     """A bias in steps of input times weight, int32 of shape (O,); None if there is none."""
     if operand is None:
         return None
-    data, found = known_data(operand)
-    numbers = data.float() if found is None else numbers_of(data, found)
-    scaled = numbers.double().flatten() / torch.tensor(list(steps), dtype=torch.float64)
+    scaled = _numbers(operand) / torch.tensor(list(steps), dtype=torch.float64)
     return scaled.round().clamp(-_INT32 - 1, _INT32).to(torch.int32)
