@@ -34,6 +34,7 @@ from .sensitivity import measure as measure_layers
 from .state import give_own_state, state_kept
 
 if TYPE_CHECKING:
+    from .patterns import Layer
     from .trial import Trial
 
 #: Converts errors inside PyTorch and torchao, and for arguments of a wrong type.
@@ -248,19 +249,8 @@ def _static(order: _Order) -> Any:
         prepared = pt2e.prepare_pt2e(order.module(), quantizer)
     order.kept.check()
     report = make_report()
-    with torch.no_grad(), state_kept(prepared):
-        for index, inputs in enumerate(order.data):
-            try:
-                prepared(*inputs)
-            except Exception as error:
-                raise QuantizationError(
-                    f"the model failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
-                    where=f"calibration input {index}",
-                    hint="inputs must have the shapes of the first; dynamic_shapes allows others",
-                ) from error
-            unfit = unfit_layers(prepared, getattr(quantizer, "layers", ()))
-            if unfit and order.data.restarts():
-                return _static(replace(order, kept=order.kept.with_nodes(unfit)))
+    if unfit := _calibrated(prepared, order.data, getattr(quantizer, "layers", ())):
+        return _static(replace(order, kept=order.kept.with_nodes(unfit)))
     report = replace(report, samples=order.data.count)
     original = getattr(quantizer, "float_module", None)
     if order.correct_bias and original is None:
@@ -269,6 +259,26 @@ def _static(order: _Order) -> Any:
     if order.measured and original is not None:
         converted.quantization = measure_layers(original, converted, order.data, report)
     return converted
+
+
+def _calibrated(prepared: GraphModule, data: Calibration, layers: Sequence[Layer]) -> dict[str, str]:
+    """Run a module with observers on the inputs, up to one that shows layers that must stay in float.
+
+    These are returned with the reasons, by their first nodes, if the inputs can be read again without them.
+    """
+    with torch.no_grad(), state_kept(prepared):
+        for index, inputs in enumerate(data):
+            try:
+                prepared(*inputs)
+            except Exception as error:
+                raise QuantizationError(
+                    f"the model failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+                    where=f"calibration input {index}",
+                    hint="inputs must have the shapes of the first; dynamic_shapes allows others",
+                ) from error
+            if data.restarts() and (unfit := unfit_layers(prepared, layers)):
+                return unfit
+    return {}
 
 
 def _weights(order: _Order) -> Any:

@@ -31,8 +31,8 @@ def unfit_layers(prepared: GraphModule, layers: Sequence[Layer]) -> dict[str, st
     for value, observer in _observed(prepared):
         if _is_unbounded(observer):
             reasons[id(observer)] = "it has infinities or NaNs, which no integers stand for"
-        elif any(short_name(reader) == "softmax" for user in value.users for reader in user.users):
-            low, high = float(observer.min_val), float(observer.max_val)
+        elif any(short_name(reader) in ("softmax", "_softmax") for user in value.users for reader in user.users):
+            low, high = float(observer.min_val.min()), float(observer.max_val.max())
             if high - low > math.sqrt(_REACH * (observer.quant_max - observer.quant_min)):
                 reasons[id(observer)] = f"its numbers reach from {low:.3g} to {high:.3g}, too far for a softmax's steps"
     told = {value.name: reasons[id(item)] for value, item in _observed(prepared) if id(item) in reasons}
