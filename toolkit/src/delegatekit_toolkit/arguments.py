@@ -102,6 +102,17 @@ def shares_of(call: Call, dtype: torch.dtype | None = None) -> torch.Tensor:
     return made.to(call["self"].dtype if dtype is None else dtype)
 
 
+def reduced_axes(call: Call) -> tuple[int, ...]:
+    """The axes of its first operand that an operator reduces, counted from the front, ascending.
+
+    >>> import torch
+    >>> from delegatekit_toolkit.testing import as_module, call_of
+    >>> reduced_axes(call_of(as_module(lambda x: x.sum((-1, 0))), torch.ones(2, 3, 4)))
+    (0, 2)
+    """
+    return axes_of(call.get("dim"), call["self"].rank)
+
+
 def pooled_axes(call: Call) -> int:
     """The number of axes that an operator pools over, as its name says.
 

@@ -8,7 +8,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axes_of, axis_of
+from delegatekit_toolkit.arguments import axis_of, reduced_axes
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.composed.along import enough_elements, known_order
 from delegatekit_toolkit.constraints import has_axes, nonempty, types_of
@@ -33,10 +33,6 @@ from .common import (
 from .program import Lower, Made, ProgramBuilder
 
 
-def _axes(call: Call) -> tuple[int, ...]:
-    return axes_of(call.get("dim"), call["self"].rank)
-
-
 def _keeps(call: Call) -> bool:
     return bool(call.get("keepdim", False))
 
@@ -44,7 +40,7 @@ def _keeps(call: Call) -> bool:
 def _reduction(kind: str) -> Lower:
     def lower(b: ProgramBuilder, call: Call) -> Var:
         x = b.cast(tensor(b, call), b.result_type(call))
-        return reduced(b, kind, x, _axes(call), keep=_keeps(call))
+        return reduced(b, kind, x, reduced_axes(call), keep=_keeps(call))
 
     return lower
 
@@ -57,7 +53,7 @@ def _any(b: ProgramBuilder, call: Call) -> Var:
     """True if any elements are not 0: the maximum of ones and zeros."""
     x = b.cast(b.cast(tensor(b, call), DataType.BOOL), DataType.INT32)
     if x.shape:
-        x = reduced(b, "reduce_max", x, _axes(call), keep=_keeps(call))
+        x = reduced(b, "reduce_max", x, reduced_axes(call), keep=_keeps(call))
     return b.cast(x, DataType.BOOL)
 
 

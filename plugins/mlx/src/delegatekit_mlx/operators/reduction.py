@@ -7,7 +7,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axes_of, axis_of
+from delegatekit_toolkit.arguments import axis_of, reduced_axes
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.composed.rows import variance_rows
 from delegatekit_toolkit.constraints import has_axes, nonempty, operands
@@ -34,14 +34,10 @@ from .common import (
 )
 
 
-def _axes(call: Call) -> tuple[int, ...]:
-    return axes_of(call.get("dim"), call["self"].rank)
-
-
 def _reduction(kind: type[Table]) -> Lower:
     def lower(b: GraphBuilder, call: Call) -> Value:
         x = b.cast(tensor(b, call), call.results[0].dtype)
-        return summed(b, kind, x, _axes(call), keep=bool(call.get("keepdim", False)))
+        return summed(b, kind, x, reduced_axes(call), keep=bool(call.get("keepdim", False)))
 
     return lower
 
@@ -51,8 +47,8 @@ def _extreme(kind: type[Table]) -> Lower:
         x = tensor(b, call)
         if x.dtype is torch.bool:
             kind_of_booleans = schema.AnyNode if kind is schema.MaxNode else schema.AllNode
-            return reduced(b, kind_of_booleans, x, _axes(call), keep=bool(call.get("keepdim", False)))
-        return reduced(b, kind, x, _axes(call), keep=bool(call.get("keepdim", False)))
+            return reduced(b, kind_of_booleans, x, reduced_axes(call), keep=bool(call.get("keepdim", False)))
+        return reduced(b, kind, x, reduced_axes(call), keep=bool(call.get("keepdim", False)))
 
     return lower
 
@@ -61,7 +57,7 @@ def _any(b: GraphBuilder, call: Call) -> Value:
     """True if any elements are not 0."""
     x = tensor(b, call)
     truth = x if x.dtype is torch.bool else binary(b, schema.NotEqualNode, x, 0, torch.bool)
-    made = reduced(b, schema.AnyNode, truth, _axes(call), keep=bool(call.get("keepdim", False)))
+    made = reduced(b, schema.AnyNode, truth, reduced_axes(call), keep=bool(call.get("keepdim", False)))
     return b.cast(made, call.result.dtype)
 
 
@@ -117,7 +113,7 @@ def _log_softmax(b: GraphBuilder, call: Call) -> Value:
 
 def _log_sum_exp(b: GraphBuilder, call: Call) -> Value:
     def make(x: Value) -> Value:
-        return reduced(b, schema.LogSumExpNode, x, _axes(call), keep=call["keepdim"])
+        return reduced(b, schema.LogSumExpNode, x, reduced_axes(call), keep=call["keepdim"])
 
     return in_float32(b, tensor(b, call), make)
 

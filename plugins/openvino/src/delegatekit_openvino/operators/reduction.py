@@ -7,7 +7,7 @@ from typing import Final
 import torch
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axes_of, axis_of
+from delegatekit_toolkit.arguments import axis_of, reduced_axes
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.composed.along import known_order
 from delegatekit_toolkit.composed.rows import variance_rows
@@ -19,15 +19,11 @@ from ..ir.builder import Lower, Made, ModelBuilder, Value
 from .common import ANY, NUMBERS, REAL, SORTED, composed, dropped, extreme, in_order, lost_nan, own, reduced, tensor
 
 
-def _axes(call: Call) -> tuple[int, ...]:
-    return axes_of(call.get("dim"), call["self"].rank)
-
-
 def _reduction(kind: str) -> Lower:
     def lower(b: ModelBuilder, call: Call) -> Value:
         x = b.cast(tensor(b, call), b.result_type(call))
         make = extreme if kind in ("max", "min") else reduced
-        return own(b, call, make(b, kind, x, _axes(call), keep=bool(call.get("keepdim", False))))
+        return own(b, call, make(b, kind, x, reduced_axes(call), keep=bool(call.get("keepdim", False))))
 
     return lower
 
@@ -42,7 +38,7 @@ def exact_sum(call: Call) -> str | None:
 def _any(b: ModelBuilder, call: Call) -> Value:
     """True if any elements are not 0."""
     x = b.cast(tensor(b, call), torch.bool)
-    return own(b, call, reduced(b, "logical_or", x, _axes(call), keep=bool(call.get("keepdim", False))))
+    return own(b, call, reduced(b, "logical_or", x, reduced_axes(call), keep=bool(call.get("keepdim", False))))
 
 
 def _extremes(*, ascending: bool) -> Lower:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axes_of, axis_of
+from delegatekit_toolkit.arguments import axis_of, reduced_axes
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.composed.along import known_order
 from delegatekit_toolkit.composed.rows import variance_rows
@@ -41,26 +41,22 @@ from .common import (
 )
 
 
-def _axes(call: Call) -> tuple[int, ...]:
-    return axes_of(call.get("dim"), call["self"].rank)
-
-
 def _reduction(make: Callable[[int], Operator]) -> Lower:
     def lower(b: VgfBuilder, call: Call) -> Value:
         x = b.cast(tensor(b, call), result_type(call))
-        return reduced(b, make, x, _axes(call), keep=bool(call.get("keepdim", False)))
+        return reduced(b, make, x, reduced_axes(call), keep=bool(call.get("keepdim", False)))
 
     return lower
 
 
 def _mean(b: VgfBuilder, call: Call) -> Value:
     x = b.cast(tensor(b, call), result_type(call))
-    return mean(b, x, _axes(call), bool(call.get("keepdim", False)))
+    return mean(b, x, reduced_axes(call), bool(call.get("keepdim", False)))
 
 
 def _any(b: VgfBuilder, call: Call) -> Value:
     x = b.cast(tensor(b, call), DType.BOOL)
-    return reduced(b, ReduceAny, x, _axes(call), keep=bool(call.get("keepdim", False)))
+    return reduced(b, ReduceAny, x, reduced_axes(call), keep=bool(call.get("keepdim", False)))
 
 
 def _softmax(b: VgfBuilder, call: Call) -> Value:

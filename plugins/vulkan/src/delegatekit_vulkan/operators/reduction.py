@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from delegatekit_api import Call
-from delegatekit_toolkit.arguments import axes_of, axis_of
+from delegatekit_toolkit.arguments import axis_of, reduced_axes
 from delegatekit_toolkit.composed import along
 from delegatekit_toolkit.composed.along import enough_elements, known_order
 from delegatekit_toolkit.constraints import dtypes, has_axes, nonempty, operands
@@ -36,13 +36,9 @@ def _finished(b: ProgramBuilder, call: Call, x: Tensor, axes: Sequence[int]) -> 
     return b.call("aten.squeeze_copy.dims", [x, tuple(axes)], shape)
 
 
-def _axes(call: Call) -> tuple[int, ...]:
-    return axes_of(call.get("dim"), call["self"].rank)
-
-
 def _reduction(operator: str) -> Lower:
     def lower(b: ProgramBuilder, call: Call) -> Tensor:
-        return _finished(b, call, reduced(b, operator, b.tensor(call["self"]), _axes(call)), _axes(call))
+        return _finished(b, call, reduced(b, operator, b.tensor(call["self"]), reduced_axes(call)), reduced_axes(call))
 
     return lower
 
@@ -69,8 +65,8 @@ def _truth(b: ProgramBuilder, call: Call) -> Tensor:
         x = b.call("aten.ne.Scalar", [x, 0], x.shape, DataType.BOOL)
     one, zero = (b.scalar(number, DataType.FLOAT32) for number in (1.0, 0.0))
     x = b.call("aten.where.self", [x, one, zero], x.shape, DataType.FLOAT32)
-    x = reduced(b, MAX, x, _axes(call))
-    return _finished(b, call, b.call("aten.gt.Scalar", [x, 0.5], x.shape, DataType.BOOL), _axes(call))
+    x = reduced(b, MAX, x, reduced_axes(call))
+    return _finished(b, call, b.call("aten.gt.Scalar", [x, 0.5], x.shape, DataType.BOOL), reduced_axes(call))
 
 
 # -- sums up to each element -------------------------------------------------------------------------------------------

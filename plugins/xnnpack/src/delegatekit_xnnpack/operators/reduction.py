@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from delegatekit_api import Call, Operand
-from delegatekit_toolkit.arguments import axes_of, axis_of
+from delegatekit_toolkit.arguments import axis_of, reduced_axes
 from delegatekit_toolkit.layout import inverse
 from delegatekit_toolkit.sizes import Dynamic, Size, dynamic_count, largest
 from delegatekit_toolkit.support import Constraint, Row, row
@@ -159,10 +159,6 @@ def _with_run_reduced(b: ProgramBuilder, x: Tensor, value: Value, start: int, st
     return Tensor(b.reshaped(value, (*stored[:start], *[1] * (stop - start), *stored[stop:])), x.order)
 
 
-def _reduction_axes(call: Call) -> tuple[int, ...]:
-    return axes_of(call.get("dim"), call["self"].rank)
-
-
 # -- means and sums ----------------------------------------------------------------------------------------------------
 
 
@@ -197,17 +193,17 @@ def _pools_obstacle(shape: Shape) -> str | None:
 
 
 def _mean_of_call(b: ProgramBuilder, call: Call) -> Tensor:
-    return b.reshape(_mean(b, b.tensor(call["self"]), _reduction_axes(call)), shape_of(call.result))
+    return b.reshape(_mean(b, b.tensor(call["self"]), reduced_axes(call)), shape_of(call.result))
 
 
 def _sum(b: ProgramBuilder, call: Call) -> Tensor:
-    return b.reshape(total(b, b.tensor(call["self"]), _reduction_axes(call)), shape_of(call.result))
+    return b.reshape(total(b, b.tensor(call["self"]), reduced_axes(call)), shape_of(call.result))
 
 
 def reduced_sizes(call: Call) -> list[Size]:
     """The sizes of the axes that a reduction removes."""
     shape = shape_of(call["self"])
-    return [shape[axis] for axis in _reduction_axes(call)]
+    return [shape[axis] for axis in reduced_axes(call)]
 
 
 def variance_correction(call: Call) -> float:
@@ -225,7 +221,7 @@ def enough_elements(call: Call) -> str | None:
 
 
 def _variance(b: ProgramBuilder, call: Call) -> Tensor:
-    axes, correction = _reduction_axes(call), variance_correction(call)
+    axes, correction = reduced_axes(call), variance_correction(call)
     _, squared = _centred(b, b.tensor(call["self"]), axes)
     result = mean(b, squared, axes)
     if correction:
@@ -257,7 +253,7 @@ def few_pooled(call: Call) -> str | None:
 def _extreme(*, maximum: bool) -> Lower:
     def lower(b: ProgramBuilder, call: Call) -> Tensor:
         x = b.tensor(call["self"])
-        axes = _reduction_axes(call)
+        axes = reduced_axes(call)
         result = _maximum(b, x if maximum else b.unary(UnaryKind.NEGATE, x), axes)
         return b.reshape(result if maximum else b.unary(UnaryKind.NEGATE, result), shape_of(call.result))
 
@@ -341,7 +337,7 @@ def _log_softmax(b: ProgramBuilder, call: Call) -> Tensor:
 
 
 def _log_sum_exp(b: ProgramBuilder, call: Call) -> Tensor:
-    x, axes = b.tensor(call["self"]), _reduction_axes(call)
+    x, axes = b.tensor(call["self"]), reduced_axes(call)
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
     # An infinite maximum minus itself would be NaN.
     shift = b.reshape(b.clamp(_maximum(b, x, axes), -LARGEST, LARGEST), kept)
