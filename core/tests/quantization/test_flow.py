@@ -16,6 +16,7 @@ import delegatekit
 from delegatekit.plugins import LoadedBackend
 from delegatekit_api import LoweringError, OptionError, PluginError, QuantizationError
 from delegatekit_api.schemes import (
+    MOVING_OPERATORS,
     PER_CHANNEL,
     PER_TOKEN,
     QuantizationRule,
@@ -468,6 +469,46 @@ def test_training_is_refused_where_it_makes_no_sense(model, data):
         delegatekit.prepare_qat(model.eval(), (data[0],), backend=BACKEND)
     with pytest.raises(QuantizationError, match="prepare_qat returned"):
         delegatekit.convert_qat(model)
+
+
+# -- writes into parts of tensors --------------------------------------------------------------------------------------
+
+
+class Writing(nn.Module):
+    """Writes into a row of a buffer, and into columns of an intermediate result, which is read afterwards."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.rows = nn.Buffer(torch.zeros(3, 8))
+
+    def forward(self, x):
+        y = self.first(x)
+        self.rows[1:2] += y[:1]
+        y[:, 0:2].add_(3.0)
+        y[:, 5] = 0.0
+        return self.last(y), self.rows + 1.0
+
+
+@pytest.mark.parametrize("scheme", ["static", "dynamic", "weights", "moved"])
+def test_writes_into_parts_are_kept(scheme, monkeypatch):
+    moved = QuantizationScheme("moved", "", rules=(*STATIC, QuantizationRule(MOVING_OPERATORS, shares=True)))
+    monkeypatch.setattr(LoadedBackend, "quantization_schemes", lambda self, options=None: (*SCHEMES, moved))
+    torch.manual_seed(0)
+    model, data = Writing().eval(), [torch.randn(4, 8) for _ in range(3)]
+    result = quantize(model, data, scheme=scheme)
+    assert not model.rows.any() and not result.rows.any()
+    assert sum(layer.operator == "linear" for layer in result.quantization.quantized) == 2
+    for x in data:
+        for found, wanted in zip(result(x), model(x), strict=True):
+            assert sqnr(wanted, found) > 30
+    again = torch.export.export(quantize(Writing().eval(), data, scheme=scheme), (data[0],), strict=False).module()
+    assert again(data[0])[1].ne(1).any()
+
+
+def test_training_refuses_writes_into_parts():
+    with pytest.raises(QuantizationError, match="writes into parts of tensors"):
+        delegatekit.prepare_qat(Writing(), (torch.randn(4, 8),), backend=BACKEND)
 
 
 # -- numbers that no integers stand for --------------------------------------------------------------------------------

@@ -38,18 +38,23 @@ def build_edge(program: ExportedProgram, *, keep: Collection[str] = (), method: 
     Raises UnsupportedError for what the edge dialect cannot express, with the user's source line.
     """
     check_tensors(program)
-    buffers = program.graph_signature.inputs_to_buffers
-    writable = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in buffers]
-    graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, GraphModule)]
-    found = [in_place_aliases(program.graph, writable), *map(in_place_aliases, graphs[1:])]
-    aliases = {inner: outer for same in found if same is not None for inner, outer in same.items()}
-    if None in found:
-        program, aliases = _functionalized(program), {}
+    program, aliases = functionalized(program)
     sweep = _MethodSweep(program, aliases, keep)
     with translating(sweep.builder):
         for node in program.graph.nodes:
             sweep.translate(node)
     return sweep.finish(method)
+
+
+def functionalized(program: ExportedProgram) -> tuple[ExportedProgram, dict[Node, Node]]:
+    """The program with in-place operators that can be renamed, if any: their results, and the values overwritten."""
+    buffers = program.graph_signature.inputs_to_buffers
+    writable = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in buffers]
+    graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, GraphModule)]
+    found = [in_place_aliases(program.graph, writable), *map(in_place_aliases, graphs[1:])]
+    if None in found:
+        return _functionalized(program), {}
+    return program, {inner: outer for same in found if same is not None for inner, outer in same.items()}
 
 
 def rewritten_call(target: OpOverload, arguments: Sequence[Any]) -> list[Any]:

@@ -18,6 +18,7 @@ from delegatekit_api import BackendOptions, LoweringError, OptionError, PluginEr
 from delegatekit_api.observers import StageEvent
 from delegatekit_api.schemes import QuantizationScheme
 
+from ..edge.build import functionalized
 from ..errors.foreign import UNEXPECTED, as_ours
 from ..pipeline import Quantizing, Source, Training, takes
 from ..plugins import LoadedBackend, blaming, notify, warn
@@ -65,6 +66,8 @@ def quantize(given: Quantizing) -> torch.nn.Module:
     data = Calibration(given.calibration, repeatable=measured or given.correct_bias, progress=given.progress)
     with _stage("export"):
         program = _export(given.model, data.example, given.dynamic_shapes)
+    # A write into a part of a tensor would be lost: between the two would be a quantize.
+    program, _ = functionalized(program)
     kept = KeptInFloat(given.keep_float)
     order = _Order(program, data, loaded, chosen, kept, given.options, measured, given.correct_bias, given.deferred)
     run = _weights if chosen.rules and is_weight_scheme(chosen) else _static
@@ -147,7 +150,13 @@ def prepare_qat(given: Training) -> GraphModule:
     pt2e = torchao.load("quantization.pt2e.quantize_pt2e")
     data = Calibration([tuple(given.example)], repeatable=True, progress=False)
     kept = KeptInFloat(given.keep_float)
-    captured = _export(copy.deepcopy(given.model), data.example, given.dynamic_shapes).module(check_guards=False)
+    program = _export(copy.deepcopy(given.model), data.example, given.dynamic_shapes)
+    if functionalized(program)[0] is not program:
+        raise QuantizationError(
+            "the model writes into parts of tensors, which would be lost between quantized values",
+            hint="make new tensors (torch.cat, torch.where), or quantize the model after training",
+        )
+    captured = program.module(check_guards=False)
     quantizer, make_report = make_quantizer(loaded, chosen, kept, given.options, qat=True)
     with blaming_quantizer(loaded, chosen):
         prepared: GraphModule = pt2e.prepare_qat_pt2e(captured, quantizer)
