@@ -259,26 +259,25 @@ def try_quantized(
     quantized = quantized_by(scheme, module, inputs, context, dynamic_shapes)
     if isinstance(quantized, Outcome):
         return quantized
-    if floats is not None and (ruin := ruined(quantized, inputs, floats, _bits(scheme, context))):
-        return Outcome(Verdict.MISMATCH, ruin, blame="backend")
+    if floats is not None:
+        with torch.no_grad():
+            ruin = ruined(flatten(quantized(*inputs)), floats, scheme, context)
+        if ruin:
+            return Outcome(Verdict.MISMATCH, ruin, blame="backend")
     return judged(quantized, inputs, scheme, context, dynamic=dynamic_shapes is not None, decibels=decibels)
 
 
-def ruined(quantized: Any, inputs: tuple[Any, ...], floats: Sequence[torch.Tensor], bits: int) -> str:
-    """The output of a quantized module that has lost the float module's signal, in words; empty if none has.
-
-    `bits` are the fewest of the scheme.
-    """
-    with torch.no_grad():
-        results = flatten(quantized(*inputs))
+def ruined(results: Sequence[torch.Tensor], floats: Sequence[torch.Tensor], scheme: str, context: Context) -> str:
+    """The output of a quantized module that has lost the float module's signal, in words; empty if none has."""
+    least = _KEPT_DB_PER_BIT * _bits(scheme, context)
     for index, (result, wanted) in enumerate(zip(results, floats, strict=True)):
         if not wanted.is_floating_point() or not wanted.isfinite().all():
             continue
         ratio = sqnr_db(result, wanted)
-        if not ratio >= _KEPT_DB_PER_BIT * bits:
+        if not ratio >= least:
             return (
                 f"output {index} of the quantized module in eager has a signal to noise ratio of {ratio:.1f} dB "
-                f"against the float module, {_KEPT_DB_PER_BIT * bits:.0f} dB are wanted"
+                f"against the float module, {least:.0f} dB are wanted"
             )
     return ""
 
@@ -342,7 +341,7 @@ def judged(
     if watched.nan:
         return Outcome(Verdict.NOT_APPLICABLE, "NaN is quantized: which integer that is, is undefined")
     half = _rounding_of_half(program, quantized, inputs) if _computes_in_half(context) else None
-    run = partial(_compared, program, quantized, inputs, scheme, _relative_error(scheme, context), decibels, half)
+    run = partial(_compared, program, quantized, inputs, scheme, relative_error(scheme, context), decibels, half)
     options = context.by_backend
     backends = [context.backend]
     alone_here = not_in_stock(context, backends, dynamic=dynamic)
@@ -359,7 +358,7 @@ def judged(
     return outcome
 
 
-def _relative_error(name: str, context: Context) -> float:
+def relative_error(name: str, context: Context) -> float:
     """The scheme's declared error of a layer's results from the exact ones."""
     return _scheme(name, context).relative_error
 
@@ -387,7 +386,7 @@ def _compared(
         return Outcome(Verdict.RUN_ERROR, words(error))
     with torch.no_grad():
         references = flatten(quantized(*inputs))
-    scales, depth = output_scales(program), _depth(program)
+    scales, depth = output_scales(program), depth_of(program)
     measured = []
     for index, (result, reference) in enumerate(zip(results, references, strict=True)):
         if not reference.is_floating_point():
@@ -516,7 +515,7 @@ def _scale(node: Any) -> float | None:
 _VIEWS = ("view", "reshape", "permute", "transpose", "squeeze", "unsqueeze", "flatten", "slice", "select", "clone")
 
 
-def _depth(program: ExportedProgram) -> int:
+def depth_of(program: ExportedProgram) -> int:
     """The largest number of consecutive quantized values: each may be rounded differently from eager."""
     depth: dict[torch.fx.Node, int] = {}
     for node in program.graph.nodes:

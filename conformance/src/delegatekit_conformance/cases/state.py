@@ -192,6 +192,28 @@ def slice_assignment() -> Built:
     return Model(), [(torch.randn(2, 3),) for _ in range(3)]
 
 
+@state("parts-of-layers")
+def parts_of_layers() -> Built:
+    """A cache whose rows are assigned by a layer, through one view and through two; and parts of a layer's result."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 6)
+            self.cache = nn.Buffer(torch.zeros(3, 2, 6))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.first(x)
+            self.cache[1:2, 1] = y[:1]
+            self.cache[2].copy_(self.cache[1])
+            y[:, 1:3].add_(1.5)
+            y.view(-1)[3::6] = 0.25
+            scores = self.last(y.relu()) @ self.cache.view(6, 6).T
+            return scores.softmax(-1) @ self.cache.view(6, 6), y + 1.0, self.cache * 0.5
+
+    return Model(), [(torch.randn(2, 4),) for _ in range(4)]
+
+
 @state("recurrent-cell")
 def recurrent_cell() -> Built:
     """A recurrent cell that keeps its hidden state."""
