@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 import delegatekit
@@ -118,10 +119,14 @@ def test_elements_are_gathered_along_an_axis(agree: Callable[..., Any]) -> None:
     agree(lambda x, i: (x.gather(1, i) + 1, x.gather(0, i[:2]) + 1, (x > 0).gather(1, i)), MATRIX, PLACES)
 
 
-def test_what_nothing_else_reads_is_not_overwritten_as_a_whole() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.int64, torch.bool])
+def test_what_nothing_else_reads_is_overwritten_as_a_whole(agree: Callable[..., Any], dtype: torch.dtype) -> None:
+    old, new = (MATRIX > 0).to(dtype), (MATRIX < 1).to(dtype)
+    agree(lambda x, y: torch.ops.aten.copy(x, y).logical_xor(y[:1]), old, new)
+
+
+def test_what_nothing_else_reads_is_no_whole_part() -> None:
     partitioner = QnnPartitioner(QnnOptions(validate=False))
-    reasons = refusals(partitioner, lambda x, y: torch.ops.aten.copy(x, y) + 1, MATRIX, MATRIX)
-    assert len(reasons) == 1 and reasons[0].endswith("is overwritten as a whole, and nothing else reads it")
     reasons = refusals(partitioner, lambda x, y: x.slice_scatter(y, 1) + 1, MATRIX, MATRIX)
     assert len(reasons) == 1 and reasons[0].endswith("is overwritten as a whole, and nothing else reads it")
 

@@ -105,7 +105,7 @@ _MOVES: Final[dict[str, Any]] = {"passenger": True, "moves": True}
 
 ROWS: Final[tuple[Row[Lower], ...]] = (
     row("flip.default", _flip, ANY, **_MOVES),
-    row("copy.default", _copy, ANY, same_dtypes(), overwritten_is_read, **_MOVES),
+    row("copy.default", _copy, ANY, same_dtypes(), **_MOVES),
     row(
         "slice_scatter.default",
         _slice_scatter,

@@ -252,7 +252,7 @@ def function(kind: str, **parameters: Parameter) -> Callable[[ProgramBuilder, Ca
 
 
 def overwritten_is_read(call: Call) -> str | None:
-    """A tensor that is overwritten as a whole has another reader: the library has no inputs without readers."""
+    """A tensor that is overwritten as a whole has another reader: the library fails where all results are constant."""
     overwritten = call["self"]
     if "_scatter" in call.operator and math.prod(call["src"].shape) < math.prod(overwritten.shape):
         return None
