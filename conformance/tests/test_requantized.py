@@ -38,7 +38,8 @@ def quantized() -> torch.fx.GraphModule:
 
 
 #: Forms of so few bits that results are others, and those that no layer of this scheme can have.
-OTHERS = ("smaller-groups", "groups-of-bytes", "four-bits-in-bytes", "two-bits-in-bytes")
+GROUPS = tuple(name for name, form in FORMS.items() if form and form.group)
+OTHERS = (*GROUPS, "four-bits-in-bytes", "two-bits-in-bytes")
 
 
 @pytest.mark.parametrize("form", [name for name in FORMS if name not in OTHERS])
@@ -76,10 +77,18 @@ def test_integers_zero_points_and_scales_stand_for_the_weight() -> None:
 
 
 def test_groups_are_only_where_a_scheme_has_blocks(quantized: torch.fx.GraphModule) -> None:
-    assert rewritten(copy.deepcopy(quantized), FORMS["smaller-groups"]) == 0
-    assert rewritten(copy.deepcopy(quantized), FORMS["groups-of-bytes"]) == 0
+    assert len(GROUPS) == 4
+    assert not any(rewritten(copy.deepcopy(quantized), FORMS[name]) for name in GROUPS)
     outcome = RequantizedCase("smaller-groups").run("int4-weight-only", Context("vulkan", PROFILES["quick"]))
     assert outcome.verdict in (Verdict.DELEGATED, Verdict.PARTLY)
+
+
+def test_groups_with_zero_points_stand_for_numbers_of_one_sign() -> None:
+    weight = torch.rand(6, 32, generator=torch.Generator().manual_seed(1)) + 0.5
+    integers, scale, zero = Weights(low=-8, high=7, group=16, shifted=True).of(weight)
+    assert scale.shape == zero.shape == (6, 2) and bool((zero == -8).all())
+    numbers = (integers.view(6, 2, 16) - zero[..., None]) * scale[..., None]
+    assert float((numbers.view(6, 32) - weight).abs().max()) <= float(scale.max()) * 0.51
 
 
 def test_an_axis_that_is_not_looked_at_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

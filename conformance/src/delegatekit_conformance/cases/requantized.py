@@ -77,6 +77,8 @@ FORMS: Mapping[str, Weights | None] = {
     "a-tiny-channel": Weights(first=_TINY),
     "smaller-groups": Weights(low=-8, high=7, group=16),
     "groups-of-bytes": Weights(group=32),
+    "groups-with-zero-points": Weights(low=-8, high=7, group=16, shifted=True),
+    "groups-of-bytes-with-zero-points": Weights(low=-128, group=32, shifted=True),
     "bytes-of-the-other-sign": None,
 }
 #: Forms of the layers of one program, in turn.
