@@ -230,6 +230,28 @@ LARGE = recipe_of(
     outputs=tuple(map(Ref, (*"mnucpgkye", "few"))),
 )
 
+LONG: Final = "long calls"
+#: A chain of layers whose calls take milliseconds: two of them meet, where those of the other programs hardly ever do.
+LONG_CALLS = recipe_of(
+    {
+        "x": tensor_of(128, 512),
+        **{
+            f"w{layer}": tensor_of(512, 512, values=("uniform", -0.0625, 0.0625), constant=True, seed=1 + layer)
+            for layer in range(4)
+        },
+    },
+    *(
+        step
+        for layer in range(4)
+        for step in (
+            (f"l{layer}", "aten.linear.default", Ref(f"r{layer - 1}") if layer else _X, Ref(f"w{layer}")),
+            (f"r{layer}", "aten.relu.default", Ref(f"l{layer}")),
+        )
+    ),
+    reduction_length=512,
+    depth=4,
+)
+
 #: A layer whose weights are near four numbers: tables of these are as good as float16.
 CLUSTERS = recipe_of(
     {
@@ -566,7 +588,7 @@ def lowered(name: str, context: Context) -> LoweredProgram:
 
 
 def _find(name: str) -> Recipe:
-    return {"dynamic": DYNAMIC, "windows": WINDOWS, **SPECIMENS, **DAMAGED}[name]
+    return {"dynamic": DYNAMIC, "windows": WINDOWS, LONG: LONG_CALLS, **SPECIMENS, **DAMAGED}[name]
 
 
 def delegates(program: LoweredProgram, backend: str) -> list[Delegate]:
@@ -763,7 +785,9 @@ def runs(context: Context) -> LoadedBackend:
 
 
 def sample(name: str, context: Context) -> list[Sample]:
-    """The delegates of one specimen ("dynamic" and "windows" have changing sizes); once in this process.
+    """The delegates of one specimen; once in this process.
+
+    "dynamic" and "windows" have changing sizes, and calls of `LONG` take milliseconds.
 
     Raises NotApplicable if the backend takes nothing of it, and exceptions of lowering, loading and running.
     """

@@ -7,9 +7,10 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from typing import Any, TypeAlias, TypeVar
 
 import torch
@@ -37,6 +38,7 @@ from ..kinds import calls_of, kinds, lower_kind
 from ..sessions.programs import KINDS
 from ..specimens import (
     DYNAMIC,
+    LONG,
     Sample,
     backend_of,
     blank,
@@ -61,8 +63,8 @@ _MANY = 32
 _LONGEST = 3600.0
 #: Results up to this one are numbers of every dtype.
 _MODERATE = 1e4
-#: Calls of each of two threads.
-_CALLS = 40
+#: Calls of each of two threads: at most, and at least where they take as long as these seconds together.
+_CALLS, _FEWEST, _TOGETHER = 40, 4, 0.3
 
 
 def runtime_of(context: Context) -> DelegateRuntime:
@@ -345,27 +347,39 @@ def never_executed(context: Context) -> str | None:
     return None
 
 
-@RULES.add
+@RULES.costing(3.0)
 def two_threads(context: Context) -> str:
     """Two threads with a handle and inputs each, at the same time, get the results of one thread alone."""
     items = some(context)
+    with suppress(NotApplicable):
+        # Calls of microseconds are over before the other thread's begin.
+        items += sample(LONG, context)
+    told = []
     for item in items:
         runtime = runtime_of(context)
         other = [_other(tensor) for tensor in item.inputs]
         with handle_of(runtime, item.payload) as handle:
             alone = item.blank("zero")
+            began = perf_counter()
             runtime.execute(handle, [tensor.clone() for tensor in other], alone)
+            took = perf_counter() - began
+        number = max(_FEWEST, min(_CALLS, int(_TOGETHER / max(took, 1e-6))))
+        told.append(f"{number} of {item.name}")
         gate = threading.Barrier(2, timeout=30)
+        # Two handles made at once, of short calls, may differ from two made one after the other.
+        making = threading.Lock() if item.name == LONG else nullcontext()
         faults: list[str] = []
         calls = ((item.inputs, item.outputs), (other, alone))
-        threads = [threading.Thread(target=_calls, args=(item, runtime, *call, gate, faults)) for call in calls]
+        threads = [
+            threading.Thread(target=_calls, args=(item, runtime, *call, number, gate, making, faults)) for call in calls
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         if faults:
             raise Broken(f"{item.name}: with two threads, {faults[0]}")
-    return f"{_CALLS} calls each of {', '.join(item.name for item in items)}"
+    return f"calls of each thread: {', '.join(told)}"
 
 
 def _calls(
@@ -373,14 +387,18 @@ def _calls(
     runtime: DelegateRuntime,
     inputs: Sequence[torch.Tensor],
     expected: Sequence[torch.Tensor],
+    calls: int,
     gate: threading.Barrier,
+    making: AbstractContextManager[Any],
     faults: list[str],
 ) -> None:
     """The work of one of the threads."""
     try:
-        with torch.no_grad(), handle_of(runtime, item.payload) as handle:
+        with torch.no_grad(), ExitStack() as stack:
+            with making:
+                handle = stack.enter_context(handle_of(runtime, item.payload))
             gate.wait()
-            for number in range(_CALLS):
+            for number in range(calls):
                 outputs = item.blank("zero")
                 runtime.execute(handle, [tensor.clone() for tensor in inputs], outputs)
                 wrong = same(outputs, expected)
