@@ -11,7 +11,7 @@ import torch
 
 from ...recipe import Recipe
 from ..registry import OperatorStrategy, load_operators
-from . import overflow  # noqa: F401  registers its rows
+from . import axes, overflow  # noqa: F401  register their rows
 from .changing import pointwise_changing
 from .determined import is_determined, takes_long
 from .rows import rows_of
