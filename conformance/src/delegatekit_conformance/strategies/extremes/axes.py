@@ -22,8 +22,7 @@ _SETTINGS: Mapping[str, tuple[int, int]] = {"kernel": (3, 2), "stride": (1, 2), 
 
 def _rank(name: str) -> int:
     """The number of axes of images that an operator takes."""
-    found = next((int(name[at - 1]) for at in range(1, len(name)) if name[at] == "d" and name[at - 1].isdigit()), 2)
-    return found
+    return next((int(name[at - 1]) for at in range(1, len(name)) if name[at] == "d" and name[at - 1].isdigit()), 2)
 
 
 def _ends(rank: int, usual: Any, other: Any) -> list[list[Any]]:

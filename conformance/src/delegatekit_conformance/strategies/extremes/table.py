@@ -11,7 +11,7 @@ import torch
 
 from ...recipe import Recipe
 from ..registry import OperatorStrategy, load_operators
-from . import axes, overflow  # noqa: F401  register their rows
+from . import axes, overflow, whole  # noqa: F401  register their rows
 from .changing import pointwise_changing
 from .determined import is_determined, takes_long
 from .rows import rows_of
@@ -101,8 +101,8 @@ class Extremes:
         """The dtypes that there are examples for; the first of the operator's own if none of the usual ones is."""
         own = self.strategy.dtypes
         # Of int64, some backends take numbers of 32 bits only; the operators' own cases are about that.
-        whole = next((dtype for dtype in ("int32", "int64") if dtype in own), "")
-        chosen = tuple(dtype for dtype in own if dtype in ("float32", "float16", whole))
+        integer = next((dtype for dtype in ("int32", "int64") if dtype in own), "")
+        chosen = tuple(dtype for dtype in own if dtype in ("float32", "float16", integer))
         return chosen or own[:1]
 
     def recipe(self, dtype: str, number: int, seed: int = 0) -> Recipe | None:
