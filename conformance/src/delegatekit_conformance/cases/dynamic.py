@@ -852,6 +852,204 @@ def written_at_places() -> Built:
     return Model(), calls, (None, {0: rows}, {0: rows})
 
 
+@dynamic("gathered-from-a-size")
+def gathered_from_a_size() -> Built:
+    """Elements at fixed, fewer places of a tensor that changes: along the axis of the places, and along another one."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> Any:
+            y, few = x.mT, at[:, :2]
+            return (
+                *(x.gather(0, at), x.gather(0, few), x.gather(1, at), x.gather(1, few) + 1, y.gather(1, few)),
+                *(y.gather(0, few), torch.stack([x, -x]).gather(1, at[None]) + 1),
+            )
+
+    rows = torch.export.Dim("rows", min=3, max=9)
+    calls = [(torch.randn(n, 4), torch.randint(0, 3, (2, 4))) for n in (5, 3, 9, 6, 3)]
+    return Model(), calls, ({0: rows}, None)
+
+
+@dynamic("gathered-at-a-size")
+def gathered_at_a_size() -> Built:
+    """Elements at places whose number changes, up to that of the fixed tensor's along another axis than theirs."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> Any:
+            few = at[:, :3]
+            return (
+                *(x.gather(0, at), x.gather(1, at), x.gather(0, few), x.gather(1, few) + 1, x.mT.gather(0, few.mT)),
+                *(x.mT.gather(1, at.mT), x.take_along_dim(at[:, :1], 0), torch.stack([x, -x]).gather(1, at[None]) + 1),
+            )
+
+    rows = torch.export.Dim("rows", min=2, max=8)
+    calls = [(torch.randn(9, 4), torch.randint(0, 4, (n, 4))) for n in (5, 2, 8, 6, 2)]
+    return Model(), calls, (None, {0: rows})
+
+
+@dynamic("gathered-from-one-size-at-another")
+def gathered_from_one_size_at_another() -> Built:
+    """Numbers of elements and of places that change by themselves."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> Any:
+            return x.gather(0, at), x.gather(0, at[:, :2]), x[at[:, 0]], x.index_select(0, at[:, 1]) * 2
+
+    rows, places = torch.export.Dim("rows", min=3, max=9), torch.export.Dim("places", min=2, max=7)
+    sizes = ((5, 4), (3, 4), (3, 7), (9, 7), (9, 2), (3, 2), (5, 4))
+    calls = [(torch.randn(n, 4), torch.randint(0, 3, (m, 4))) for n, m in sizes]
+    return Model(), calls, ({0: rows}, {0: places})
+
+
+@dynamic("rows-of-a-size")
+def rows_of_a_size() -> Built:
+    """A fixed number of rows and columns, at places that are an input, of a tensor that changes."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> Any:
+            return (
+                *(x.index_select(0, at), x[at] + 1, x[:, at], x[at, at], nn.functional.embedding(at, x)),
+                *(x.index_select(1, at), x[at[:, None], at], x[at[:2]] * 2),
+            )
+
+    rows = torch.export.Dim("rows", min=4, max=9)
+    calls = [(torch.randn(n, 4), torch.tensor(at)) for n, at in ((5, (3, 0, 1)), (4, (1, 1, 3)), (9, (2, 3, 0)))]
+    return Model(), [*calls, calls[1]], ({0: rows}, None)
+
+
+@dynamic("scattered-into-a-size")
+def scattered_into_a_size() -> Built:
+    """Fixed, fewer numbers written and added at places of a tensor that changes: along the axis, and another one."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, at: torch.Tensor, v: torch.Tensor) -> Any:
+            y = x.mT
+            return (
+                *(x.scatter(0, at, v), x.scatter(1, at, v), x.scatter(0, at, 0.5), x.scatter(1, at[:, :2], v)),
+                *(
+                    x.scatter_add(0, at, v),
+                    x.scatter_add(1, at, v),
+                    y.scatter(1, at.mT, v.mT),
+                    y.scatter(0, at.mT, v.mT),
+                ),
+            )
+
+    rows = torch.export.Dim("rows", min=3, max=9)
+    at = torch.tensor([[0, 2, 1], [2, 1, 0]])
+    calls = [(torch.randn(n, 4), at.roll(n, 0), torch.randn(2, 3)) for n in (5, 3, 9, 6, 3)]
+    return Model(), calls, ({0: rows}, None, None)
+
+
+@dynamic("scattered-from-a-size")
+def scattered_from_a_size() -> Built:
+    """Numbers that change, written at as many places of a fixed tensor, or at the fixed first places."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, at: torch.Tensor, few: torch.Tensor, v: torch.Tensor) -> Any:
+            columns = few[:1].expand(at.shape[0], 3)
+            return (
+                *(x.scatter(0, at, v), x.scatter(1, columns, v), x.scatter(0, at, 0.5), x.scatter_add(0, at, v)),
+                *(x.scatter_add(1, columns, v), x.scatter(0, few, v), x.scatter(1, few, v), x.scatter_add(0, few, v)),
+            )
+
+    rows = torch.export.Dim("rows", min=2, max=8)
+    few = torch.tensor([[0, 2, 1], [2, 1, 0]])
+    places = [torch.stack([torch.randperm(9)[:n] for _ in range(3)], 1) for n in (5, 2, 8, 6, 2)]
+    calls = [(torch.randn(9, 4), at, few.roll(1, 0), torch.randn(at.shape[0], 3)) for at in places]
+    return Model(), calls, (None, {0: rows}, None, {0: rows})
+
+
+@dynamic("reduced-at-places-of-a-size")
+def reduced_at_places_of_a_size() -> Built:
+    """Fixed numbers that are compared with those at places of a tensor that changes, and with nothing else."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, at: torch.Tensor, v: torch.Tensor) -> Any:
+            return x.scatter_reduce(0, at, v, "amax"), x.scatter_reduce(1, at, v, "amin", include_self=False)
+
+    rows = torch.export.Dim("rows", min=3, max=9)
+    at = torch.tensor([[0, 2, 1], [2, 1, 2]])
+    calls = [(torch.randn(n, 4), at.roll(n, 0), torch.randn(2, 3)) for n in (5, 3, 9, 6, 3)]
+    return Model(), calls, ({0: rows}, None, None)
+
+
+@dynamic("written-into-a-size")
+def written_into_a_size() -> Built:
+    """Fixed rows and columns that are written and added at places of a tensor that changes."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, at: torch.Tensor, v: torch.Tensor) -> Any:
+            column = v[:, :1].mT
+            return (
+                *(x.index_put((at,), v), x.index_put((at,), v, accumulate=True), x.index_put((at, at), v[:, 0])),
+                *(
+                    torch.ops.aten.index_put(x, [None, at], column),
+                    x.index_copy(0, at, v),
+                    x.index_add(0, at, v, alpha=2),
+                ),
+                *(x.mT.index_copy(1, at, v.mT), x.mT.index_add(1, at, v.mT), x.index_add(1, at, x[:, :2])),
+                *(x.index_copy(1, at, x[:, 1:3]), x.index_fill(0, at, 0.5), x.index_fill(1, at, -0.5)),
+            )
+
+    rows = torch.export.Dim("rows", min=3, max=9)
+    calls = [
+        (torch.randn(n, 4), torch.tensor(at), torch.randn(2, 4)) for n, at in ((5, (2, 0)), (3, (1, 2)), (9, (0, 1)))
+    ]
+    return Model(), [*calls, calls[1]], ({0: rows}, None, None)
+
+
+@dynamic("added-at-places")
+def added_at_places() -> Built:
+    """Rows whose number changes, added to and copied into a fixed tensor along its first axis and its last."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, at: torch.Tensor, v: torch.Tensor) -> Any:
+            return (
+                *(x.index_add(0, at, v), x.index_copy(0, at, v), x.mT.index_add(1, at, v.mT, alpha=0.5)),
+                *(x.mT.index_copy(1, at, v.mT), x.index_put((at,), v, accumulate=True), x.index_fill(0, at, 0.5)),
+            )
+
+    rows = torch.export.Dim("rows", min=1, max=7)
+    calls = [(torch.randn(9, 4), torch.randperm(9)[:n], torch.randn(n, 4)) for n in (3, 1, 7, 2, 3)]
+    return Model(), calls, (None, {0: rows}, {0: rows})
+
+
+@dynamic("parts-of-a-size")
+def parts_of_a_size() -> Built:
+    """A fixed row, window and column put into a tensor that changes, and what changes put into a larger one."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, v: torch.Tensor, table: torch.Tensor) -> Any:
+            return (
+                *(x.select_scatter(v[0], 0, 1), x.select_scatter(v[0], 0, -1), x.slice_scatter(v, 0, 1, 3)),
+                *(x.slice_scatter(v, 0, -2), x.slice_scatter(v, 0, 0, 3, 2), x.mT.slice_scatter(v.mT, 1, 0, 2)),
+                *(x.select_scatter(x[:, 0], 1, 2), x.slice_scatter(x[:, :2], 1, 2), x.mT.select_scatter(v[1], 1, 0)),
+                *(table.slice_scatter(x, 0, 1, x.shape[0] + 1), table.slice_scatter(x, 0, table.shape[0] - x.shape[0])),
+            )
+
+    rows = torch.export.Dim("rows", min=3, max=8)
+    calls = [(torch.randn(n, 4), torch.randn(2, 4), torch.randn(9, 4)) for n in (5, 3, 8, 6, 3)]
+    return Model(), calls, ({0: rows}, None, None)
+
+
+@dynamic("masked-by-a-fixed-partner")
+def masked_by_a_fixed_partner() -> Built:
+    """A row, a column and one element that choose among what changes, and the other way round."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, row: torch.Tensor, mask: torch.Tensor) -> Any:
+            chosen, column = row > 0, mask[:, None]
+            return (
+                *(torch.where(chosen, x, -x), torch.where(chosen, x, row), torch.where(column, x, row)),
+                *(torch.where(column, row, 0.5), x.masked_fill(chosen, 0.5), row.masked_fill(column, -0.5)),
+                *(torch.where(column, row[0, 0], row[0, 1]), x.maximum(row), x.clamp(row - 1, row), x > row),
+                torch.where(chosen[:, :1], x, x * 2),
+            )
+
+    rows = torch.export.Dim("rows", min=1, max=9)
+    calls = [(torch.randn(n, 4), torch.randn(1, 4), torch.randint(0, 2, (n,)) > 0) for n in (4, 1, 9, 6, 1)]
+    return Model(), calls, ({0: rows}, None, {0: rows})
+
+
 def cases() -> Iterator[Case]:
     """All of them."""
     yield from dynamic.cases.values()
