@@ -18,7 +18,6 @@ from .number import (
     maximum,
     minimum,
     ne,
-    sign,
     signbit,
     times,
     trunc,
@@ -79,12 +78,14 @@ def floor_divide(left: Number[V], right: Term[V]) -> Number[V]:
 
 
 def _truncated_quotient(left: Number[V], right: Term[V]) -> Number[V]:
-    """The quotient without its fraction; of integers, that of their sizes with the product of their signs."""
+    """The quotient without its fraction; of integers, the next below, or above it if that is negative and no quotient.
+
+    (Sizes of integers would do, but the least one has none.)
+    """
     if left.is_float:
         return trunc(left / right)
-    if isinstance(right, Number):
-        return floor_divide(abs(left), abs(right)) * (sign(left) * sign(right))
-    return floor_divide(abs(left), abs(right)) * (sign(left) * int(math.copysign(1, right)))
+    below = floor_divide(left, right)
+    return where((below < 0) & ~(below * right).equals(left), below + 1, below)
 
 
 def remainder(left: Number[V], right: Term[V]) -> Number[V]:
