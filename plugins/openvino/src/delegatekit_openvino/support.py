@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import torch
 from torch.fx import Node
 
 from delegatekit_api import Call, ProgramView
 from delegatekit_toolkit.constraints import elements
 from delegatekit_toolkit.expressions import fixed_numbers
-from delegatekit_toolkit.narrowing import narrow_constants, wide_number
+from delegatekit_toolkit.narrowing import INT32_MIN, narrow_constants, wide_number
 from delegatekit_toolkit.support import SupportTable, TablePartitioner
 from delegatekit_toolkit.symbols import bounded_sizes
 
@@ -59,6 +60,20 @@ def axes(call: Call) -> str | None:
     return None
 
 
+def above_the_least(call: Call) -> str | None:
+    """Constants and numbers of int64 are above -2**31: OpenVINO makes 2**31 - 1 of that one."""
+    if not any(item.dtype is torch.int64 for item in call.tensors):
+        return None
+    for item in call.operands:
+        data = item.constant
+        if data is not None and data.dtype is torch.int64 and data.numel() and int(data.min()) == INT32_MIN:
+            return f"{item.name} has the number {INT32_MIN}, of which OpenVINO makes another in int64"
+    for name, number in call.arguments.items():
+        if isinstance(number, int) and number == INT32_MIN:
+            return f"{name} = {number}, of which OpenVINO makes another in int64"
+    return None
+
+
 TABLE: Final[SupportTable[Lower]] = SupportTable(
     [
         *elementwise.ROWS,
@@ -80,6 +95,7 @@ TABLE: Final[SupportTable[Lower]] = SupportTable(
         axes,
         elements(),
         narrow_constants,
+        above_the_least,
         factors.finite_numbers,
         factors.finite_products,
         fixed_numbers(lambda call: TABLE.fact(call, "sizes"), "OpenVINO"),

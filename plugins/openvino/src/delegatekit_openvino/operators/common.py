@@ -239,8 +239,10 @@ def _floor_divide(b: ModelBuilder, left: Value, right: Term) -> Value:
     below = binary(b, "less", binary(b, "multiply", unary(b, "sign", rest), direction), 0)
     rest = where(b, below, binary(b, "add", rest, divisor), rest)
     found = binary(b, "subtract", found, b.cast(below, left.dtype))
+    # (Of a rest of 0, the difference from the least divisor is beyond 32 bits.)
     left_over = unary(b, "sign", binary(b, "subtract", rest, divisor))
-    above = binary(b, "greater_equal", binary(b, "multiply", left_over, direction), 0)
+    more = binary(b, "greater_equal", binary(b, "multiply", left_over, direction), 0)
+    above = binary(b, "logical_and", more, binary(b, "not_equal", rest, 0))
     return binary(b, "add", found, b.cast(above, left.dtype))
 
 
