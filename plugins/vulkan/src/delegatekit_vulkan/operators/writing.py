@@ -59,10 +59,10 @@ def rows_along_one_axis(call: Call) -> str | None:
 
 
 def whole_values(call: Call) -> str | None:
-    """Values whose sizes change have the sizes of what they replace."""
-    values = shape_of(call["values"])
-    if dynamic_count(values) and values != _replaced(call)[2]:
-        return f"values {call['values'].shape} with a size that changes are repeated"
+    """Values have the sizes of what they replace, where one of these changes."""
+    values, replaced = shape_of(call["values"]), _replaced(call)[2]
+    if (dynamic_count(values) or dynamic_count(replaced)) and values != replaced:
+        return f"values {call['values'].shape} are repeated, to a size that changes or from one"
     return None
 
 
