@@ -130,9 +130,10 @@ def test_results_come_up_to_the_largest_number() -> None:
     sums = [one for one in results("aten.sum.dim_IntList", "int32") if one.dtype is torch.int32 and one.numel()]
     assert any(int(one.max()) > 2**31 - 2**20 for one in sums)
     for name in ("aten.linear.default", "aten.conv2d.default"):
-        scaled = [recipe for recipe in _examples(name) if any("mul" in step.target for step in recipe.steps)]
+        scaled = [recipe for recipe in _examples(name, count=14) if any("mul" in step.target for step in recipe.steps)]
         assert len(scaled) == 2
-        assert any(result.isinf().any() for result in results(name))
+        found = (result for recipe in scaled for result in recipe.module()(*recipe.inputs()))
+        assert any(result.isinf().any() for result in found)
 
 
 def test_numbers_that_are_none_come_with_other_bits_than_those_of_arithmetic() -> None:
@@ -290,3 +291,67 @@ def test_every_written_example_is_drawn() -> None:
         for dtype in extremes.dtypes:
             missing = [number for number in range(extremes.written(dtype)) if extremes.recipe(dtype, number) is None]
             assert not missing, f"{name} of {dtype}"
+
+
+def test_numbers_stand_at_the_borders_of_mantissas_and_beside_their_neighbours() -> None:
+    for name in (
+        "eq.Scalar",
+        "clamp.default",
+        "add.Scalar",
+        "maximum.default",
+        "remainder.Scalar",
+        "full_like.default",
+    ):
+        extremes = load_extremes()[f"aten.{name}"]
+        found = [extremes.recipe("int32", number) for number in range(extremes.written("int32"))]
+        dtypes = {recipe.tensors[0][1].dtype for recipe in found if recipe is not None}
+        assert dtypes == {"int32", "int64"}, name
+        for recipe in filter(None, found):
+            assert recipe.exact
+            check_eager(recipe)
+            held = {int(number) for _, tensor in recipe.tensors for number in tensor.make().reshape(-1)}
+            assert {2**24 - 1, 2**24, 2**24 + 1, -(2**24) - 1} <= held, name
+
+
+def test_sums_and_products_beside_a_border_stay_within_32_bits() -> None:
+    for name in ("add.Scalar", "sub.Scalar", "rsub.Scalar", "mul.Scalar", "add.Tensor", "mul.Tensor", "sub.Tensor"):
+        extremes = load_extremes()[f"aten.{name}"]
+        for number in range(extremes.written("int32")):
+            recipe = extremes.recipe("int32", number)
+            assert recipe is not None
+            if recipe.tensors[0][1].dtype == "int64" and len(recipe.outputs) > 1:
+                for result in recipe.module()(*recipe.inputs()):
+                    assert int(result.min()) >= -(2**31) and int(result.max()) < 2**31, name
+
+
+def test_settings_differ_along_the_first_axis_alone_and_along_the_last() -> None:
+    def differing(name: str) -> set[int]:
+        """The axes whose number differs from that of all others, in any list of the written examples' calls."""
+        extremes = load_extremes()[f"aten.{name}"]
+        found = [extremes.recipe("float32", number) for number in range(extremes.written("float32"))]
+        lists = [item for recipe in filter(None, found) for step in recipe.steps for item in step.args]
+        return {
+            at
+            for item in lists
+            if isinstance(item, tuple) and len(item) == 3
+            for at in range(3)
+            if item[at] != item[at - 1] and item[at - 1] == item[at - 2]
+        }
+
+    for name in ("conv3d.default", "conv_transpose3d.input", "max_pool3d.default", "upsample_trilinear3d.vec"):
+        assert {0, 2} <= differing(name), name
+
+
+def test_factors_are_the_ratio_of_the_sizes_along_all_axes_but_one() -> None:
+    for name, rank in (("bilinear2d", 2), ("nearest2d", 2), ("trilinear3d", 3)):
+        extremes = load_extremes()[f"aten.upsample_{name}.vec"]
+        recipes = filter(None, (extremes.recipe("float32", number) for number in range(extremes.written("float32"))))
+        odd = set()
+        for recipe in recipes:
+            tensors = dict(recipe.tensors)
+            for step in recipe.steps:
+                factors = step.args[-1]
+                if factors is not None:
+                    sizes = tensors[step.args[0].name].shape[2:]
+                    odd.add(tuple(at for at in range(rank) if sizes[at] * factors[at] % 1))
+        assert {(0,), (rank - 1,)} <= odd, name

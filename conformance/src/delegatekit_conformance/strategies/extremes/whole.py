@@ -40,6 +40,8 @@ _FEW = tuple(number for number in _BORDERS if abs(number) not in (2**11 - 1, 2**
 #: Integers of 64 bits, which many backends narrow, have the same numbers: an example of each operator, beside those
 #: of 32 bits.
 _TYPES = ("int32", "int64")
+#: On the way to what remains of them, no product of a quotient is beyond 32 bits: of int64, that may be refused.
+_MODERATE = (-(2**30), 2**30)
 
 
 def _x(sketch: HurtfulSketch, dtype: str, numbers: Iterable[int] = _ALL, constant: bool = False) -> Ref:
@@ -151,15 +153,24 @@ def _computed_of_two(sketch: HurtfulSketch, name: str, dtype: str) -> Recipe:
     return sketch.recipe(*made, exact=True)
 
 
+def _divided_numbers(dtype: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The numbers that are divided, and those that divide."""
+    if dtype == "int32":
+        return _ALL, _DIVISORS
+    low, high = _MODERATE
+    return tuple(n for n in _ALL if low <= n <= high), tuple(n for n in _DIVISORS if low <= n <= high)
+
+
 _DIVIDING = {"aten.div.Scalar_mode": ("floor", "trunc"), "aten.div.Tensor_mode": ("floor", "trunc")}
 
 
 @_each(*(f"aten.{name}.Scalar" for name in ("remainder", "fmod", "floor_divide")), "aten.div.Scalar_mode")
 def _divided_by_numbers(sketch: HurtfulSketch, name: str, dtype: str) -> Recipe:
     """Quotients and what remains, by each border and by small numbers."""
-    x = _x(sketch, dtype)
+    numbers, divisors = _divided_numbers(dtype)
+    x = _x(sketch, dtype, numbers)
     made = []
-    for place, number in enumerate(_DIVISORS):
+    for place, number in enumerate(divisors):
         mode = {"rounding_mode": ("floor", "trunc")[place % 2]} if name in _DIVIDING else {}
         made.append(sketch.call(name, x, number, **mode))
     return sketch.recipe(*made, exact=True)
@@ -168,10 +179,11 @@ def _divided_by_numbers(sketch: HurtfulSketch, name: str, dtype: str) -> Recipe:
 @_each("aten.remainder.Tensor", "aten.fmod.Tensor", "aten.floor_divide.default", "aten.div.Tensor_mode")
 def _divided(sketch: HurtfulSketch, name: str, dtype: str) -> Recipe:
     """Likewise by tensors."""
-    x, column = _x(sketch, dtype), (len(_DIVISORS), 1)
+    numbers, divisors = _divided_numbers(dtype)
+    x, column = _x(sketch, dtype, numbers), (len(divisors), 1)
     made = []
     for constant in (False, True):
-        y = sketch.tensor(column, dtype, values=("literal", _DIVISORS), constant=constant, layouts=False)
+        y = sketch.tensor(column, dtype, values=("literal", divisors), constant=constant, layouts=False)
         for mode in _DIVIDING.get(name, ("",)):
             made.append(sketch.call(name, x, y, **({"rounding_mode": mode} if mode else {})))
     return sketch.recipe(*made, exact=True)
