@@ -12,7 +12,7 @@ import copy
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -326,10 +326,12 @@ def judged(
     *,
     dynamic: bool = False,
     decibels: float = MIN_SQNR_DB,
+    compare: Callable[[Runnable], Outcome] | None = None,
 ) -> Outcome:
     """Try a quantized module, whose numbers in eager are the reference, and the same program without any backend.
 
-    One that quantizes NaN has no reference: which integer PyTorch makes of it is undefined.
+    `compare` runs the program and judges its results in another way than by steps and decibels. A module that quantizes
+    NaN has no reference: which integer PyTorch makes of it is undefined.
     """
     try:
         program = torch.export.export(quantized, inputs, strict=False)
@@ -341,7 +343,9 @@ def judged(
     if watched.nan:
         return Outcome(Verdict.NOT_APPLICABLE, "NaN is quantized: which integer that is, is undefined")
     half = _rounding_of_half(program, quantized, inputs) if _computes_in_half(context) else None
-    run = partial(_compared, program, quantized, inputs, scheme, relative_error(scheme, context), decibels, half)
+    run = compare or partial(
+        _compared, program, quantized, inputs, scheme, relative_error(scheme, context), decibels, half
+    )
     options = context.by_backend
     backends = [context.backend]
     alone_here = not_in_stock(context, backends, dynamic=dynamic)

@@ -176,7 +176,8 @@ def show(name: str, context: Context) -> None:
     from . import all_cases
 
     case = all_cases(context)[name]
-    for example in case.examples(context):
+    first = case.examples(context)
+    for example in (*first, *case.further(first, context)):
         outcome = case.run(example, context)
         print(f"{outcome.verdict.value}: {outcome.example}: {outcome.detail}")
 
