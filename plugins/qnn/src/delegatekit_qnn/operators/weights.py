@@ -60,9 +60,14 @@ def least_scales(b: ProgramBuilder, call: Call, bias: Operand | None, x: Tensor)
         return None
     least: Array = np.array([_FINEST * result.scale / x.encoding.scale])
     if bias is not None:
-        whole = np.abs(b.numbers(bias).astype(np.float64)).reshape(-1) / ((2**31 - 1) * x.encoding.scale)
+        whole = np.abs(b.numbers(bias).astype(np.float64)).reshape(-1) / (_most_steps(x) * x.encoding.scale)
         least = np.maximum(least, whole)
     return least
+
+
+def _most_steps(x: Tensor) -> int:
+    """The largest bias in steps of input times weight: beside eight bits, the library loses some above 2**28."""
+    return 2**26 if x.datatype.numpy.itemsize == 1 else 2**31 - 1
 
 
 def bias_of(b: ProgramBuilder, operand: Operand | None, channels: int, x: Tensor, scales: Array | None) -> Tensor:
