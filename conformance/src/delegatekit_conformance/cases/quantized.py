@@ -169,6 +169,8 @@ _PATTERNS = (
     "split-and-cat",
     "slices",
     "nested-outputs",
+    "values-eleven",
+    "values-hundred-and-one",
 )
 #: Calibration inputs beside those of the pattern itself.
 _CALIBRATION = 2

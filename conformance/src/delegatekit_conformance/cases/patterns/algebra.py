@@ -467,3 +467,27 @@ def gru() -> Built:
             return self.gru(x)[0], self.plain(x)[0]
 
     return Model(), [(torch.randn(2, 4, 4),)]
+
+
+@pattern("values-eleven")
+def values_eleven() -> Built:
+    """Eleven inputs and outputs of one shape, in another order: "10" sorts before "2"."""
+    order = torch.randperm(11, generator=torch.Generator().manual_seed(3)).tolist()
+
+    class Model(nn.Module):
+        def forward(self, *inputs: torch.Tensor) -> Any:
+            return tuple(inputs[place] + inputs[place] for place in order)
+
+    return Model(), [tuple(torch.randn(2, 3) for _ in order)]
+
+
+@pattern("values-hundred-and-one")
+def values_hundred_and_one() -> Built:
+    """A hundred and one inputs and outputs of one shape, in another order: "100" sorts before "11"."""
+    order = torch.randperm(101, generator=torch.Generator().manual_seed(3)).tolist()
+
+    class Model(nn.Module):
+        def forward(self, *inputs: torch.Tensor) -> Any:
+            return tuple(inputs[place] + inputs[place] for place in order)
+
+    return Model(), [tuple(torch.randn(2, 3) for _ in order)]
