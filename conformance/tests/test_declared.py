@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,15 @@ from delegatekit_api.schemes import (
 from delegatekit_conformance.cases import options
 from delegatekit_conformance.cases.declared.arguments import OPERATORS, RANGES, recipes
 from delegatekit_conformance.cases.declared.collect import declarations, error_limit
-from delegatekit_conformance.cases.declared.quality import SITUATIONS, bias, by_channels, linear_layers, textbook
+from delegatekit_conformance.cases.declared.quality import (
+    LARGE_BIASES,
+    SITUATIONS,
+    bias,
+    by_channels,
+    linear_layers,
+    textbook,
+    transposed_convolutions,
+)
 from delegatekit_conformance.cases.declared.told import large_at
 from delegatekit_conformance.cases.options import values
 from delegatekit_conformance.cases.quantized import inexactness
@@ -107,6 +116,18 @@ def test_a_zeroed_bias_of_half_a_step_shows_in_no_size_but_in_the_mean() -> None
     difference = by_channels(textbook(layer, inputs[0], rule)) - by_channels(right)
     assert float(difference.abs().max()) < 1.5 * step
     assert bias(difference, torch.tensor(step))
+
+
+@pytest.mark.parametrize("build", [linear_layers, transposed_convolutions])
+def test_large_biases_are_as_many_steps_as_they_say(build: Any) -> None:
+    module, inputs = build(LARGE_BIASES)
+    for situation, layer, value in zip(LARGE_BIASES, module.layers, inputs, strict=True):
+        steps = 5.0 / (float(value.max() - value.min()) / 255) / (2 * float(layer.weight.abs().max()) / 255)
+        assert steps == pytest.approx(2.0**situation.power, rel=1e-3)
+        result = textbook(layer, value, None)
+        assert float((result - layer(value).double()).abs().max()) < 5.0 / 100
+        # One that is cut off at 2**31 steps is another number.
+        assert float(result.abs().max()) > 4.9
 
 
 def test_the_textbook_has_a_scale_for_each_channel_unless_the_rule_says_one() -> None:

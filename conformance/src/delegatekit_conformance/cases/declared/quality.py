@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,6 +48,10 @@ class Situation:
     #: Changes a weight of normal numbers (out, in, ...) and inputs of normal numbers (rows, in, ...).
     weight: Callable[[torch.Tensor], torch.Tensor] = lambda weight: weight
     inputs: Callable[[torch.Tensor], torch.Tensor] = lambda inputs: inputs
+    #: Changes a small bias.
+    bias: Callable[[torch.Tensor], torch.Tensor] = lambda bias: bias
+    #: The power of two that `_BIAS` is in steps of inputs times weights, about; 0: as they are.
+    power: int = 0
 
 
 def _channels(weight: torch.Tensor) -> torch.Tensor:
@@ -77,6 +82,37 @@ SITUATIONS: Sequence[Situation] = (
 )
 
 
+#: A bias beside which products hardly count, and the number of steps that eight bits have.
+_BIAS = 5.0
+_STEPS = 255
+
+
+def _one(sign: float, bias: torch.Tensor) -> torch.Tensor:
+    bias = bias.clone()
+    bias[2] = sign * _BIAS
+    return bias
+
+
+def _every(sign: float, bias: torch.Tensor) -> torch.Tensor:
+    return torch.full_like(bias, sign * _BIAS)
+
+
+def _both(bias: torch.Tensor) -> torch.Tensor:
+    return bias.sign() * _BIAS
+
+
+def _large_biases() -> Iterator[Situation]:
+    """Biases that int32 holds in steps of the sums, that it hardly holds, and that it does not by far."""
+    for power in (30, 31, 33, 41):
+        for sign, word in ((1.0, "above"), (-1.0, "below")):
+            yield Situation(f"one bias {word} 0, 2^{power} steps", bias=partial(_one, sign), power=power)
+            yield Situation(f"all biases {word} 0, 2^{power} steps", bias=partial(_every, sign), power=power)
+        yield Situation(f"biases of both signs, 2^{power} steps", bias=_both, power=power)
+
+
+LARGE_BIASES: Sequence[Situation] = tuple(_large_biases())
+
+
 class _Layers(nn.Module):
     """One layer for each situation, side by side."""
 
@@ -88,33 +124,56 @@ class _Layers(nn.Module):
         return tuple(layer(value) for layer, value in zip(self.layers, inputs, strict=True))
 
 
-def linear_layers() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def linear_layers(situations: Sequence[Situation] = SITUATIONS) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """32 inputs to 8 outputs, 256 rows."""
-    return _filled(lambda: nn.Linear(32, 8), (256, 32))
+    return _filled(lambda: nn.Linear(32, 8), (256, 32), situations)
 
 
-def convolutions() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def convolutions(situations: Sequence[Situation] = SITUATIONS) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """3x3 convolutions of 4 channels to 8, on 16x16 places."""
-    return _filled(lambda: nn.Conv2d(4, 8, 3, padding=1), (1, 4, 16, 16))
+    return _filled(lambda: nn.Conv2d(4, 8, 3, padding=1), (1, 4, 16, 16), situations)
 
 
-def _filled(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def transposed_convolutions(
+    situations: Sequence[Situation] = SITUATIONS,
+) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """2x2 transposed convolutions of 4 channels to 8, from 8x8 places to 16x16."""
+    return _filled(lambda: nn.ConvTranspose2d(4, 8, 2, 2), (1, 4, 8, 8), situations)
+
+
+def _filled(
+    make: Callable[[], nn.Module], shape: tuple[int, ...], situations: Sequence[Situation]
+) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     generator = torch.Generator().manual_seed(7)
     layers, inputs = [], []
-    for situation in SITUATIONS:
+    for situation in situations:
         layer: Any = make()
         value = situation.inputs(torch.randn(shape, generator=generator))
         with torch.no_grad():
             weight = torch.randn(layer.weight.shape, generator=generator) / math.sqrt(layer.weight[0].numel())
-            layer.weight.copy_(situation.weight(weight))
+            weight = situation.weight(weight)
+            factor = _factor(value, weight, situation.power)
+            value = value * factor
+            layer.weight.copy_(weight * factor)
             layer.bias.zero_()
             # About half a step of the result, up and down: visible only in a mean error.
             spread = float(layer(value).std())
             signs = torch.tensor([1.0, -1.0]).repeat(layer.bias.numel() // 2)
-            layer.bias.copy_(0.02 * spread * signs)
+            layer.bias.copy_(situation.bias(0.02 * spread * signs))
         layers.append(layer.eval().requires_grad_(False))
         inputs.append(value)
     return _Layers(layers).eval(), tuple(inputs)
+
+
+def _factor(value: torch.Tensor, weight: torch.Tensor, power: int) -> float:
+    """The factor of inputs and of weights with which `_BIAS` is so many steps of their products.
+
+    Both get the same one: a scale has a least value, and tiny inputs alone would reach it.
+    """
+    if not power:
+        return 1.0
+    steps = float(value.max() - value.min()) / _STEPS, 2 * float(weight.abs().max()) / _STEPS
+    return math.sqrt(_BIAS / 2.0**power / (steps[0] * steps[1]))
 
 
 # -- the textbook ------------------------------------------------------------------------------------------------------
@@ -131,7 +190,9 @@ def textbook(
     double: Any = _doubled(layer)
     weight, value = double.weight, inputs.double()
     how = (rule.weight if rule is not None else None) or replace(_BITS, low=-127, symmetric=True)
-    double.weight.data = _symmetric(weight, how, rule is None)
+    across = isinstance(layer, nn.ConvTranspose2d)
+    weight = _symmetric(weight.transpose(0, 1) if across else weight, how, rule is None)
+    double.weight.data = weight.transpose(0, 1) if across else weight
     activation = _BITS if rule is None else rule.input
     if activation is not None:
         value = _affine(value, activation, by_rows=dynamic)
@@ -178,6 +239,7 @@ class _Given:
 
     scheme: QuantizationScheme
     layers: nn.Module
+    situations: Sequence[Situation]
     inputs: tuple[torch.Tensor, ...]
     #: Of eager in double precision, of the quantized module in eager, and of the textbook.
     exact: list[torch.Tensor]
@@ -193,10 +255,17 @@ class _Given:
 class QualityCase(SchemeCase):
     """Layers of one kind in all situations, quantized together; an example is the name of a scheme."""
 
-    def __init__(self, name: str, operator: str, build: Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]):
+    def __init__(
+        self,
+        name: str,
+        operator: str,
+        build: Callable[[Sequence[Situation]], tuple[nn.Module, tuple[torch.Tensor, ...]]],
+        situations: Sequence[Situation] = SITUATIONS,
+    ):
         self.name = f"quality/{name}"
         self._operator = operator
         self._build = build
+        self._situations = situations
 
     @property
     def cost(self) -> float:
@@ -209,7 +278,7 @@ class QualityCase(SchemeCase):
         return replace(outcome, blame="backend") if outcome.verdict.is_fault else outcome
 
     def _try(self, scheme: QuantizationScheme, context: Context) -> Outcome:
-        module, inputs = self._build()
+        module, inputs = self._build(self._situations)
         rule = rule_of(scheme, self._operator)
         if rule is None and scheme.rules:
             return Outcome(Verdict.NOT_APPLICABLE, f"the scheme has no rule for {self._operator}")
@@ -227,7 +296,7 @@ class QualityCase(SchemeCase):
             if "quantizes nothing" in str(error):
                 return Outcome(Verdict.NOT_APPLICABLE, words(error))
             return Outcome(Verdict.LOWERING_ERROR, words(error))
-        given = _given(scheme, rule, module, quantized, program, inputs, context)
+        given = _given(scheme, rule, module, self._situations, quantized, program, inputs, context)
         options = context.by_backend
         return attempt(program, lambda method: _judged(given, method), backends=[context.backend], options=options)
 
@@ -242,6 +311,7 @@ def _given(
     scheme: QuantizationScheme,
     rule: QuantizationRule | None,
     module: Any,
+    situations: Sequence[Situation],
     quantized: Any,
     program: ExportedProgram,
     inputs: tuple[torch.Tensor, ...],
@@ -255,7 +325,7 @@ def _given(
     precision = discovery.get_backend(context.backend).compute_precision(context.options)
     output = _BITS if rule is None else rule.output
     steps = [_step(result, output) for result in exact]
-    return _Given(scheme, module, inputs, exact, fake, plain, output_scales(program), precision, steps)
+    return _Given(scheme, module, situations, inputs, exact, fake, plain, output_scales(program), precision, steps)
 
 
 def _step(result: torch.Tensor, how: TensorQuantization | None) -> float:
@@ -273,7 +343,7 @@ def _judged(given: _Given, method: Runnable) -> Outcome:
         return Outcome(Verdict.RUN_ERROR, words(error))
     measured = []
     for index, result in enumerate(results):
-        name = SITUATIONS[index].name
+        name = given.situations[index].name
         if not result.isfinite().all():
             return Outcome(Verdict.MISMATCH, f"{name}: has NaN or infinities, which no quantized layer makes")
         wrong = _worse(given, index, result) or _biased(given, index, result)
@@ -328,6 +398,9 @@ def _biased(given: _Given, index: int, result: torch.Tensor) -> str:
     declared = given.scheme.relative_error * by_channels(given.exact[index]).abs().mean(1)
     roundoff = max(ROUNDOFF["float32"], ROUNDOFF.get(given.precision, 0.0))
     floor = declared + 8 * roundoff * float(given.exact[index].abs().max())
+    if given.situations[index].power:
+        # Elements that are all the bias are rounded once, not independently: that step is no mean.
+        floor = floor + step
     return bias(difference, torch.as_tensor(step), floor)
 
 
@@ -355,6 +428,11 @@ def bias(difference: torch.Tensor, step: torch.Tensor, floor: torch.Tensor | flo
 
 
 def cases() -> Iterator[Case]:
-    """Linear layers and convolutions."""
+    """Linear layers and convolutions; and those with biases far above the products."""
     yield QualityCase("linear-layers", "linear", linear_layers)
     yield QualityCase("convolutions", "conv2d", convolutions)
+    yield QualityCase("large-biases-of-linear-layers", "linear", linear_layers, LARGE_BIASES)
+    yield QualityCase("large-biases-of-convolutions", "conv2d", convolutions, LARGE_BIASES)
+    yield QualityCase(
+        "large-biases-of-transposed-convolutions", "conv_transpose2d", transposed_convolutions, LARGE_BIASES
+    )
