@@ -479,3 +479,10 @@ def test_windows_where_the_library_reads_or_writes_nothing_are_refused_in_words(
         assert reason.endswith(f"output_padding [{extra}, {extra}]: no window reaches the end")
     for kernel, stride, padding, extra in ((3, 2, 1, 1), (2, 3, 0, 1), (4, 2, 1, 0)):
         assert reasons(nn.ConvTranspose2d(2, 2, kernel, stride, padding, extra), 1, 2, 3, 4) == []
+
+
+@pytest.mark.parametrize("shape", [(255, 2, 3), (1, 63, 2, 3), (15, 4)])
+def test_integers_are_compared_along_any_axis(agree: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    x = torch.arange(torch.Size(shape).numel(), dtype=torch.int32).reshape(shape) % 97 - 40
+    for axis in (0, 1, -1):
+        agree(lambda x, axis=axis: (x.amin(axis), x.amax(axis, True)), x)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from delegatekit_toolkit.layout import identity
+
 from ..ir.graph import Encoding, Scalar, uint32
 from ..ir.types import DataType
 from ..ir.values import Value
@@ -74,13 +76,19 @@ def around(shape: Sequence[int], axis: int) -> list[int]:
 
 
 def halved(b: ProgramBuilder, kind: str, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
-    """A value reduced by an operation on the halves of each axis, until one element is left."""
+    """A value reduced by an operation on the halves of each axis, until one element is left.
+
+    The axis is the second of three: the library's compiler fails at halves of the first.
+    """
     for axis in axes:
-        while (size := x.shape[axis]) > 1:
+        shape, place, order = x.tensor.shape, x.stored_axis(axis), x.order
+        x = Value(b.reshaped(x.tensor, around(shape, place)), identity(3))
+        while (size := x.shape[1]) > 1:
             half = size // 2
-            first, second = sliced(b, x, axis, 0, half), sliced(b, x, axis, half, 2 * half)
+            first, second = sliced(b, x, 1, 0, half), sliced(b, x, 1, half, 2 * half)
             joined = binary(b, kind, first, second)
-            x = concatenated(b, [joined, sliced(b, x, axis, size - 1, size)], axis) if size % 2 else joined
+            x = concatenated(b, [joined, sliced(b, x, 1, size - 1, size)], 1) if size % 2 else joined
+        x = Value(b.reshaped(x.tensor, [1 if at == place else kept for at, kept in enumerate(shape)]), order)
     for axis in () if keep else sorted(axes, reverse=True):
         x = dropped(b, x, axis)
     return x
