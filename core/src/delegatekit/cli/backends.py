@@ -25,8 +25,7 @@ FACTS_GROUP: Final = f"{PROJECT}.facts"
 def backends(
     name: Annotated[str | None, typer.Argument(help="A backend; without it, all.")] = None,
     check: Annotated[
-        bool,
-        typer.Option("--check", help="Import each backend, in a process of its own, and ask whether it works."),
+        bool, typer.Option("--check", help="Import each backend, in a process of its own, and ask whether it works.")
     ] = False,
     timeout: Annotated[float, typer.Option(help="With --check: seconds that each backend has to answer.")] = TIME_LIMIT,
     as_json: JsonOption = False,

@@ -41,7 +41,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 #: The commands, in the order of --help.
-COMMANDS: Final[tuple[Callable[..., None], ...]] = (backends, lower, quantize, run)
+COMMANDS: Final[tuple[Callable[..., None], ...]] = (
+    backends,
+    lower,
+    quantize,
+    run,
+)
 #: The commands of `delegatekit-tools`, most of which are named as functions are.
 _OF_TOOLS: Final = TOOLS | {"cache", "schemes", "targets"}
 for _command in COMMANDS:

@@ -9,11 +9,7 @@ from torch.fx import Node
 
 aten = torch.ops.aten
 
-_REAL: Final = {
-    torch.complex32: torch.float16,
-    torch.complex64: torch.float32,
-    torch.complex128: torch.float64,
-}
+_REAL: Final = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 _COMPLEX: Final = {real: dtype for dtype, real in _REAL.items()}
 
 

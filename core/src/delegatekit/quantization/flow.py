@@ -14,7 +14,14 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
-from delegatekit_api import BackendOptions, LoweringError, OptionError, PluginError, QuantizationError
+from delegatekit_api import (
+    BackendOptions,
+    LoweringError,
+    OptionError,
+    PluginError,
+    QuantizationError,
+    UnsupportedError,
+)
 from delegatekit_api.observers import StageEvent
 from delegatekit_api.schemes import QuantizationScheme
 
@@ -66,8 +73,7 @@ def quantize(given: Quantizing) -> torch.nn.Module:
     data = Calibration(given.calibration, repeatable=measured or given.correct_bias, progress=given.progress)
     with _stage("export"):
         program = _export(given.model, data.example, given.dynamic_shapes)
-    # A write into a part of a tensor would be lost: between the two would be a quantize.
-    program, _ = functionalized(program)
+    program = _without_written_parts(program)
     kept = KeptInFloat(given.keep_float)
     order = _Order(program, data, loaded, chosen, kept, given.options, measured, given.correct_bias, given.deferred)
     run = _weights if chosen.rules and is_weight_scheme(chosen) else _static
@@ -151,7 +157,7 @@ def prepare_qat(given: Training) -> GraphModule:
     data = Calibration([tuple(given.example)], repeatable=True, progress=False)
     kept = KeptInFloat(given.keep_float)
     program = _export(copy.deepcopy(given.model), data.example, given.dynamic_shapes)
-    if functionalized(program)[0] is not program:
+    if _without_written_parts(program) is not program:
         raise QuantizationError(
             "the model writes into parts of tensors, which would be lost between quantized values",
             hint="make new tensors (torch.cat, torch.where), or quantize the model after training",
@@ -179,6 +185,14 @@ def convert_qat(prepared: GraphModule) -> torch.nn.Module:
     converted: GraphModule = _converted(prepared, report, trained=True)
     remove_dropout(converted)
     return converted
+
+
+def _without_written_parts(program: ExportedProgram) -> ExportedProgram:
+    """The program without writes into parts of tensors: they would be lost, since a quantize would come before them."""
+    try:
+        return functionalized(program)[0]
+    except UnsupportedError:
+        return program  # `lower` says why it refuses it, unless it gets the tensors as buffers
 
 
 def _check_model(model: Any) -> None:

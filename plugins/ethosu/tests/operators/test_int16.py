@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 import delegatekit
+from delegatekit.quantization import flow
 from delegatekit_api import QuantizationError
 from delegatekit_ethosu.targets import TARGETS
 from delegatekit_toolkit.tosa.reference import availability
@@ -169,7 +170,9 @@ def test_softmax_is_as_in_eager(name: str, whole: Any) -> None:
 
 
 @pytest.mark.parametrize("hidden", [-1e6, -1e9, torch.finfo(torch.float32).min])
-def test_softmax_of_scores_far_apart_is_as_in_eager(hidden: float, whole: Any) -> None:
+def test_softmax_of_scores_far_apart_is_as_in_eager(hidden: float, whole: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Our own quantizer leaves them in float; others do not.
+    monkeypatch.setattr(flow, "unfit_layers", lambda prepared, layers: {})
     x = torch.randn(3, 9)
     x[1, 2:5] = hidden
     module, lower, ratio = whole(lambda x: x.clamp_max(3.0).softmax(-1), x, scheme="int16")
