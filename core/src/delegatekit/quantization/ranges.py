@@ -28,14 +28,15 @@ def unfit_layers(prepared: GraphModule, layers: Sequence[Layer]) -> dict[str, st
     are too wide for the softmax that reads it: a mask is added to it, in most cases.
     """
     reasons: dict[int, str] = {}
-    for value, observer in _observed(prepared):
+    observed = _observed(prepared)
+    for value, observer in observed:
         if _is_unbounded(observer):
             reasons[id(observer)] = "it has infinities or NaNs, which no integers stand for"
         elif any(short_name(reader) in ("softmax", "_softmax") for user in value.users for reader in user.users):
             low, high = float(observer.min_val.min()), float(observer.max_val.max())
             if high - low > math.sqrt(_REACH * (observer.quant_max - observer.quant_min)):
                 reasons[id(observer)] = f"its numbers reach from {low:.3g} to {high:.3g}, too far for a softmax's steps"
-    told = {value.name: reasons[id(item)] for value, item in _observed(prepared) if id(item) in reasons}
+    told = {value.name: reasons[id(item)] for value, item in observed if id(item) in reasons}
     found: dict[str, str] = {}
     for layer in layers:
         values = [*layer.inputs, *layer.outputs, *filter(None, (layer.weight,))]
