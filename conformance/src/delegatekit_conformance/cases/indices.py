@@ -17,9 +17,8 @@ from delegatekit_api import DelegateKitError
 
 from ..context import Context
 from ..recipe import Recipe, Ref
-from ..trial import try_recipe, words
 from .base import Broken, Case, NotApplicable, Rule
-from .specimens import lower, recipe_of, runs, tensor_of
+from .specimens import recipe_of, tensor_of, tried
 
 _SIZE: Final = 5
 _X, _AT, _NEW = Ref("x"), Ref("i"), Ref("n")
@@ -58,14 +57,7 @@ PROGRAMS: Final[Mapping[str, Recipe]] = {
 
 
 def _check(recipe: Recipe, context: Context) -> str:
-    runs(context)
-    try:
-        program = lower(recipe, context)
-    except Exception as error:
-        raise NotApplicable(f"is not lowered: {words(error)}") from error
-    outcome = try_recipe(recipe, context)
-    if outcome.verdict.is_fault:
-        raise Broken(f"at the last element: {outcome.detail}")
+    program, outcome = tried(recipe, context, "at the last element")
     taken = set(outcome.taken) - _BESIDE
     if not taken:
         raise NotApplicable("the backend does not take it")

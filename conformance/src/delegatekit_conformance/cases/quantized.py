@@ -286,7 +286,7 @@ def ruined(results: Sequence[torch.Tensor], floats: Sequence[torch.Tensor], sche
 
 def _bits(name: str, context: Context) -> int:
     """The fewest bits that a scheme has for a number; 4 for a plugin's own quantizer, which declares none."""
-    rules = _scheme(name, context).rules
+    rules = scheme_of(name, context).rules
     forms = [form for rule in rules for form in (rule.input, rule.weight, rule.output) if form is not None]
     return min(8, *((form.range[1] - form.range[0]).bit_length() for form in forms)) if forms else 4
 
@@ -298,11 +298,21 @@ def scheme_names(context: Context) -> tuple[str, ...]:
 
 
 def quantized_by(
-    scheme: str, module: torch.nn.Module, inputs: tuple[Any, ...], context: Context, dynamic_shapes: Any = None
+    scheme: str,
+    module: torch.nn.Module,
+    inputs: tuple[Any, ...],
+    context: Context,
+    dynamic_shapes: Any = None,
+    *,
+    more: Sequence[tuple[Any, ...]] | None = None,
 ) -> Any:
-    """The module quantized by a scheme of the context's backend, or the outcome where it cannot be."""
-    try:
+    """The module quantized by a scheme of the context's backend, or the outcome where it cannot be.
+
+    It is calibrated by these inputs and `more`; by default by other numbers like them.
+    """
+    if more is None:
         more = [tuple(map(_other, inputs)) for _ in range(_CALIBRATION)]
+    try:
         return delegatekit.quantize(
             module.eval(),
             [inputs, *more],
@@ -366,10 +376,11 @@ def judged(
 
 def relative_error(name: str, context: Context) -> float:
     """The scheme's declared error of a layer's results from the exact ones."""
-    return _scheme(name, context).relative_error
+    return scheme_of(name, context).relative_error
 
 
-def _scheme(name: str, context: Context) -> QuantizationScheme:
+def scheme_of(name: str, context: Context) -> QuantizationScheme:
+    """The scheme of this name of the context's backend, under its options."""
     backend = discovery.get_backend(context.backend)
     schemes = backend.quantization_schemes(backend.make_options(context.options))
     return next(scheme for scheme in schemes if scheme.name == name)

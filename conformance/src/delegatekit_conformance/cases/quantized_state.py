@@ -13,14 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
-import delegatekit
-from delegatekit_api import PluginError, QuantizationError
-
 from ..context import Context
 from ..outcome import Outcome, Verdict
 from ..trial import Runnable, attempt, flatten, words
 from .base import Case
-from .quantized import SchemeCase, depth_of, judge, output_scales, relative_error, ruined
+from .quantized import SchemeCase, depth_of, judge, output_scales, quantized_by, relative_error, ruined
 from .quantized_operators import snippet_of
 from .state import state
 from .subjects import SubjectCase
@@ -43,19 +40,9 @@ class QuantizedStateCase(SchemeCase):
             return Outcome(Verdict.NOT_APPLICABLE, "its sizes change from call to call")
         module.eval().requires_grad_(False)
         before = {name: value.clone() for name, value in module.named_buffers()}
-        try:
-            quantized = delegatekit.quantize(
-                module,
-                calls,
-                backend=context.backend,
-                scheme=scheme,
-                options=context.options or None,
-                progress=False,
-            )
-        except (PluginError, QuantizationError) as error:
-            if "quantizes nothing" in str(error):
-                return Outcome(Verdict.NOT_APPLICABLE, words(error))
-            return Outcome(Verdict.LOWERING_ERROR, words(error), blame="core")
+        quantized = quantized_by(scheme, module, calls[0], context, more=calls[1:])
+        if isinstance(quantized, Outcome):
+            return quantized
         wrong = _written(before, module)
         wrong = wrong or ruined(_in_turn(quantized, calls), _in_turn(module, calls), scheme, context)
         if wrong:

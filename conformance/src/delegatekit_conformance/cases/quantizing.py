@@ -19,7 +19,6 @@ from torch import nn
 from torch.fx import GraphModule, Interpreter, Node
 
 import delegatekit
-from delegatekit.plugins import discovery
 from delegatekit.quantization.ratio import SignalToNoise, sqnr_db
 from delegatekit.quantization.report import LayerReport, QuantizationReport
 from delegatekit_api import PluginError, QuantizationError
@@ -30,7 +29,7 @@ from ..outcome import Outcome, Verdict
 from ..trial import flatten, words
 from .base import Broken, Case, NotApplicable
 from .declared.quality import SIGNIFICANT
-from .quantized import judged, output_scales, scheme_names
+from .quantized import judged, output_scales, scheme_names, scheme_of
 from .requantized import GivenCase
 
 #: Inputs of calls.
@@ -142,9 +141,7 @@ class _Quantize:
     @property
     def is_own(self) -> bool:
         """True if the quantizer is the plugin's own."""
-        backend = discovery.get_backend(self.context.backend)
-        schemes = backend.quantization_schemes(backend.make_options(self.context.options))
-        return not next(scheme for scheme in schemes if scheme.name == self.scheme).rules
+        return not scheme_of(self.scheme, self.context).rules
 
 
 class QuantizingCase(GivenCase):

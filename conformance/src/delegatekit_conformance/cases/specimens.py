@@ -35,9 +35,10 @@ from delegatekit_api import (
 
 from ..context import Context
 from ..insides import bits
+from ..outcome import Outcome
 from ..recipe import Recipe, Ref, Size, Step, TensorRecipe
-from ..trial import words
-from .base import NotApplicable
+from ..trial import try_recipe, words
+from .base import Broken, NotApplicable
 
 
 def recipe_of(
@@ -571,6 +572,22 @@ def lower(recipe: Recipe, context: Context, exported: ExportedProgram | None = N
     """The recipe, lowered with the backend and its options. Raises exceptions of lowering."""
     options = context.by_backend
     return delegatekit.lower(exported or recipe.export(), backends=[context.backend], options=options)
+
+
+def tried(recipe: Recipe, context: Context, what: str) -> tuple[LoweredProgram, Outcome]:
+    """The recipe, lowered for what runs here, and the outcome with its own inputs.
+
+    Raises NotApplicable where it is not lowered, and Broken, with `what` the inputs are, for a fault.
+    """
+    runs(context)
+    try:
+        program = lower(recipe, context)
+    except Exception as error:
+        raise NotApplicable(f"is not lowered: {words(error)}") from error
+    outcome = try_recipe(recipe, context)
+    if outcome.verdict.is_fault:
+        raise Broken(f"{what}: {outcome.detail}")
+    return program, outcome
 
 
 def lowered(name: str, context: Context) -> LoweredProgram:

@@ -17,9 +17,8 @@ from delegatekit_api import DelegateKitError
 
 from ..context import Context
 from ..recipe import Recipe, Ref, TensorRecipe
-from ..trial import try_recipe, words
 from .base import Broken, Case, NotApplicable, Rule
-from .specimens import lower, recipe_of, runs, tensor_of
+from .specimens import recipe_of, tensor_of, tried
 
 _X, _Y, _MASK = Ref("x"), Ref("y"), Ref("m")
 #: Just beyond 32 bits on both sides, and what is 1 or -1 without the upper half.
@@ -59,14 +58,7 @@ PROGRAMS: Final[Mapping[str, Recipe]] = {
 
 
 def _check(recipe: Recipe, context: Context) -> str:
-    runs(context)
-    try:
-        program = lower(recipe, context)
-    except Exception as error:
-        raise NotApplicable(f"is not lowered: {words(error)}") from error
-    outcome = try_recipe(recipe, context)
-    if outcome.verdict.is_fault:
-        raise Broken(f"of small numbers: {outcome.detail}")
+    program, outcome = tried(recipe, context, "of small numbers")
     if not outcome.taken:
         raise NotApplicable("the backend does not take it")
     method, module, inputs = delegatekit.load(program.buffer)["forward"], recipe.module(), recipe.inputs()
